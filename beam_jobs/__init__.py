@@ -1,0 +1,1 @@
+"""Search log -> private daily aggregate -> training shards, as Beam jobs on Arrow batches."""

@@ -1,0 +1,48 @@
+"""The errors a user can meet. Each says what was asked, what was found, what would follow and what to do."""
+
+
+class StageError(Exception):
+    """A stage could not do what was asked (exit code 1).
+
+    `asked`, `found`, `follows` and `do` are one sentence each; `str(error)` is the paragraph a user reads.
+    No sentence may quote log text: a rejected line is named by file, offset and reason.
+    """
+
+    exit_code = 1
+
+    def __init__(self, *, asked: str, found: str, do: str, follows: str = "") -> None:
+        self.asked, self.found, self.follows, self.do = asked, found, follows, do
+        super().__init__(" ".join(s if s.endswith((".", "!", "?")) else s + "." for s in
+                                  (asked, found, follows, do) if s))
+
+    def __reduce__(self):  # keyword-only facts must survive pickling between engine processes
+        return (_rebuild, (type(self), self.asked, self.found, self.do, self.follows))
+
+
+class UsageError(StageError):
+    """The request itself is wrong: an option out of range, a file that is not there (exit code 2)."""
+
+    exit_code = 2
+
+
+class UnknownVersionError(StageError):
+    """A file of a major version that this release does not know. Nothing of it was read."""
+
+
+def _rebuild(kind: type[StageError], asked: str, found: str, do: str, follows: str) -> StageError:
+    return kind(asked=asked, found=found, do=do, follows=follows)
+
+
+def require_major(what: str, found: object, known: str) -> None:
+    """Refuse a file whose major version differs from `known` ("1.2"); any minor version passes.
+
+    Raises UnknownVersionError.
+    """
+    major = str(found).split(".")[0]
+    if major != known.split(".")[0]:
+        raise UnknownVersionError(
+            asked=f"{what} was to be read",
+            found=f"it declares version {found!s}, and this clicktower reads version {known}",
+            follows="reading it by the wrong rules would give wrong numbers without a sign",
+            do="upgrade clicktower, or make the file again with this one",
+        )

@@ -1,0 +1,81 @@
+"""Judgments in TREC's forms: queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag)."""
+
+from collections.abc import Iterable, Mapping
+
+from schemas import storage
+from schemas.errors import StageError, UsageError
+
+Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
+Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
+
+
+def read_queries(uri: str) -> dict[str, str]:
+    """Query texts by id, in file order. Raises UsageError or StageError (a line of another form, a repeated id)."""
+    queries: dict[str, str] = {}
+    for number, line in _lines(uri, "queries"):
+        query_id, tab, text = line.partition("\t")
+        if not tab or not query_id:
+            raise _bad_line(uri, number, "a query id, a tab and the query", "has no tab")
+        if query_id in queries:
+            raise _bad_line(uri, number, "each query id once", f"repeats the id {query_id}")
+        queries[query_id] = text
+    return queries
+
+
+def read_qrels(uri: str) -> Qrels:
+    """Grades by query and document. Raises UsageError or StageError (a line of another form, two grades of one pair)."""
+    qrels: Qrels = {}
+    for number, line in _lines(uri, "qrels"):
+        parts = line.split()
+        if len(parts) != 4 or not parts[3].lstrip("-").isdigit():
+            raise _bad_line(uri, number, "query id, 0, document id and a whole-number grade", f"has {len(parts)} fields")
+        query_id, _, document_id, grade = parts
+        grades = qrels.setdefault(query_id, {})
+        if grades.get(document_id, int(grade)) != int(grade):
+            raise _bad_line(uri, number, "one grade for a query and a document",
+                            f"gives {query_id} and {document_id} a second one")
+        grades[document_id] = int(grade)
+    return qrels
+
+
+def run_lines(run: Run, tag: str) -> Iterable[str]:
+    """A run in TREC's form, best first, ties by descending document id as trec_eval breaks them."""
+    for query_id, scores in run.items():
+        ranked = sorted(scores.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        for rank, (document_id, score) in enumerate(ranked, start=1):
+            yield f"{query_id} Q0 {document_id} {rank} {score!r} {tag}\n"
+
+
+def read_run(uri: str) -> dict[str, dict[str, float]]:
+    """Scores by query and document. Raises UsageError or StageError."""
+    run: dict[str, dict[str, float]] = {}
+    for number, line in _lines(uri, "run"):
+        parts = line.split()
+        try:
+            query_id, _, document_id, _, score, _ = parts
+            run.setdefault(query_id, {})[document_id] = float(score)
+        except ValueError:
+            raise _bad_line(uri, number, "query id, Q0, document id, rank, score and tag",
+                            f"has {len(parts)} fields, or a score that is no number") from None
+    return run
+
+
+def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
+    try:
+        content = storage.read_bytes(uri).decode("utf-8")
+    except FileNotFoundError:
+        raise UsageError(asked=f"the {what} were to be read from {uri}", found="there is no such file",
+                         do="check the path") from None
+    except UnicodeDecodeError as error:
+        raise StageError(asked=f"the {what} were to be read from {uri}",
+                         found=f"byte {error.start:,} is not UTF-8", do="convert the file to UTF-8") from None
+    lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise StageError(asked=f"the {what} were to be read from {uri}", found="the file is empty",
+                         follows="there would be nothing to measure", do="give a file with at least one line")
+    return ((number, line.rstrip("\r")) for number, line in lines)
+
+
+def _bad_line(uri: str, number: int, wanted: str, found: str) -> StageError:
+    return StageError(asked=f"each line of {uri} must hold {wanted}", found=f"line {number:,} {found}",
+                      follows="measures over a file read wrongly would be wrong", do="mend that line")

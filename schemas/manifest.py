@@ -1,0 +1,156 @@
+"""The manifest of a stage's output: written last and atomically, so that if it is there, the stage finished.
+
+`STORE/STAGE/DIGEST/manifest.json`, with the data beside it under the attempt that made it
+(`STORE/STAGE/DIGEST/ATTEMPT/...`). Two attempts at one digest write under different names, and the one
+that creates the manifest first wins. The digest is of what was asked: inputs, config, stage version, seed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.ledger import Ledger
+
+SCHEMA_VERSION = "1.0"
+FILE_NAME = "manifest.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What a stage is asked to do, all of it: the same request has the same digest.
+
+    `inputs` maps a name to the digest or fingerprint of what is read. `stage_version` is an integer raised on
+    purpose when the stage's results change.
+    """
+
+    stage: str
+    stage_version: int
+    config: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    seed: int = 0
+
+    @property
+    def digest(self) -> str:
+        """24 hexadecimal digits that name the output."""
+        return hashlib.sha256(canonical_json(asdict(self))).hexdigest()[:24]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputFile:
+    path: str  # relative to the folder of the manifest
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a stage made, before its manifest: counts and metrics for people, labels that later stages inherit.
+
+    `logical_digest` is of the logical rows in any order; it does not change with file names, the number of
+    workers or the version of the Arrow library.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
+    logical_digest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    request: Request
+    outcome: Outcome
+    files: Sequence[OutputFile]
+    attempt: str
+    created: str  # ISO 8601, UTC
+    duration_seconds: float
+    software: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        return self.request.digest
+
+    def to_json(self) -> dict:
+        ledger = self.outcome.ledger
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "digest": self.digest,
+            "request": asdict(self.request),
+            "outcome": {
+                "counts": dict(self.outcome.counts),
+                "metrics": dict(self.outcome.metrics),
+                "labels": dict(self.outcome.labels),
+                "ledger": ledger.to_json() if ledger else None,
+                "logical_digest": self.outcome.logical_digest,
+            },
+            "files": [asdict(file) for file in self.files],
+            "attempt": self.attempt,
+            "created": self.created,
+            "duration_seconds": self.duration_seconds,
+            "software": dict(self.software),
+        }
+
+
+def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
+    """The manifest in a parsed JSON object. Raises UnknownVersionError for another major version."""
+    require_major(where, value.get("schema_version"), SCHEMA_VERSION)
+    outcome = dict(value["outcome"])
+    outcome["ledger"] = Ledger.from_json(outcome["ledger"]) if outcome.get("ledger") else None
+    return Manifest(
+        request=Request(**value["request"]),
+        outcome=Outcome(**outcome),
+        files=[OutputFile(**file) for file in value["files"]],
+        attempt=value["attempt"],
+        created=value["created"],
+        duration_seconds=value["duration_seconds"],
+        software=value["software"],
+    )
+
+
+def read(folder: str) -> Manifest:
+    """The manifest of a finished stage. Raises StageError where there is none or it cannot be read."""
+    where = storage.join(folder, FILE_NAME)
+    try:
+        value = json.loads(storage.read_bytes(where))
+    except FileNotFoundError:
+        raise StageError(
+            asked=f"{folder} was to be read as the output of a stage",
+            found=f"there is no {FILE_NAME} in it",
+            follows="the stage never finished, or the path is another one",
+            do="give the path that the stage printed, or run the stage again",
+        ) from None
+    except ValueError:
+        raise StageError(
+            asked=f"{where} was to be read",
+            found="it is not JSON",
+            do="run the stage again; the damaged manifest will be set aside",
+        ) from None
+    return from_json(value, where)
+
+
+def damage(folder: str, manifest: Manifest, *, hashes: bool = False) -> list[str]:
+    """What is wrong with the files of a manifest, one sentence each; empty if all is well.
+
+    Sizes are always compared; `hashes` reads every byte as well.
+    """
+    found = []
+    for file in manifest.files:
+        where = storage.join(folder, file.path)
+        size = storage.size_bytes(where)
+        if size is None:
+            found.append(f"{file.path} is missing")
+        elif size != file.size_bytes:
+            found.append(f"{file.path} has {size:,} bytes and should have {file.size_bytes:,}")
+        elif hashes and storage.sha256(where) != file.sha256:
+            found.append(f"{file.path} has other bytes than were written")
+    return found
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with one form for one value: sorted keys, no spaces, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=list).encode()

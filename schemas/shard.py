@@ -1,0 +1,97 @@
+"""A shard: training pairs with all that they need, as Arrow IPC files that are memory-mapped.
+
+Below the data folder of a build:
+
+    train-00000/words.arrow   WORDS   each distinct word once, as its letter-trigram ids
+    train-00000/texts.arrow   TEXTS   each distinct query and title once, as indices into words
+    train-00000/pairs.arrow   PAIRS   query, clicked title and n unclicked titles, as indices into texts
+    dev-00000/...                     the same for the held-out queries
+    pool/words.arrow, pool/texts.arrow, pool/pool.arrow
+                              POOL    the documents negatives are drawn from, in the order of their keyed hash
+    catalogue.json            text contract, table rows, n, counts: see `build_shards`
+
+All pairs of a query are in one shard. Indices are local to the folder, except `excluded`, which points into the pool.
+Text `i` of `texts` has the words words[texts.words[i]]; its trigram counts are the repeats in the ids.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from schemas.errors import require_major
+
+SCHEMA_VERSION = "1.0"
+VERSION_KEY = b"clicktower.shard"
+_METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
+
+WORDS = pa.schema(
+    [
+        pa.field("word", pa.string(), nullable=False),
+        pa.field("trigrams", pa.list_(pa.uint32()), nullable=False),
+    ],
+    metadata=_METADATA,
+)
+
+TEXTS = pa.schema(
+    [
+        pa.field("text", pa.string(), nullable=False),  # normalised
+        pa.field("words", pa.list_(pa.int32()), nullable=False),
+    ],
+    metadata=_METADATA,
+)
+
+# `clicks`: click lines behind the pair. `weight`: what a recipe may weigh it by; 1 unless set.
+# `sampling_probability`: of each negative, under the pool's distribution. `excluded`: rows of the pool that may not be
+# a negative of this query, because a person clicked them (by id or by title), ascending.
+PAIRS = pa.schema(
+    [
+        pa.field("query", pa.int32(), nullable=False),
+        pa.field("clicked", pa.int32(), nullable=False),
+        pa.field("negatives", pa.list_(pa.int32()), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+        pa.field("weight", pa.float32(), nullable=False),
+        pa.field("sampling_probability", pa.float64(), nullable=False),
+        pa.field("excluded", pa.list_(pa.int32()), nullable=False),
+    ],
+    metadata=_METADATA,
+)
+
+POOL = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("text", pa.int32(), nullable=False),
+        pa.field("probability", pa.float64(), nullable=False),
+    ],
+    metadata=_METADATA,
+)
+
+
+def open_table(path: str, schema: pa.Schema) -> pa.Table:
+    """A shard's table, memory-mapped from a local file. Raises UnknownVersionError, or ValueError for other columns."""
+    with pa.memory_map(path) as source:
+        table = pa.ipc.open_file(source).read_all()
+    require_major(path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), SCHEMA_VERSION)
+    if table.schema.names != schema.names:
+        raise ValueError(f"{path} has the columns {table.schema.names}; a shard has {schema.names}")
+    return table
+
+
+class LogicalDigest:
+    """A digest of rows in any order: the sum of the rows' SHA-256, modulo 2^256.
+
+    Sums merge, so that every bucket of a job digests its own rows; which bucket a row was in does not show.
+    """
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, rows: Iterable[bytes]) -> None:
+        for row in rows:
+            self._sum += int.from_bytes(hashlib.sha256(row).digest(), "big")
+
+    def merge(self, other: str) -> None:
+        self._sum += int(other, 16)
+
+    def hexdigest(self) -> str:
+        return f"{self._sum % (1 << 256):064x}"

@@ -1,0 +1,156 @@
+"""What every stage does around its work: reuse a finished output, or make it under names of its own and commit it.
+
+    result = run_stage(store, request, produce)
+
+`produce(folder)` writes files below `folder` (the attempt's own, fresh URI) and returns an Outcome. A stage that runs
+on an engine calls `commit` inside its last step instead, so that a client that dies after submitting loses nothing,
+and its `produce` returns None.
+"""
+
+import json
+import platform
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+
+from schemas import manifest as manifests
+from schemas import storage
+from schemas.manifest import Manifest, Outcome, OutputFile, Request
+
+# What a stage tells while it works: what it is doing, how much is done, of how much (None: unknown).
+Progress = Callable[[str, int, int | None], None]
+
+
+def silent(what: str, done: int, total: int | None) -> None:
+    """A Progress that tells nobody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageResult:
+    """A finished output: where it is, its manifest, whether it was there before, and what was found damaged."""
+
+    folder: str  # STORE/STAGE/DIGEST
+    manifest: Manifest
+    reused: bool
+    repaired: tuple[str, ...] = ()
+
+    @property
+    def data(self) -> str:
+        """The URI below which the files are."""
+        return storage.join(self.folder, self.manifest.attempt)
+
+    def to_json(self) -> dict:
+        """The object that `--json` prints."""
+        outcome = self.manifest.outcome
+        value = {
+            "stage": self.manifest.request.stage,
+            "digest": self.manifest.digest,
+            "path": self.folder,
+            "data": self.data,
+            "reused": self.reused,
+            "repaired": list(self.repaired),
+            "counts": dict(outcome.counts),
+            "metrics": dict(outcome.metrics),
+            "labels": dict(outcome.labels),
+            "logical_digest": outcome.logical_digest,
+            "duration_seconds": self.manifest.duration_seconds,
+        }
+        if outcome.ledger:
+            value["ledger"] = outcome.ledger.to_json()
+        return value
+
+
+def stage_folder(store: str, request: Request) -> str:
+    return storage.join(store, request.stage, request.digest)
+
+
+def open_result(folder: str) -> StageResult:
+    """A finished output by its folder. Raises StageError where it is not finished."""
+    return StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
+
+
+def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
+    """The finished output of a request if it is there and whole, and what is damaged about it if it is not."""
+    folder = stage_folder(store, request)
+    if not storage.exists(storage.join(folder, manifests.FILE_NAME)):
+        return None, []
+    try:
+        manifest = manifests.read(folder)
+    except manifests.StageError as error:
+        return None, [error.found]
+    found = manifests.damage(folder, manifest)
+    return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])
+
+
+def run_stage(store: str, request: Request, produce: Callable[[str], Outcome | None]) -> StageResult:
+    """The output of a request: reused if it is there and whole, otherwise made by `produce` and committed.
+
+    A damaged output is set aside under another name and made again; what was wrong is in `repaired`.
+    An attempt that fails leaves nothing behind.
+    """
+    finished, wrong = find_finished(store, request)
+    if finished:
+        return finished
+    folder = stage_folder(store, request)
+    if wrong:
+        _set_aside(folder)
+    attempt = f"attempt-{uuid.uuid4().hex[:12]}"
+    started = time.time()
+    try:
+        storage.make_folder(storage.join(folder, attempt))
+        outcome = produce(storage.join(folder, attempt))
+        if outcome is not None:
+            commit(folder, request, attempt, outcome, started)
+    except BaseException:
+        storage.remove(storage.join(folder, attempt))
+        raise
+    manifest = manifests.read(folder)
+    if manifest.attempt != attempt:  # another attempt was first: the request is the same, so is its result
+        storage.remove(storage.join(folder, attempt))
+    return StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
+
+
+def commit(folder: str, request: Request, attempt: str, outcome: Outcome, started: float) -> bool:
+    """Write the manifest of an attempt, with the size and hash of every file below it, as the very last thing.
+
+    `started` is in seconds since the epoch. False if another attempt had committed before: that one counts.
+    Raises StageError if the ledger does not add up.
+    """
+    if outcome.ledger:
+        outcome.ledger.check()
+    base = storage.join(folder, attempt)
+    files = [
+        OutputFile(
+            path=f"{attempt}/{name}",
+            size_bytes=storage.size_bytes(storage.join(base, name)) or 0,
+            sha256=storage.sha256(storage.join(base, name)),
+        )
+        for name in storage.list_files(base)
+    ]
+    manifest = Manifest(
+        request=request,
+        outcome=outcome,
+        files=files,
+        attempt=attempt,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        duration_seconds=round(time.time() - started, 3),
+        software=software_versions(),
+    )
+    content = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False).encode()
+    return storage.write_new(storage.join(folder, manifests.FILE_NAME), content)
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of what this process has loaded, for the record."""
+    loaded = [name for name in ("numpy", "pyarrow", "apache_beam", "torch", "ray", "lancedb") if name in sys.modules]
+    return {"python": platform.python_version(), "machine": platform.machine(),
+            **{name: metadata.version(name.replace("_", "-")) for name in loaded}}
+
+
+def _set_aside(folder: str) -> None:
+    fs, path = storage.filesystem(storage.join(folder, manifests.FILE_NAME))
+    fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}")

@@ -1,0 +1,169 @@
+"""Paths are URIs: a local folder by default, any fsspec file system (s3://, gs://, memory://) without a code change.
+
+Two promises: a file under its final name is whole (`write_atomic`), and of two writers of one name
+exactly one wins (`write_new`). Everything else in the project is built on these.
+"""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+
+import fsspec
+from fsspec.core import url_to_fs
+
+CHUNK_BYTES = 1 << 20
+
+
+def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The file system a URI lives on, and the path of the URI in it."""
+    fs, path = url_to_fs(str(uri))
+    return fs, path
+
+
+def is_local(uri: str) -> bool:
+    """Whether the URI is on this machine's own file system."""
+    protocol = filesystem(uri)[0].protocol
+    return "file" in (protocol if isinstance(protocol, list | tuple) else (protocol,))
+
+
+def join(uri: str, *parts: str) -> str:
+    """The URI of `parts` below `uri`."""
+    return "/".join([str(uri).rstrip("/"), *parts])
+
+
+def exists(uri: str) -> bool:
+    fs, path = filesystem(uri)
+    return fs.exists(path)
+
+
+def size_bytes(uri: str) -> int | None:
+    """The size of a file, or None where there is none."""
+    fs, path = filesystem(uri)
+    try:
+        info = fs.info(path)
+    except FileNotFoundError:
+        return None
+    return int(info["size"]) if info["type"] == "file" else None
+
+
+def list_files(uri: str) -> list[str]:
+    """Every file below a folder, as sorted paths relative to it; empty where there is no folder."""
+    fs, root = filesystem(uri)
+    if not fs.exists(root):
+        return []
+    fs.invalidate_cache()
+    root = root.rstrip("/")
+    return sorted(path[len(root) + 1:] for path in fs.find(root))
+
+
+def make_folder(uri: str) -> None:
+    fs, path = filesystem(uri)
+    fs.makedirs(path, exist_ok=True)
+
+
+def remove(uri: str) -> None:
+    """Remove a file or a folder with all below it; nothing happens where there is none."""
+    fs, path = filesystem(uri)
+    if fs.exists(path):
+        fs.rm(path, recursive=True)
+
+
+def open_read(uri: str) -> IO[bytes]:
+    fs, path = filesystem(uri)
+    return fs.open(path, "rb")
+
+
+def read_bytes(uri: str) -> bytes:
+    with open_read(uri) as file:
+        return file.read()
+
+
+def write_atomic(uri: str, content: bytes) -> None:
+    """Replace a file by `content`: a reader sees the old bytes or the new ones, never a mixture.
+
+    A failure (disk full) leaves the old file as it was and removes what was begun.
+    """
+    fs, path = filesystem(uri)
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    if not is_local(uri):
+        fs.pipe_file(path, content)  # object stores publish an object when its upload completes
+        return
+    attempt = _write_beside(path, content)
+    try:
+        os.replace(attempt, path)
+    except OSError:
+        os.unlink(attempt)
+        raise
+
+
+def write_new(uri: str, content: bytes) -> bool:
+    """Create a file that must not exist yet. False, and nothing written, if somebody else created it first."""
+    fs, path = filesystem(uri)
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    if not is_local(uri):
+        try:
+            fs.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        return True
+    attempt = _write_beside(path, content)
+    try:
+        os.link(attempt, path)  # fails if the name is taken; a rename would silently replace it
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(attempt)
+    return True
+
+
+def _write_beside(path: str, content: bytes) -> str:
+    attempt = f"{path}.{uuid.uuid4().hex}.partial"
+    try:
+        with open(attempt, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        if os.path.exists(attempt):
+            os.unlink(attempt)
+        raise
+    return attempt
+
+
+def sha256(uri: str) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(uri):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def fingerprint(uri: str) -> str:
+    """What identifies an input file: its content on a local disk, the store's own key (ETag and the like) elsewhere.
+
+    Hashing a terabyte behind a network only to learn that nothing changed would cost more than the stage.
+    """
+    if is_local(uri):
+        return sha256(uri)
+    fs, path = filesystem(uri)
+    return hashlib.sha256(f"{path}\0{fs.ukey(path)}".encode()).hexdigest()
+
+
+def expand(pattern: str) -> list[str]:
+    """The files a path or pattern names (`logs/*.gz`), or the files of a folder, sorted."""
+    fs, path = filesystem(pattern)
+    if fs.isdir(path):
+        found = [p for p in fs.ls(path, detail=False) if fs.isfile(p) and not p.rsplit("/", 1)[-1].startswith(".")]
+    elif any(mark in path for mark in "*?["):
+        found = [p for p in fs.glob(path) if fs.isfile(p)]
+    else:
+        found = [path] if fs.isfile(path) else []
+    return sorted(found if is_local(pattern) else [fs.unstrip_protocol(p) for p in found])
+
+
+def _chunks(uri: str) -> Iterator[Any]:
+    with open_read(uri) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk

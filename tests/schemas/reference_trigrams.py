@@ -1,0 +1,46 @@
+"""The text contract written a second time, one character at a time, from the docstrings alone."""
+
+import unicodedata
+
+MASK = (1 << 64) - 1
+ALPHABET = {letter: code for code, letter in enumerate("abcdefghijklmnopqrstuvwxyz0123456789", start=1)}
+UNSPACED_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+
+
+def reference_words(text: str) -> list[str]:
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
+    words: list[str] = []
+    for spaced in text.split():
+        run, other = "", ""
+        for char in spaced + "\n":
+            unspaced = char != "\n" and unicodedata.name(char, "").startswith(UNSPACED_NAMES)
+            if unspaced:
+                if other:
+                    words.append(other)
+                    other = ""
+                run += char
+                continue
+            if run:
+                words += [run] if len(run) == 1 else [a + b for a, b in zip(run, run[1:], strict=False)]
+                run = ""
+            other += char
+        if other.rstrip("\n"):
+            words.append(other.rstrip("\n"))
+    return words
+
+
+def reference_ids(word: str, table_rows: int = 65_536) -> list[int]:
+    points = [0x110000, *map(ord, word), 0x110000]
+    ids = []
+    for a, b, c in zip(points, points[1:], points[2:], strict=False):
+        codes = [0 if p == 0x110000 else ALPHABET.get(chr(p), -1) for p in (a, b, c)]
+        if min(codes) >= 0:
+            ids.append(codes[0] * 1369 + codes[1] * 37 + codes[2])
+            continue
+        h = 0xCBF29CE484222325
+        for p in (a, b, c):
+            h = ((h ^ p) * 0x100000001B3) & MASK
+        h = ((h ^ (h >> 33)) * 0xFF51AFD7ED558CCD) & MASK
+        h = ((h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53) & MASK
+        ids.append(50_653 + (h ^ (h >> 33)) % (table_rows - 50_653))
+    return ids

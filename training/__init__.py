@@ -1,0 +1,1 @@
+"""Shards -> twin towers -> scores: the model of arXiv:1502.06922, its trainer and its evaluation."""
