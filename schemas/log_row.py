@@ -17,6 +17,7 @@ LOG_ROW = pa.schema(
         pa.field("position", pa.int32(), nullable=False),
         pa.field("time", pa.timestamp("ms", tz="UTC")),
         pa.field("user_agent", pa.string()),
+        pa.field("application", pa.dictionary(pa.int16(), pa.string())),
         pa.field("line_hash", pa.binary(16), nullable=False),
     ]
 )
