@@ -12,8 +12,7 @@ class StageError(Exception):
 
     def __init__(self, *, asked: str, found: str, do: str, follows: str = "") -> None:
         self.asked, self.found, self.follows, self.do = asked, found, follows, do
-        super().__init__(" ".join(s if s.endswith((".", "!", "?")) else s + "." for s in
-                                  (asked, found, follows, do) if s))
+        super().__init__(" ".join(_sentence(part) for part in (asked, found, follows, do) if part))
 
     def __reduce__(self):  # keyword-only facts must survive pickling between engine processes
         return (_rebuild, (type(self), self.asked, self.found, self.do, self.follows))
@@ -27,6 +26,10 @@ class UsageError(StageError):
 
 class UnknownVersionError(StageError):
     """A file of a major version that this release does not know. Nothing of it was read."""
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _rebuild(kind: type[StageError], asked: str, found: str, do: str, follows: str) -> StageError:

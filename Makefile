@@ -1,0 +1,34 @@
+# Everything a developer types. `make demo` and `make test` need Python 3.11 and make, nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: setup demo test lint format clean
+setup: $(READY)          ## create .venv and install the pinned set
+
+demo: $(READY)           ## simulated log -> release -> report, in minutes
+	$(BIN)/clicktower demo --work clicktower-demo
+
+test: $(READY)           ## every test, engines included
+	$(BIN)/python -m pytest
+
+lint: $(READY)           ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)         ## let ruff put imports in order and mend what it can
+	$(BIN)/ruff check --fix .
+
+clean:                   ## remove the environment and the demo
+	rm -rf $(VENV) clicktower-demo
+
+# uv installs in seconds what pip installs in minutes, so pip only brings uv.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.version_info >= (3, 13))' \
+	  || { echo "clicktower needs Python 3.11 or 3.12; found $$($(PYTHON) --version). Try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Installing into $(VENV) (about 7 GB with torch's GPU libraries; a minute or two the first time) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@touch $@

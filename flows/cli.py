@@ -1,0 +1,88 @@
+"""`clicktower`: the command line. Each subcommand lives in flows/commands and is imported only when it runs."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import cyclopts
+from cyclopts import App, CycloptsError
+
+HELP = """Turn a search engine's click log into sentence embeddings that rank.
+
+To begin:
+
+    clicktower demo                 the whole way on a simulated log, in minutes
+    clicktower run pipeline.toml    the same on your data
+    clicktower search --release release "angle bracket"
+
+The stages, in order: ingest, build, train, evaluate, publish. Each runs alone,
+answers "reused" when its result is there already, and prints one JSON object
+with --json. Exit code: 0 done or reused, 1 failed, 2 wrong usage.
+"""
+
+COMMANDS = {
+    "demo": "Simulate a log and run everything from it to a searchable release.",
+    "run": "Run the whole pipeline that a TOML file describes.",
+    "simulate": "Make a search log with known truth, labelled simulated.",
+    "ingest": "Read a search log into a private daily aggregate.",
+    "build": "Turn days and documents into training shards, behind the privacy gate.",
+    "train": "Train the twin towers on shards.",
+    "evaluate": "Judge a model by NDCG, beside BM25 and a random order.",
+    "publish": "Encode all documents into a release and make it the live one.",
+    "search": "Rank the documents of the live release for a query.",
+    "verify": "Check every byte of an output against its manifest.",
+}
+
+
+def build_app(command: str) -> App:
+    """The command line. The one-line helps above list the commands without importing them; `command` shows its own."""
+    app = App(name="clicktower", help=HELP, help_format="markdown", version_flags=["--version"],
+              default_parameter=cyclopts.Parameter(negative=()))
+    for order, (name, line) in enumerate(COMMANDS.items()):
+        app.command(f"flows.commands.{name}:{name}", name=name, help=None if name == command else line, sort_key=order)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command line and exit with its code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; the exit code."""
+    from flows.console import report_error
+
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    json = "--json" in arguments
+    try:
+        result = build_app(command)(_engine_options(arguments), exit_on_error=False, print_error=not json, result_action="return_value")
+    except CycloptsError as error:
+        if json:
+            from schemas.errors import UsageError
+
+            plain = " ".join(str(error).split())
+            return report_error(UsageError(asked=f"clicktower {command} was called", found=plain,
+                                           do=f"see `clicktower {command} --help`"), command, json)
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; what was finished is kept, and the same command goes on from there\n")
+        return 130
+    except BrokenPipeError:  # `clicktower search ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return report_error(error, command, json)
+    return result if isinstance(result, int) else 0
+
+
+def _engine_options(arguments: list[str]) -> list[str]:
+    """What follows a bare `--` belongs to the engine, not to us."""
+    if "--" not in arguments:
+        return arguments
+    at = arguments.index("--")
+    return arguments[:at] + [f"--beam-options={option}" for option in arguments[at + 1 :]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One file per subcommand: its arguments, its help, its result for a person."""

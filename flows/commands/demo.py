@@ -1,0 +1,30 @@
+"""clicktower demo"""
+
+from flows import console, present
+
+
+def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:
+    """See the whole way in minutes: simulate a log, and run everything from it to a
+    searchable release and a report.
+
+        clicktower demo --work clicktower-demo
+
+    Beam, Ray's worker function, Prefect and LanceDB really run, embedded in
+    this machine; only the log is simulated, and everything made from it says
+    so. Run it again: what is there already is reused.
+
+    Parameters
+    ----------
+    work
+        Folder for the simulated data, the store, the release and the report.
+    searches
+        Size of the simulated log.
+    seed
+        Another seed makes another shop.
+    json
+        Print the results of all stages as one JSON object; progress goes to stderr.
+    """
+    from flows.demo import run_demo
+
+    results = run_demo(work, searches=searches, seed=seed)
+    console.emit({"stage": "demo", **results}, json, present.run_results)

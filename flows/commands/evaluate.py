@@ -1,0 +1,50 @@
+"""clicktower evaluate"""
+
+from flows import console, present
+from flows.set_fields import with_fields
+
+
+def evaluate(
+    *,
+    model: str,
+    documents: str,
+    queries: str,
+    qrels: str,
+    into: str,
+    min_judged: int = 1,
+    set: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Judge a model by NDCG@1/3/10, beside BM25 and a random order, and write TREC run
+    files.
+
+        clicktower evaluate --model store/train/DIGEST --documents documents.tsv --queries queries.tsv \\
+            --qrels qrels.txt --into store
+
+    Parameters
+    ----------
+    model
+        The folder that `train` printed.
+    documents
+        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+    queries
+        Judged queries, id<TAB>text.
+    qrels
+        Judgments in TREC's form: query id, 0, document id, grade.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    min_judged
+        Leave out queries with fewer judged documents than this; how many is in the output.
+    set
+        field=value for any field of the evaluation settings; may be repeated.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from training.evaluate import EvaluateConfig
+    from training.evaluate import evaluate as run
+
+    config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
+    with console.progress_bar("evaluate") as progress:
+        result = run(model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
+                     progress=progress)
+    console.emit(result.to_json(), json, present.stage_with_details)

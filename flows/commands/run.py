@@ -1,0 +1,41 @@
+"""clicktower run"""
+
+from flows import console, present
+
+
+def run(config: str, *, date: str | None = None, json: bool = False) -> None:
+    """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
+    -> evaluation -> release.
+
+    The repository's pipeline.toml is a commented example with every field. The
+    least that works:
+
+        store = "store"
+        [log]
+        files = ["logs/*.ndjson.gz"]           # UBI search and event lines
+        [documents]
+        file = "documents.tsv"                 # id<TAB>title
+        [judgments]
+        queries = "queries.tsv"                # id<TAB>text
+        qrels = "qrels.txt"                    # TREC: query 0 document grade
+        [publish]
+        to = "release"
+
+    then: clicktower run pipeline.toml
+
+    Run it again and every stage answers "reused"; change a setting and only
+    what depends on it runs.
+
+    Parameters
+    ----------
+    config
+        The TOML file. Relative paths in it are relative to its folder.
+    date
+        Fills {date} in log.files (2026-09-01); by default yesterday.
+    json
+        Print the results of all stages as one JSON object; progress goes to stderr.
+    """
+    from flows.local_run import run_locally
+
+    results = run_locally(config, date)
+    console.emit({"stage": "run", **results}, json, present.run_results)

@@ -1,0 +1,113 @@
+"""What a person sees of a command: progress on stderr, the result on stdout, errors as one readable paragraph."""
+
+import errno
+import json as json_module
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from flows.settings import Settings
+from schemas.errors import StageError
+from schemas.stage import Progress as Tell
+
+PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
+
+errors = Console(stderr=True, highlight=False)
+output = Console(highlight=False)
+
+
+@contextmanager
+def progress_bar(stage: str) -> Iterator[Tell]:
+    """A Progress for a stage: a bar on a terminal, a line now and then elsewhere."""
+    if not errors.is_terminal:
+        yield _plain_lines(stage)
+        return
+    columns = (SpinnerColumn(), TextColumn("[bold]{task.fields[stage]:<9}[/]"), BarColumn(bar_width=28),
+               MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("[dim]{task.description}"))
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("starting", total=None, stage=stage)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+
+
+def plain(text: str) -> str:
+    """Foreign text, so that neither rich's markup nor a control character in it reaches the terminal."""
+    return escape("".join(char if char.isprintable() else "�" for char in text))
+
+
+def _plain_lines(stage: str) -> Tell:
+    last = time.monotonic()
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PLAIN_SECONDS:
+            last = time.monotonic()
+            errors.print(f"{stage}: {what} ({done:,}{f' of {total:,}' if total else ''})", soft_wrap=True)
+
+    return tell
+
+
+def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
+    """Print a result: one JSON object with `json`, otherwise what `show` makes of it."""
+    if json:
+        sys.stdout.write(json_module.dumps(result, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    else:
+        show(result)
+
+
+def report_error(error: BaseException, stage: str, json: bool) -> int:
+    """Tell a person, or with `json` a program, what went wrong; the exit code. No traceback unless asked for."""
+    facts = explain(error)
+    if json:
+        value = {"asked": facts.asked, "found": facts.found, "follows": facts.follows, "do": facts.do}
+        sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
+    else:
+        errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
+    if Settings().debug:
+        errors.print_exception()
+    return facts.exit_code
+
+
+def explain(error: BaseException) -> StageError:
+    """Any error as the four sentences a user can act on."""
+    if isinstance(error, StageError):
+        return error
+    if isinstance(error, OSError) and error.errno in _OS_REASONS:
+        found, do = _OS_REASONS[error.errno]
+        where = f" ({error.filename})" if error.filename else ""
+        return StageError(asked="a file was to be read or written", found=found + where,
+                          follows="nothing half-written is left under a final name", do=do)
+    return StageError(
+        asked="the command was carried out",
+        found=f"something unexpected happened: {type(error).__name__} in {_place(error)}",
+        follows="no output was published under a final name",
+        do="this is a defect; set CLICKTOWER_DEBUG=1 to see where (the trace may quote data), and report it",
+    )
+
+
+_OS_REASONS = {
+    errno.ENOSPC: ("the disk is full", "free some space and run the same command again"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space and run the same command again"),
+    errno.EFBIG: ("a file grew past the limit set for this process", "raise the limit (ulimit -f) and run again"),
+    errno.EACCES: ("the permission is denied", "check who owns the folder, or choose another"),
+    errno.EPERM: ("the operation is not permitted", "check who owns the folder, or choose another"),
+    errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
+    errno.ENOENT: ("there is no such file", "check the path"),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "check the path"),
+    errno.EISDIR: ("a folder is where a file should be", "check the path"),
+    errno.EEXIST: ("a file is where a folder should be", "choose another folder"),
+    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n) and run again"),
+}
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else "an unknown place"

@@ -1,0 +1,144 @@
+"""pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pydantic
+from pydantic import ConfigDict
+
+from schemas import storage
+from schemas.errors import UsageError
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSection:
+    files: tuple[str, ...]
+    format: str = "ubi"
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentsSection:
+    file: str
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgmentsSection:
+    queries: str
+    qrels: str
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSection:
+    recipe: str = "lstm-96"
+    workers: int = 1
+    threads: int | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishSection:
+    to: str = "release"
+    set: Mapping[str, Any] = field(default_factory=dict)
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineConfig:
+    """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name.
+
+    Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run;
+    with it every run ingests one date and `build` unites all days in the store.
+    """
+
+    log: LogSection
+    documents: DocumentsSection
+    judgments: JudgmentsSection
+    store: str = "store"
+    report: str = "report.html"
+    title: str = "clicktower run"
+    ingest: Mapping[str, Any] = field(default_factory=dict)
+    build: Mapping[str, Any] = field(default_factory=dict)
+    train: TrainSection = field(default_factory=TrainSection)
+    evaluate: Mapping[str, Any] = field(default_factory=dict)
+    publish: PublishSection = field(default_factory=PublishSection)
+    beam_options: tuple[str, ...] = ()
+    __pydantic_config__ = _STRICT
+
+
+def read_pipeline(path: str) -> PipelineConfig:
+    """The run that a TOML file describes, its paths made absolute.
+
+    Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
+    """
+    asked = f"the pipeline was to be read from {path}"
+    try:
+        value = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(asked=asked, found="there is no such file",
+                         do="check the path; `pipeline.toml` of the repository is a commented example") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
+    try:
+        config = pydantic.TypeAdapter(PipelineConfig).validate_python(value)
+    except pydantic.ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {_plain(e)}" for e in error.errors()[:5])
+        raise UsageError(asked=asked, found=found,
+                         do="see `clicktower run --help` and the commented pipeline.toml for the fields") from None
+    return _absolute(config, Path(path).resolve().parent)
+
+
+def to_json(config: PipelineConfig) -> dict:
+    return asdict(config)
+
+
+def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
+    def absolute(uri: str) -> str:
+        return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
+
+    return PipelineConfig(
+        log=LogSection(files=tuple(map(absolute, config.log.files)), format=config.log.format),
+        documents=DocumentsSection(file=absolute(config.documents.file)),
+        judgments=JudgmentsSection(queries=absolute(config.judgments.queries), qrels=absolute(config.judgments.qrels)),
+        store=absolute(config.store),
+        report=absolute(config.report),
+        title=config.title,
+        ingest=config.ingest,
+        build=config.build,
+        train=config.train,
+        evaluate=config.evaluate,
+        publish=PublishSection(to=absolute(config.publish.to), set=config.publish.set),
+        beam_options=config.beam_options,
+    )
+
+
+def _plain(error: Any) -> str:
+    return {"missing": "is missing", "unexpected_keyword_argument": "is no field of it"}.get(error["type"], error["msg"])
+
+
+def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
+    """The log files of a data date (ISO 8601): `{date}` filled in."""
+    return tuple(name.replace("{date}", date) for name in files)
+
+
+def check_inputs(config: PipelineConfig, date: str) -> None:
+    """Look at every input before the first stage starts, so that a typing error costs seconds and not a night.
+
+    Raises UsageError naming all that is missing.
+    """
+    missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
+    named = (config.documents.file, config.judgments.queries, config.judgments.qrels)
+    missing += [name for name in named if not storage.exists(name)]
+    if missing:
+        raise UsageError(asked="the run's inputs were looked up before it starts",
+                         found=f"nothing is at {', '.join(missing)}",
+                         follows="the run would fail after work that could not be used",
+                         do="check the paths in the TOML file; they are relative to its folder")

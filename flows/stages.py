@@ -1,0 +1,75 @@
+"""One thin function per stage: the section of the config that concerns it, as the arguments of its command."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flows import present
+from flows.pipeline_config import PipelineConfig, dated
+from flows.submit import run_stage_command
+
+
+def ingest(config: PipelineConfig, date: str) -> dict:
+    """The private daily aggregate of the log."""
+    return _run(
+        ["ingest", *dated(config.log.files, date), "--format", config.log.format, "--into", config.store],
+        config.ingest, config.beam_options)  # fmt: skip
+
+
+def build(config: PipelineConfig, day: dict) -> dict:
+    """Training shards from the day, or from all days of the store if the log is dated."""
+    all_days = any("{date}" in name for name in config.log.files)
+    days = ["--days", config.store if all_days else day["path"]]
+    return _run(
+        ["build", *days, "--documents", config.documents.file, "--judged-queries", config.judgments.queries,
+         "--into", config.store],
+        config.build, config.beam_options)  # fmt: skip
+
+
+def train(config: PipelineConfig, shards: dict) -> dict:
+    """A trained model."""
+    threads = ["--threads", str(config.train.threads)] if config.train.threads else []
+    return _run(
+        ["train", "--shards", shards["path"], "--recipe", config.train.recipe, "--workers", str(config.train.workers),
+         *threads, "--documents", config.documents.file, "--queries", config.judgments.queries,
+         "--qrels", config.judgments.qrels, "--into", config.store],
+        config.train.set)  # fmt: skip
+
+
+def evaluate(config: PipelineConfig, model: dict) -> dict:
+    """The NDCG table and TREC run files."""
+    return _run(
+        ["evaluate", "--model", model["path"], "--documents", config.documents.file,
+         "--queries", config.judgments.queries, "--qrels", config.judgments.qrels, "--into", config.store],
+        config.evaluate)  # fmt: skip
+
+
+def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
+    """The live release."""
+    return _run(
+        ["publish", "--model", model["path"], "--documents", config.documents.file, "--to", config.publish.to,
+         "--evaluation", evaluation["path"]],
+        config.publish.set)  # fmt: skip
+
+
+def report(config: PipelineConfig, results: dict) -> str:
+    """The path of the HTML report on a run's results."""
+    from flows.run_summary import summarise
+    from flows.report import write_report
+
+    write_report(config.report, summarise(config, results))
+    present.stage_line("report", config.report)
+    return config.report
+
+
+def _run(arguments: list[str], fields: Mapping[str, Any], beam_options: tuple[str, ...] = ()) -> dict:
+    sets = [word for name, value in fields.items() for word in ("--set", f"{name}={_text(value)}")]
+    engine = ["--", *beam_options] if beam_options else []
+    result = run_stage_command([*arguments, *sets, *engine])
+    present.stage_result(result)
+    return result
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+

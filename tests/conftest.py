@@ -1,0 +1,42 @@
+"""Rules of the whole suite: quiet engines, one thread of torch, and no silent skips in CI."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+
+_skipped: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _skipped.append(f"{report.nodeid}: {report.longrepr[2] if isinstance(report.longrepr, tuple) else ''}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """With CLICKTOWER_NO_SKIPS set (CI), a test that did not run is a test that failed."""
+    if _skipped and os.environ.get("CLICKTOWER_NO_SKIPS") and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if _skipped and os.environ.get("CLICKTOWER_NO_SKIPS"):
+        terminalreporter.section("skipped where nothing may be skipped", red=True)
+        for line in _skipped:
+            terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets; a test that asks for it is skipped, with the reason, where there is none."""
+    folder = os.environ.get("CLICKTOWER_DATA", "")
+    if not folder:
+        pytest.skip("CLICKTOWER_DATA is not set: no real data to measure on")
+    if not Path(folder, "homedepot_log").is_dir():
+        pytest.skip(f"CLICKTOWER_DATA = {folder} has no homedepot_log")
+    return Path(folder)

@@ -1,0 +1,63 @@
+"""schemas <- beam_jobs, training <- flows: each engine's worker image carries its own stack and nothing else."""
+
+import ast
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ALLOWED = {
+    "schemas": {"schemas"},
+    "beam_jobs": {"schemas", "beam_jobs"},
+    "training": {"schemas", "training"},
+    "flows": {"schemas", "beam_jobs", "training", "flows"},
+}
+OURS = set(ALLOWED)
+FOREIGN = {
+    "schemas": {"apache_beam", "ray", "torch", "prefect", "lancedb", "rich", "cyclopts", "pandas", "polars"},
+    "beam_jobs": {"ray", "torch", "prefect", "lancedb", "cyclopts"},
+    "training": {"apache_beam", "prefect", "lancedb", "cyclopts"},
+}
+
+
+def modules(package: str) -> list[str]:
+    return [package, *(m.name for m in pkgutil.walk_packages([str(ROOT / package)], f"{package}."))]
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_imports_follow_the_dependency_direction(package):
+    """Read from the source, so that an import inside a function counts too."""
+    for file in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                top = name.split(".")[0]
+                assert top not in OURS or top in ALLOWED[package], f"{file} imports {name}"
+                assert top not in FOREIGN.get(package, set()), f"{file} imports {name}"
+
+
+@pytest.mark.parametrize("package", sorted(FOREIGN))
+def test_importing_a_package_loads_no_foreign_engine(package):
+    """Loaded for real, all of it, in a process of its own: what a worker image would load."""
+    code = (
+        "import importlib, sys\n"
+        f"for name in {modules(package)!r}: importlib.import_module(name)\n"
+        f"print(sorted(set(sys.modules) & {FOREIGN[package]!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_only_settings_reads_the_environment_for_configuration():
+    """No environment variable alters a result: only flows/settings.py reads any."""
+    readers = [
+        str(file.relative_to(ROOT))
+        for package in OURS
+        for file in (ROOT / package).rglob("*.py")
+        if "os.environ.get" in (text := file.read_text(encoding="utf-8")) or "os.getenv" in text
+    ]
+    assert readers == []
