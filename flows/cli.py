@@ -36,8 +36,13 @@ COMMANDS = {
 
 def build_app(command: str) -> App:
     """The command line. The one-line helps above list the commands without importing them; `command` shows its own."""
-    app = App(name="clicktower", help=HELP, help_format="markdown", version_flags=["--version"],
-              default_parameter=cyclopts.Parameter(negative=()))
+    app = App(
+        name="clicktower",
+        help=HELP,
+        help_format="markdown",
+        version_flags=["--version"],
+        default_parameter=cyclopts.Parameter(negative=()),
+    )
     for order, (name, line) in enumerate(COMMANDS.items()):
         app.command(f"flows.commands.{name}:{name}", name=name, help=None if name == command else line, sort_key=order)
     return app
@@ -56,14 +61,21 @@ def run(arguments: list[str]) -> int:
     command = next((word for word in arguments if not word.startswith("-")), "")
     json = "--json" in arguments
     try:
-        result = build_app(command)(_engine_options(arguments), exit_on_error=False, print_error=not json, result_action="return_value")
+        result = build_app(command)(
+            _engine_options(arguments), exit_on_error=False, print_error=not json, result_action="return_value"
+        )
     except CycloptsError as error:
         if json:
             from schemas.errors import UsageError
 
             plain = " ".join(str(error).split())
-            return report_error(UsageError(asked=f"clicktower {command} was called", found=plain,
-                                           do=f"see `clicktower {command} --help`"), command, json)
+            return report_error(
+                UsageError(
+                    asked=f"clicktower {command} was called", found=plain, do=f"see `clicktower {command} --help`"
+                ),
+                command,
+                json,
+            )
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what was finished is kept, and the same command goes on from there\n")

@@ -28,8 +28,14 @@ def progress_bar(stage: str) -> Iterator[Tell]:
     if not errors.is_terminal:
         yield _plain_lines(stage)
         return
-    columns = (SpinnerColumn(), TextColumn("[bold]{task.fields[stage]:<9}[/]"), BarColumn(bar_width=28),
-               MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("[dim]{task.description}"))
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.fields[stage]:<9}[/]"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.description}"),
+    )
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("starting", total=None, stage=stage)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
@@ -81,8 +87,12 @@ def explain(error: BaseException) -> StageError:
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         found, do = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
-        return StageError(asked="a file was to be read or written", found=found + where,
-                          follows="nothing half-written is left under a final name", do=do)
+        return StageError(
+            asked="a file was to be read or written",
+            found=found + where,
+            follows="nothing half-written is left under a final name",
+            do=do,
+        )
     return StageError(
         asked="the command was carried out",
         found=f"something unexpected happened: {type(error).__name__} in {_place(error)}",

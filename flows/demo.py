@@ -41,9 +41,7 @@ def run_demo(work: str, *, searches: int, seed: int) -> dict:
     """The JSON result of every stage of a demonstration below `work`. Raises StageError."""
     folder = Path(work)
     folder.mkdir(parents=True, exist_ok=True)
-    simulated = run_stage_command(
-        ["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)]
-    )
+    simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])
     present.stage_result(simulated)
     config = folder / "pipeline.toml"
     config.write_text(PIPELINE.format(epochs=EPOCHS), encoding="utf-8")

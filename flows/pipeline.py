@@ -11,12 +11,12 @@ from prefect import flow, runtime, task
 from flows import stages
 from flows.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 
-ingest = task(stages.ingest, name="ingest")
-build = task(stages.build, name="build")
-train = task(stages.train, name="train")
-evaluate = task(stages.evaluate, name="evaluate")
-publish = task(stages.publish, name="publish")
-report = task(stages.report, name="report")
+ingest = task(stages.ingest)
+build = task(stages.build)
+train = task(stages.train)
+evaluate = task(stages.evaluate)
+publish = task(stages.publish)
+report = task(stages.report)
 
 
 @flow(name="clicktower", log_prints=False)

@@ -83,16 +83,20 @@ def read_pipeline(path: str) -> PipelineConfig:
     try:
         value = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file",
-                         do="check the path; `pipeline.toml` of the repository is a commented example") from None
+        raise UsageError(
+            asked=asked,
+            found="there is no such file",
+            do="check the path; `pipeline.toml` of the repository is a commented example",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
     try:
         config = pydantic.TypeAdapter(PipelineConfig).validate_python(value)
     except pydantic.ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {_plain(e)}" for e in error.errors()[:5])
-        raise UsageError(asked=asked, found=found,
-                         do="see `clicktower run --help` and the commented pipeline.toml for the fields") from None
+        raise UsageError(
+            asked=asked, found=found, do="see `clicktower run --help` and the commented pipeline.toml for the fields"
+        ) from None
     return _absolute(config, Path(path).resolve().parent)
 
 
@@ -121,7 +125,9 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
 
 
 def _plain(error: Any) -> str:
-    return {"missing": "is missing", "unexpected_keyword_argument": "is no field of it"}.get(error["type"], error["msg"])
+    return {"missing": "is missing", "unexpected_keyword_argument": "is no field of it"}.get(
+        error["type"], error["msg"]
+    )
 
 
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
@@ -138,7 +144,9 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
     named = (config.documents.file, config.judgments.queries, config.judgments.qrels)
     missing += [name for name in named if not storage.exists(name)]
     if missing:
-        raise UsageError(asked="the run's inputs were looked up before it starts",
-                         found=f"nothing is at {', '.join(missing)}",
-                         follows="the run would fail after work that could not be used",
-                         do="check the paths in the TOML file; they are relative to its folder")
+        raise UsageError(
+            asked="the run's inputs were looked up before it starts",
+            found=f"nothing is at {', '.join(missing)}",
+            follows="the run would fail after work that could not be used",
+            do="check the paths in the TOML file; they are relative to its folder",
+        )

@@ -1,0 +1,188 @@
+"""Results as a person reads them in a terminal: a line per stage, the ledger, the NDCG table, what to do next."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.console import errors, output, plain
+from schemas.ledger import FATES, Ledger
+
+KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
+
+
+def stage_line(stage: str, headline: str, seconds: float | None = None, state: str = "") -> None:
+    """One line about a finished stage, on stderr, so that stdout stays the result's."""
+    time = "reused" if state == "reused" else "" if seconds is None else f"{seconds:.1f} s"
+    line = Text.assemble(("✓ ", "green"), (f"{stage:<9}", "bold"), (f"{time:>9}  ", "dim"), headline)
+    errors.print(line, soft_wrap=True)
+
+
+def stage_result(result: dict) -> None:
+    """The line of a stage, from its JSON result."""
+    state = "reused" if result.get("reused") else "new"
+    stage_line(result["stage"], headline(result), result.get("duration_seconds"), state)
+    for wrong in result.get("repaired", ()):
+        errors.print(Text(f"  was damaged and made again: {wrong}", style="yellow"), soft_wrap=True)
+
+
+def stage_with_details(result: dict) -> None:
+    """A single stage's result: its line, its ledger or table, and where it is."""
+    stage_result(result)
+    if "ledger" in result:
+        output.print(ledger_table(Ledger.from_json(result["ledger"])))
+    if k_cost := result.get("metrics", {}).get("k_cost"):
+        output.print(k_line(k_cost))
+    if systems := result.get("metrics", {}).get("systems"):
+        output.print(ndcg_table(systems))
+        output.print(Text(protocol(result["metrics"]), style="dim"))
+    output.print(plain(result["path"]), soft_wrap=True)
+
+
+def simulated(result: dict) -> None:
+    """What was simulated, and the command to run on it."""
+    stage_result(result)
+    output.print(plain(result["path"]), soft_wrap=True)
+
+
+def run_results(results: dict) -> None:
+    """The end of a run: ledger, table, where everything is, and what to try next."""
+    output.print()
+    output.print(ledger_table(Ledger.from_json(results["build"]["ledger"])))
+    output.print(k_line(results["build"]["metrics"]["k_cost"]))
+    output.print()
+    output.print(ndcg_table(results["evaluate"]["metrics"]["systems"]))
+    output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
+    if results["evaluate"]["labels"].get("simulated"):
+        output.print(Text("All of this comes from a simulated log.", style="bold yellow"))
+    release = results["publish"]["metrics"]["release"]
+    output.print()
+    output.print(f"report   {plain(results['report'])}", soft_wrap=True)
+    output.print(f"release  {plain(release)}", soft_wrap=True)
+    output.print("\nTry next:", style="bold")
+    output.print(f'  clicktower search --release {plain(release)} "{next_query(results)}"', soft_wrap=True)
+    output.print(f"  clicktower verify {plain(release)}", soft_wrap=True)
+
+
+def next_query(results: dict) -> str:
+    """A query worth trying: the first example of the evaluation."""
+    examples = results["evaluate"]["metrics"].get("example_queries") or ["angle bracket"]
+    return plain(examples[0]).replace('"', "")
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """What a stage did, in a line."""
+    return _HEADLINES.get(result["stage"], lambda _: "")(result)
+
+
+def _simulate(r: Mapping[str, Any]) -> str:
+    c = r["counts"]
+    return f"{c['lines']:,} lines of {c['searches']:,} searches over {c['documents']:,} documents, simulated"
+
+
+def _ingest(r: Mapping[str, Any]) -> str:
+    ledger = Ledger.from_json(r["ledger"])
+    return (
+        f"{ledger.total:,} lines -> {r['counts']['queries']:,} queries; {ledger.of_kind('dropped'):,} lines dropped,"
+        f" {ledger.of_kind('unreadable'):,} unreadable"
+    )
+
+
+def _build(r: Mapping[str, Any]) -> str:
+    c = r["counts"]
+    return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {c['pool']:,} titles in the pool"
+
+
+def _train(r: Mapping[str, Any]) -> str:
+    m = r["metrics"]
+    return f"{m['epochs']} epochs, dev loss {m['dev_loss']:.3f}, {m['pairs_per_second']:,.0f} pairs/s"
+
+
+def _evaluate(r: Mapping[str, Any]) -> str:
+    systems = r["metrics"]["systems"]
+    ours, bm25 = (systems[name]["ndcg@10"]["mean"] for name in ("model", "bm25"))
+    return f"NDCG@10 {ours:.3f}, BM25 {bm25:.3f}, over {r['metrics']['n']:,} queries"
+
+
+def _publish(r: Mapping[str, Any]) -> str:
+    m = r["metrics"]
+    return f"{m['num_documents']:,} documents, recall@10 of the index {m['recall']:.3f}, live"
+
+
+_HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "simulate": _simulate,
+    "ingest": _ingest,
+    "build": _build,
+    "train": _train,
+    "evaluate": _evaluate,
+    "publish": _publish,
+}
+
+
+def ledger_table(ledger: Ledger) -> Table:
+    """Every line's fate, with a bar for its share."""
+    table = Table(
+        title="Ledger: the fate of every line", title_justify="left", box=None, header_style="dim", pad_edge=False
+    )
+    for name, justify in (("", "left"), ("lines", "right"), ("share", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for kind in ("kept", "dropped", "unreadable"):
+        rows = [(f, n) for f, n in ledger.lines.items() if n and FATES[f][0] == kind]
+        for fate, count in sorted(rows, key=lambda row: -row[1]):
+            share = count / ledger.total
+            bar = "█" * round(share * 24) or "▏"
+            table.add_row(
+                Text.assemble((f"{kind:<11}", KIND_STYLE[kind]), FATES[fate][1]),
+                f"{count:,}",
+                f"{share:.2%}",
+                Text(bar, style=KIND_STYLE[kind]),
+            )
+    table.add_row("[bold]all lines[/]", f"[bold]{ledger.total:,}[/]", "100.00%", "")
+    return table
+
+
+def ndcg_table(table: Mapping[str, Mapping[str, Any]]) -> Table:
+    """NDCG at each cutoff with its interval, best system in bold."""
+    cutoffs = [name for name in next(iter(table.values())) if name.startswith("ndcg@")]
+    shown = Table(
+        title="NDCG on the judged documents", title_justify="left", box=None, header_style="dim", pad_edge=False
+    )
+    shown.add_column("")
+    for name in cutoffs:
+        shown.add_column(name.upper(), justify="right")
+    best = {name: max(row[name]["mean"] for row in table.values()) for name in cutoffs}
+    for system, row in table.items():
+        cells = []
+        for name in cutoffs:
+            value = row[name]
+            style = "bold green" if value["mean"] == best[name] else ""
+            cells.append(
+                Text.assemble((f"{value['mean']:.3f}", style), (f" [{value['low']:.3f}, {value['high']:.3f}]", "dim"))
+            )
+        shown.add_row({"model": "ours", "bm25": "BM25"}.get(system, system), *cells)
+    return shown
+
+
+def k_line(k_cost: Mapping[str, Any]) -> Text:
+    """What the privacy gate costs, in words."""
+    rows = {row["k"]: row for row in k_cost["rows"]}
+    chosen, all_of_it = rows[k_cost["chosen"]], rows[1]
+    return Text(
+        f"Privacy gate: k = {chosen['k']} keeps {chosen['clicks']:,} of {all_of_it['clicks']:,} clicks and "
+        f"{chosen['pairs']:,} of {all_of_it['pairs']:,} pairs."
+    )
+
+
+def protocol(metrics: Mapping[str, Any]) -> str:
+    """How the numbers of the table were measured, and how ours differs from BM25."""
+    gain = {"exponential": "2^grade - 1", "linear": "grade"}[metrics["gain"]]
+    measure, against = next((m, v) for m, v in metrics["difference"]["measures"].items() if m == "ndcg@10")
+    lines = [
+        f"{metrics['n']:,} queries, gain {gain}, discount log2(rank + 1), ties as trec_eval, "
+        f"{metrics['confidence']:.0%} intervals",
+        f"ours - BM25 at {measure.upper()}: {against['mean']:+.3f} [{against['low']:+.3f}, {against['high']:+.3f}], "
+        f"p = {against['p']:.4f}",
+        *metrics["warnings"],
+    ]
+    return "\n".join(lines)

@@ -25,8 +25,11 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
             raise UsageError(asked=f"--set {assignment}", found="there is no = in it", do="write --set field=value")
         if name not in types:
             near = difflib.get_close_matches(name, types, n=1)
-            raise UsageError(asked=f"--set {assignment}", found=f"{type(config).__name__} has no field {name}",
-                             do=f"did you mean {near[0]}?" if near else f"use one of {', '.join(types)}")
+            raise UsageError(
+                asked=f"--set {assignment}",
+                found=f"{type(config).__name__} has no field {name}",
+                do=f"did you mean {near[0]}?" if near else f"use one of {', '.join(types)}",
+            )
         changes[name] = _value(config, name, text, assignment)
     try:
         return dataclasses.replace(cast(Any, config), **changes)
@@ -39,9 +42,12 @@ def _value(config: object, name: str, text: str, assignment: str) -> Any:
 
     hint = get_type_hints(type(config))[name]
     try:
-        if text.startswith("[") or text.startswith("("):
+        if text.startswith(("[", "(")):
             return pydantic.TypeAdapter(hint).validate_json(text.replace("(", "[").replace(")", "]"))
         return pydantic.TypeAdapter(hint).validate_python(text)
     except pydantic.ValidationError as error:
-        raise UsageError(asked=f"--set {assignment}", found=error.errors()[0]["msg"],
-                         do=f"give {name} a value of type {getattr(hint, '__name__', hint)}") from None
+        raise UsageError(
+            asked=f"--set {assignment}",
+            found=error.errors()[0]["msg"],
+            do=f"give {name} a value of type {getattr(hint, '__name__', hint)}",
+        ) from None

@@ -53,8 +53,8 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from flows.run_summary import summarise
     from flows.report import write_report
+    from flows.run_summary import summarise
 
     write_report(config.report, summarise(config, results))
     present.stage_line("report", config.report)
@@ -71,5 +71,3 @@ def _run(arguments: list[str], fields: Mapping[str, Any], beam_options: tuple[st
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-

@@ -1,8 +1,8 @@
 """Run a stage as a process of its own and take its result: the flow's process holds no heavy work.
 
-The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr. A stage
-that is cancelled takes its whole process group with it. A stage that was finished before answers "reused", so that a
-retry or a restarted worker never does the work twice.
+The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr.
+A stage that is cancelled takes its whole process group with it. A stage that was finished before answers "reused",
+so that a retry or a restarted worker never does the work twice.
 """
 
 import json
@@ -40,9 +40,12 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     if facts := value.get("error"):
         raise (UsageError if returncode == 2 else StageError)(**facts)
     ended = f"signal {-returncode} ended it" if returncode < 0 else f"it ended with code {returncode} and no result"
-    raise StageError(asked=f"the stage {stage} was run as a process of its own", found=ended,
-                     follows="its finished parts are kept: the same command goes on from there",
-                     do="read what it printed above; if it was killed, look for too little memory")
+    raise StageError(
+        asked=f"the stage {stage} was run as a process of its own",
+        found=ended,
+        follows="its finished parts are kept: the same command goes on from there",
+        do="read what it printed above; if it was killed, look for too little memory",
+    )
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -43,20 +43,32 @@ class Documents:
 
 
 def read_documents(uri: str) -> Documents:
-    """All documents of a file. Raises UsageError (no file, unknown form) and StageError (no title at all, an id twice)."""
+    """All documents of a file.
+
+    Raises UsageError (no file, unknown form) and StageError (no title at all, an id twice, bytes of another form).
+    """
     asked = f"documents were to be read from {uri}"
     table = _read_table(uri, asked)
-    repeated = pc.value_counts(table["id"]).filter(pc.greater(pc.struct_field(pc.value_counts(table["id"]), "counts"), 1))
+    repeated = pc.value_counts(table["id"]).filter(
+        pc.greater(pc.struct_field(pc.value_counts(table["id"]), "counts"), 1)
+    )
     if len(repeated):
         examples = ", ".join(row["values"] for row in repeated[:3].to_pylist())
-        raise StageError(asked=asked, found=f"{len(repeated):,} ids occur more than once ({examples})",
-                         follows="a click could not be joined to one title", do="give each document an id of its own")
+        raise StageError(
+            asked=asked,
+            found=f"{len(repeated):,} ids occur more than once ({examples})",
+            follows="a click could not be joined to one title",
+            do="give each document an id of its own",
+        )
     titled = pa.array([bool(words(title)) for title in table["title"].fill_null("").to_pylist()], pa.bool_())
     kept = table.filter(titled)
     if not kept.num_rows:
-        raise StageError(asked=asked, found=f"none of its {table.num_rows:,} documents has a title",
-                         follows="a document without a word has no embedding",
-                         do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title")
+        raise StageError(
+            asked=asked,
+            found=f"none of its {table.num_rows:,} documents has a title",
+            follows="a document without a word has no embedding",
+            do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title",
+        )
     return Documents(table=kept.cast(DOCUMENT), num_untitled=table.num_rows - kept.num_rows)
 
 
@@ -84,8 +96,11 @@ def _read_table(uri: str, asked: str) -> pa.Table:
         return table.select(["id", "title"]).cast(pa.schema([("id", pa.string()), ("title", pa.string())]))
     except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0][:160]
-        raise StageError(asked=asked, found=f"it is not of the form its name says ({reason})",
-                         do="give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title") from None
+        raise StageError(
+            asked=asked,
+            found=f"it is not of the form its name says ({reason})",
+            do="give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title",
+        ) from None
 
 
 def _parse(name: str, content: bytes) -> pa.Table:
@@ -97,6 +112,7 @@ def _parse(name: str, content: bytes) -> pa.Table:
         io.BytesIO(content),
         read_options=pyarrow.csv.ReadOptions(column_names=["id", "title"]),
         parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False),
-        convert_options=pyarrow.csv.ConvertOptions(column_types={"id": pa.string(), "title": pa.string()},
-                                                   strings_can_be_null=False),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={"id": pa.string(), "title": pa.string()}, strings_can_be_null=False
+        ),
     )

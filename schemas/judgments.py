@@ -1,4 +1,7 @@
-"""Judgments in TREC's forms: queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag)."""
+"""Judgments in TREC's forms.
+
+Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag).
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,17 +26,23 @@ def read_queries(uri: str) -> dict[str, str]:
 
 
 def read_qrels(uri: str) -> Qrels:
-    """Grades by query and document. Raises UsageError or StageError (a line of another form, two grades of one pair)."""
+    """Grades by query and document.
+
+    Raises UsageError, or StageError for a line of another form or two grades of one pair.
+    """
     qrels: Qrels = {}
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
         if len(parts) != 4 or not parts[3].lstrip("-").isdigit():
-            raise _bad_line(uri, number, "query id, 0, document id and a whole-number grade", f"has {len(parts)} fields")
+            raise _bad_line(
+                uri, number, "query id, 0, document id and a whole-number grade", f"has {len(parts)} fields"
+            )
         query_id, _, document_id, grade = parts
         grades = qrels.setdefault(query_id, {})
         if grades.get(document_id, int(grade)) != int(grade):
-            raise _bad_line(uri, number, "one grade for a query and a document",
-                            f"gives {query_id} and {document_id} a second one")
+            raise _bad_line(
+                uri, number, "one grade for a query and a document", f"gives {query_id} and {document_id} a second one"
+            )
         grades[document_id] = int(grade)
     return qrels
 
@@ -55,8 +64,12 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
             query_id, _, document_id, _, score, _ = parts
             run.setdefault(query_id, {})[document_id] = float(score)
         except ValueError:
-            raise _bad_line(uri, number, "query id, Q0, document id, rank, score and tag",
-                            f"has {len(parts)} fields, or a score that is no number") from None
+            raise _bad_line(
+                uri,
+                number,
+                "query id, Q0, document id, rank, score and tag",
+                f"has {len(parts)} fields, or a score that is no number",
+            ) from None
     return run
 
 
@@ -64,18 +77,30 @@ def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
     try:
         content = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(asked=f"the {what} were to be read from {uri}", found="there is no such file",
-                         do="check the path") from None
+        raise UsageError(
+            asked=f"the {what} were to be read from {uri}", found="there is no such file", do="check the path"
+        ) from None
     except UnicodeDecodeError as error:
-        raise StageError(asked=f"the {what} were to be read from {uri}",
-                         found=f"byte {error.start:,} is not UTF-8", do="convert the file to UTF-8") from None
+        raise StageError(
+            asked=f"the {what} were to be read from {uri}",
+            found=f"byte {error.start:,} is not UTF-8",
+            do="convert the file to UTF-8",
+        ) from None
     lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
     if not lines:
-        raise StageError(asked=f"the {what} were to be read from {uri}", found="the file is empty",
-                         follows="there would be nothing to measure", do="give a file with at least one line")
+        raise StageError(
+            asked=f"the {what} were to be read from {uri}",
+            found="the file is empty",
+            follows="there would be nothing to measure",
+            do="give a file with at least one line",
+        )
     return ((number, line.rstrip("\r")) for number, line in lines)
 
 
 def _bad_line(uri: str, number: int, wanted: str, found: str) -> StageError:
-    return StageError(asked=f"each line of {uri} must hold {wanted}", found=f"line {number:,} {found}",
-                      follows="measures over a file read wrongly would be wrong", do="mend that line")
+    return StageError(
+        asked=f"each line of {uri} must hold {wanted}",
+        found=f"line {number:,} {found}",
+        follows="measures over a file read wrongly would be wrong",
+        do="mend that line",
+    )

@@ -67,8 +67,11 @@ def read_release(uri: str) -> tuple[str, Release]:
     """(folder, release) that the pointer names now. Raises StageError where nothing was published."""
     pointer = read_pointer(uri)
     if pointer is None:
-        raise StageError(asked=f"the release at {uri} was to be opened", found="nothing was published there yet",
-                         do="run `clicktower publish` first, or check the URI")
+        raise StageError(
+            asked=f"the release at {uri} was to be opened",
+            found="nothing was published there yet",
+            do="run `clicktower publish` first, or check the URI",
+        )
     folder = release_folder(uri, pointer.release)
     value = json.loads(storage.read_bytes(storage.join(folder, RELEASE)))
     require_major(f"the release in {folder}", value.pop("schema_version", None), SCHEMA_VERSION)

@@ -147,8 +147,11 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
 def software_versions() -> dict[str, str]:
     """Versions of what this process has loaded, for the record."""
     loaded = [name for name in ("numpy", "pyarrow", "apache_beam", "torch", "ray", "lancedb") if name in sys.modules]
-    return {"python": platform.python_version(), "machine": platform.machine(),
-            **{name: metadata.version(name.replace("_", "-")) for name in loaded}}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        **{name: metadata.version(name.replace("_", "-")) for name in loaded},
+    }
 
 
 def _set_aside(folder: str) -> None:

@@ -55,7 +55,7 @@ def list_files(uri: str) -> list[str]:
         return []
     fs.invalidate_cache()
     root = root.rstrip("/")
-    return sorted(path[len(root) + 1:] for path in fs.find(root))
+    return sorted(path[len(root) + 1 :] for path in fs.find(root))
 
 
 def make_folder(uri: str) -> None:

@@ -30,11 +30,13 @@ for _code, _letter in enumerate("abcdefghijklmnopqrstuvwxyz0123456789", start=1)
 def trigram_ids(words: Sequence[str], table_rows: int = DEFAULT_TABLE_ROWS) -> tuple[np.ndarray, np.ndarray]:
     """The ids of many words at once: (offsets, ids), where word w has ids[offsets[w]:offsets[w + 1]].
 
-    offsets: int64 (len(words) + 1); ids: uint32, in reading order, repeated as often as they occur. No word may be empty.
-    Raises ValueError for a table without room for hashed trigrams.
+    offsets: int64 (len(words) + 1); ids: uint32, in reading order, repeated as often as they occur. No word may be
+    empty. Raises ValueError for a table without room for hashed trigrams.
     """
     if table_rows <= COMPUTED_IDS:
-        raise ValueError(f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}")
+        raise ValueError(
+            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
+        )
     lengths = np.fromiter((len(word) for word in words), np.int64, len(words))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     # All words in one line, one mark between neighbours: it ends the one word and begins the next.

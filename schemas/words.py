@@ -9,7 +9,8 @@ import unicodedata
 
 UNICODE_VERSION = unicodedata.unidata_version
 
-# Scripts written without spaces between words, as code point ranges: Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar.
+# Scripts written without spaces between words, as code point ranges:
+# Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar.
 UNSPACED_RANGES = (
     (0x0E01, 0x0E3A), (0x0E40, 0x0E5B), (0x0E80, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x19E0, 0x19FF),
     (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B), (0x3041, 0x30FF), (0x31F0, 0x31FF),

@@ -47,10 +47,18 @@ def build(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.build_shards import BuildConfig, build as run
+    from beam_jobs.build_shards import BuildConfig
+    from beam_jobs.build_shards import build as run
 
     config = with_fields(BuildConfig(), [f"k={k}", *(set or [])])
     with console.progress_bar("build") as progress:
-        result = run(days, documents, store=into, config=config, judged_queries=judged_queries,
-                     beam_options=tuple(beam_options or ()), progress=progress)
+        result = run(
+            days,
+            documents,
+            store=into,
+            config=config,
+            judged_queries=judged_queries,
+            beam_options=tuple(beam_options or ()),
+            progress=progress,
+        )
     console.emit(result.to_json(), json, present.stage_with_details)

@@ -45,6 +45,7 @@ def evaluate(
 
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:
-        result = run(model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
-                     progress=progress)
+        result = run(
+            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config, progress=progress
+        )
     console.emit(result.to_json(), json, present.stage_with_details)

@@ -60,16 +60,27 @@ def train(
     """
     from training.launch import Judged
     from training.launch import train as run
+
     from training.recipes import recipe as named
 
     given = [documents, queries, qrels]
     if any(given) and not all(given):
-        raise UsageError(asked="NDCG was to be watched during training", found="only some of the three files were given",
-                         do="give --documents, --queries and --qrels together, or none")
+        raise UsageError(
+            asked="NDCG was to be watched during training",
+            found="only some of the three files were given",
+            do="give --documents, --queries and --qrels together, or none",
+        )
     fields = [f"epochs={epochs}"] if epochs is not None else []
     fields += [f"reduction={reduction}"] if reduction else []
     judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
     with console.progress_bar("train") as progress:
-        result = run(shards, store=into, recipe=with_fields(named(recipe), [*fields, *(set or [])]), workers=workers,
-                     threads=threads, judged=judged, progress=progress)
+        result = run(
+            shards,
+            store=into,
+            recipe=with_fields(named(recipe), [*fields, *(set or [])]),
+            workers=workers,
+            threads=threads,
+            judged=judged,
+            progress=progress,
+        )
     console.emit(result.to_json(), json, present.stage_with_details)

@@ -23,9 +23,14 @@ def verify(folder: str, *, json: bool = False) -> None:
     with console.progress_bar("verify") as progress:
         findings = run(folder, progress=progress)
     if findings:
-        raise StageError(asked=f"every file of {folder} was compared with its manifest",
-                         found=f"{len(findings)} do not match: {'; '.join(findings[:10])}",
-                         follows="what is read from them cannot be believed",
-                         do="run the stage again (it notices and makes the output anew), or restore the files")
-    console.emit({"stage": "verify", "path": folder, "findings": []}, json,
-                 lambda _: console.output.print(f"[green]✓[/] every byte of {console.plain(folder)} is as it was written"))
+        raise StageError(
+            asked=f"every file of {folder} was compared with its manifest",
+            found=f"{len(findings)} do not match: {'; '.join(findings[:10])}",
+            follows="what is read from them cannot be believed",
+            do="run the stage again (it notices and makes the output anew), or restore the files",
+        )
+    console.emit(
+        {"stage": "verify", "path": folder, "findings": []},
+        json,
+        lambda _: console.output.print(f"[green]✓[/] every byte of {console.plain(folder)} is as it was written"),
+    )

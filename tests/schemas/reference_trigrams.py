@@ -1,5 +1,6 @@
 """The text contract written a second time, one character at a time, from the docstrings alone."""
 
+import itertools
 import unicodedata
 
 MASK = (1 << 64) - 1
@@ -21,7 +22,7 @@ def reference_words(text: str) -> list[str]:
                 run += char
                 continue
             if run:
-                words += [run] if len(run) == 1 else [a + b for a, b in zip(run, run[1:], strict=False)]
+                words += [run] if len(run) == 1 else [a + b for a, b in itertools.pairwise(run)]
                 run = ""
             other += char
         if other.rstrip("\n"):

@@ -1,0 +1,60 @@
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError
+
+ROWS = [("d1", "Angle bracket, 3 in."), ("d2", 'The "quoted" hammer'), ("d3", "漢字")]
+TSV = "".join(f"{i}\t{t}\n" for i, t in ROWS)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name: str, content: bytes | str) -> str:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return str(tmp_path / name)
+
+    return write_file
+
+
+def test_every_form_gives_the_same_documents(write, tmp_path):
+    pq.write_table(pa.table({"id": [r[0] for r in ROWS], "title": [r[1] for r in ROWS]}), tmp_path / "d.parquet")
+    lines = "".join(json.dumps({"id": i, "title": t}, ensure_ascii=False) + "\n" for i, t in ROWS)
+    for path in (write("d.tsv", TSV), write("d.tsv.gz", gzip.compress(TSV.encode())), write("d.jsonl", lines),
+                 str(tmp_path / "d.parquet")):  # fmt: skip
+        documents = read_documents(path)
+        assert list(zip(documents.ids, documents.titles, strict=True)) == ROWS
+
+
+def test_documents_without_a_word_are_counted(write):
+    documents = read_documents(write("d.tsv", TSV + "d4\t\nd5\t   \n"))
+    assert (len(documents), documents.num_untitled) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("d.tsv", TSV + "d1\tagain\n", r"1 ids occur more than once \(d1\)"),
+        ("d.tsv", "d1\t\nd2\t\n", "none of its 2 documents has a title|None of its 2 documents has a title"),
+        ("d.tsv", "", "file is empty"),
+        ("d.tsv", "d1 without a tab\n", "not of the form"),
+        ("d.tsv", b"d1\t\xff\xfe\n", "not of the form"),
+        ("d.jsonl", '{"id": "d1"}\n', "not of the form"),
+        ("d.parquet", "no parquet", "not of the form"),
+        ("d.tsv.gz", gzip.compress(TSV.encode())[:-9], "not a whole gzip"),
+    ],
+)
+def test_bad_documents_get_an_error_that_says_why(write, name, content, words):
+    with pytest.raises(StageError, match=words):
+        read_documents(write(name, content))
+
+
+def test_a_missing_file_or_unknown_form_is_wrong_usage(write):
+    with pytest.raises(UsageError, match=r"(?i)no such file"):
+        read_documents("nowhere.tsv")
+    with pytest.raises(UsageError, match=r"(?i)ending of its name"):
+        read_documents(write("d.xml", "<d/>"))

@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import StageError, UsageError
+from schemas.judgments import read_qrels, read_queries, read_run, run_lines
+
+IDS = st.text("abcXYZ019-_", min_size=1, max_size=6)
+
+
+def write(folder, text: str) -> str:
+    (folder / "file").write_text(text, encoding="utf-8")
+    return str(folder / "file")
+
+
+def test_queries_and_qrels_are_read(tmp_path):
+    assert read_queries(write(tmp_path, "q1\tangle bracket\r\nq2\t漢字\n")) == {"q1": "angle bracket", "q2": "漢字"}
+    assert read_qrels(write(tmp_path, "q1 0 d1 3\nq1 0 d2 0\nq2\t0\td1\t-1\n")) == {
+        "q1": {"d1": 3, "d2": 0},
+        "q2": {"d1": -1},
+    }
+
+
+@given(
+    st.dictionaries(IDS, st.dictionaries(IDS, st.floats(allow_nan=False, allow_infinity=False), min_size=1), min_size=1)
+)
+def test_a_run_is_read_back_as_it_was_written(tmp_path_factory, run):
+    path = write(tmp_path_factory.mktemp("run"), "".join(run_lines(run, "ours")))
+    assert read_run(path) == run
+
+
+def test_ties_are_written_by_descending_document_id():
+    lines = list(run_lines({"q": {"a": 1.0, "c": 1.0, "b": 2.0}}, "t"))
+    assert [line.split()[2] for line in lines] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "words"),
+    [
+        (read_queries, "q1 no tab\n", "line 1 has no tab"),
+        (read_queries, "q1\ta\nq1\tb\n", "line 2 repeats the id q1"),
+        (read_queries, "\n\n", "file is empty"),
+        (read_qrels, "q1 0 d1\n", "line 1 has 3 fields"),
+        (read_qrels, "q1 0 d1 high\n", "line 1"),
+        (read_qrels, "q1 0 d1 1\nq1 0 d1 2\n", "line 2 gives q1 and d1 a second"),
+        (read_run, "q1 Q0 d1 1 x t\n", "line 1"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, read, text, words):
+    with pytest.raises(StageError, match=f"(?i){words}"):
+        read(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("read", [read_queries, read_qrels, read_run])
+def test_a_missing_file_is_wrong_usage_and_other_bytes_are_told(tmp_path, read):
+    with pytest.raises(UsageError):
+        read(str(tmp_path / "nothing"))
+    (tmp_path / "bytes").write_bytes(b"q1\t\xff\n")
+    with pytest.raises(StageError, match="not UTF-8"):
+        read(str(tmp_path / "bytes"))

@@ -1,0 +1,28 @@
+import pytest
+
+from schemas.errors import StageError
+from schemas.ledger import Ledger, continue_with, merge
+
+
+def test_fates_that_add_up_pass_and_others_do_not():
+    assert Ledger(total=5, lines={"repeat": 2, "day_click": 3}).check().of_kind("dropped") == 2
+    with pytest.raises(StageError, match="all 6 lines"):
+        Ledger(total=6, lines={"repeat": 2, "day_click": 3}).check()
+
+
+def test_a_fate_without_a_name_is_refused():
+    with pytest.raises(ValueError, match="vanished"):
+        Ledger(total=1, lines={"vanished": 1})
+
+
+def test_build_brings_every_line_of_the_days_to_an_end():
+    days = merge([Ledger(total=5, lines={"repeat": 2, "day_click": 3}), Ledger(total=2, lines={"day_search": 2})])
+    whole = continue_with(days, {"click_train": 2, "query_below_k": 1, "search": 2})
+    assert whole == Ledger(total=7, lines={"repeat": 2, "click_train": 2, "query_below_k": 1, "search": 2})
+    with pytest.raises(StageError):
+        continue_with(days, {"click_train": 2, "search": 2})  # one click was lost on the way
+
+
+def test_json_keeps_a_ledger():
+    ledger = Ledger(total=3, lines={"search": 1, "repeat": 2})
+    assert Ledger.from_json(ledger.to_json()) == ledger

@@ -1,0 +1,133 @@
+"""The life of a stage's output: made once, reused, damaged, made again, raced for."""
+
+import json
+import os
+import threading
+
+import pytest
+
+from schemas import manifest as manifests
+from schemas import storage
+from schemas.errors import StageError, UnknownVersionError
+from schemas.ledger import Ledger
+from schemas.manifest import Outcome, Request
+from schemas.stage import find_finished, open_result, run_stage
+
+
+def request(**changes) -> Request:
+    values = {"stage": "build", "stage_version": 1, "config": {"k": 5}, "inputs": {"log": "abc"}, "seed": 0}
+    return Request(**(values | changes))
+
+
+def produce(folder: str) -> Outcome:
+    storage.write_atomic(storage.join(folder, "part", "a.bin"), b"0123456789")
+    return Outcome(counts={"rows": 10}, ledger=Ledger(total=3, lines={"repeat": 1, "search": 2}))
+
+
+def fail_if_called(folder: str) -> Outcome:
+    raise AssertionError("the stage ran again")
+
+
+@pytest.mark.parametrize(
+    "change", [{"stage_version": 2}, {"config": {"k": 4}}, {"inputs": {"log": "abd"}}, {"seed": 1}]
+)
+def test_any_change_of_a_request_changes_its_digest(change):
+    assert request().digest != request(**change).digest
+
+
+def test_the_digest_of_a_request_is_pinned():
+    # A changed digest would recompute everybody's year of logs: change it on purpose or not at all.
+    assert request().digest == "af981b637501d79332640a37"
+
+
+def test_the_same_request_is_reused(tmp_path):
+    first = run_stage(str(tmp_path), request(), produce)
+    second = run_stage(str(tmp_path), request(), fail_if_called)
+    assert (first.reused, second.reused) == (False, True)
+    assert second.manifest.to_json() == first.manifest.to_json()
+    assert second.to_json()["ledger"]["total"] == 3
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [(os.unlink, "is missing"), (lambda path: os.truncate(path, 4), "has 4 bytes and should have 10")],
+)
+def test_a_lost_or_truncated_file_is_noticed_and_made_again(tmp_path, harm, words):
+    first = run_stage(str(tmp_path), request(), produce)
+    harm(os.path.join(first.data, "part/a.bin"))
+    finished, wrong = find_finished(str(tmp_path), request())
+    assert finished is None
+    assert words in wrong[0]
+    again = run_stage(str(tmp_path), request(), produce)
+    assert not again.reused
+    assert words in again.repaired[0]
+    assert manifests.damage(again.folder, again.manifest, hashes=True) == []
+
+
+def test_only_hashes_find_a_flipped_byte(tmp_path):
+    result = run_stage(str(tmp_path), request(), produce)
+    with open(os.path.join(result.data, "part/a.bin"), "r+b") as file:
+        file.write(b"X")
+    assert manifests.damage(result.folder, result.manifest) == []
+    assert "other bytes" in manifests.damage(result.folder, result.manifest, hashes=True)[0]
+
+
+def test_a_failed_stage_leaves_nothing_behind(tmp_path):
+    def fail(folder: str) -> Outcome:
+        produce(folder)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        run_stage(str(tmp_path), request(), fail)
+    assert storage.list_files(str(tmp_path)) == []
+
+
+def test_a_ledger_that_does_not_add_up_publishes_nothing(tmp_path):
+    def lose_a_line(folder: str) -> Outcome:
+        return Outcome(ledger=Ledger(total=4, lines={"search": 3}))
+
+    with pytest.raises(StageError, match="all 4 lines"):
+        run_stage(str(tmp_path), request(), lose_a_line)
+    assert find_finished(str(tmp_path), request()) == (None, [])
+
+
+def test_of_two_attempts_at_once_one_wins_and_both_answer_the_same(tmp_path):
+    barrier = threading.Barrier(2)
+
+    def together(folder: str) -> Outcome:
+        outcome = produce(folder)
+        barrier.wait(10)
+        return outcome
+
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(run_stage(str(tmp_path), request(), together))) for _ in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(r.reused for r in results) == [False, True]
+    assert results[0].data == results[1].data
+    attempts = [name for name in os.listdir(results[0].folder) if name.startswith("attempt-")]
+    assert len(attempts) == 1
+
+
+def test_a_manifest_of_another_major_version_is_refused(tmp_path):
+    result = run_stage(str(tmp_path), request(), produce)
+    where = storage.join(result.folder, manifests.FILE_NAME)
+    value = json.loads(storage.read_bytes(where)) | {"schema_version": "2.0"}
+    storage.write_atomic(where, json.dumps(value).encode())
+    with pytest.raises(UnknownVersionError, match=r"version 2\.0"):
+        open_result(result.folder)
+
+
+def test_a_folder_without_a_manifest_says_what_to_do(tmp_path):
+    with pytest.raises(StageError, match="The stage never finished"):
+        open_result(str(tmp_path))
+
+
+def test_stages_run_on_any_fsspec_store():
+    store = "memory://stage-test"
+    assert not run_stage(store, request(), produce).reused
+    assert run_stage(store, request(), fail_if_called).reused

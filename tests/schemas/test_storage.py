@@ -1,0 +1,59 @@
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from schemas import storage
+
+
+@pytest.mark.parametrize("base", ["{tmp}", "memory://storage-test"])
+def test_a_written_file_is_read_back_and_listed(tmp_path, base):
+    base = base.format(tmp=tmp_path)
+    storage.write_atomic(storage.join(base, "a", "b.txt"), b"one")
+    storage.write_atomic(storage.join(base, "a", "b.txt"), b"two")
+    assert storage.read_bytes(storage.join(base, "a", "b.txt")) == b"two"
+    assert storage.list_files(base) == ["a/b.txt"]
+    assert storage.size_bytes(storage.join(base, "a", "b.txt")) == 3
+    assert storage.size_bytes(storage.join(base, "nothing")) is None
+
+
+@pytest.mark.parametrize("base", ["{tmp}", "memory://storage-new-test"])
+def test_a_name_is_created_once(tmp_path, base):
+    name = storage.join(base.format(tmp=tmp_path), "once")
+    assert storage.write_new(name, b"first")
+    assert not storage.write_new(name, b"second")
+    assert storage.read_bytes(name) == b"first"
+
+
+def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
+    """The limit on a file's size stands for the disk: write() fails in the middle either way."""
+    storage.write_atomic(str(tmp_path / "state"), b"old")
+    code = f"from schemas import storage; storage.write_atomic({str(tmp_path / 'state')!r}, b'x' * 100_000)"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    done = subprocess.run([sys.executable, "-c", code], preexec_fn=limit, capture_output=True, text=True)
+    assert "File too large" in done.stderr
+    assert (tmp_path / "state").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_patterns_folders_and_files_expand_to_sorted_files(tmp_path):
+    for name in ("b.gz", "a.gz", "c.txt", ".hidden"):
+        (tmp_path / name).write_bytes(b"x")
+    names = lambda pattern: [os.path.basename(p) for p in storage.expand(str(tmp_path / pattern))]  # noqa: E731
+    assert names("*.gz") == ["a.gz", "b.gz"]
+    assert names("") == ["a.gz", "b.gz", "c.txt"]
+    assert names("c.txt") == ["c.txt"]
+    assert names("d.txt") == []
+
+
+def test_a_local_fingerprint_is_of_the_content_alone(tmp_path):
+    (tmp_path / "a").write_bytes(b"same")
+    (tmp_path / "b").write_bytes(b"same")
+    (tmp_path / "c").write_bytes(b"other")
+    a, b, c = (storage.fingerprint(str(tmp_path / n)) for n in "abc")
+    assert a == b != c
