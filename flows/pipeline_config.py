@@ -93,7 +93,7 @@ def read_pipeline(path: str) -> PipelineConfig:
     try:
         config = pydantic.TypeAdapter(PipelineConfig).validate_python(value)
     except pydantic.ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {_plain(e)}" for e in error.errors()[:5])
+        found = "; ".join(f"the field {'.'.join(map(str, e['loc']))} {_plain(e)}" for e in error.errors()[:5])
         raise UsageError(
             asked=asked, found=found, do="see `clicktower run --help` and the commented pipeline.toml for the fields"
         ) from None
@@ -125,9 +125,8 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
 
 
 def _plain(error: Any) -> str:
-    return {"missing": "is missing", "unexpected_keyword_argument": "is no field of it"}.get(
-        error["type"], error["msg"]
-    )
+    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
+    return known.get(error["type"], f"is wrong ({error['msg']})")
 
 
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:

@@ -1,0 +1,47 @@
+"""A small simulated shop that end-to-end tests share, and the pipeline.toml that runs it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+PIPELINE = """
+title = "end to end"
+store = "store"
+[log]
+files = ["data/log/*.ndjson.gz"]
+[documents]
+file = "data/documents.tsv"
+[judgments]
+queries = "data/judgments/queries.dev.tsv"
+qrels = "data/judgments/qrels.dev.txt"
+[build]
+k = {k}
+[train]
+threads = 1
+[train.set]
+epochs = {epochs}
+step = {step}
+cells = 16
+micro_batch = 32
+minibatch = 64
+"""
+
+
+def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+def make_shop(folder: Path, *, searches: int = 2_000, seed: int = 3) -> Path:
+    """A simulated log with documents and judgments below `folder`/data, and its pipeline.toml; the folder."""
+    done = clicktower("simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed))
+    assert done.returncode == 0, done.stderr
+    write_pipeline(folder)
+    return folder
+
+
+def write_pipeline(folder: Path, *, k: int = 2, epochs: int = 2, step: float = 0.002) -> Path:
+    path = folder / "pipeline.toml"
+    path.write_text(PIPELINE.format(k=k, epochs=epochs, step=step), encoding="utf-8")
+    return path

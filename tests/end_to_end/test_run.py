@@ -1,0 +1,95 @@
+"""`clicktower run` as a user types it, on real engines: everything new, everything reused, only what changed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
+
+STAGES = ("ingest", "build", "train", "evaluate", "publish")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    return make_shop(tmp_path_factory.mktemp("shop"))
+
+
+@pytest.fixture(scope="module")
+def first(shop) -> dict:
+    return run(shop)
+
+
+def run(shop: Path) -> dict:
+    done = clicktower("run", str(shop / "pipeline.toml"), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def reused(results: dict) -> list[str]:
+    return [stage for stage in STAGES if results[stage]["reused"]]
+
+
+@pytest.mark.engine
+def test_a_run_ends_in_a_release_that_answers_and_a_report(shop, first):
+    assert reused(first) == []
+    lines = sum(1 for file in (shop / "data/log").iterdir() for _ in _lines(file))
+    assert first["build"]["ledger"]["total"] == sum(first["build"]["ledger"]["lines"].values()) == lines
+    found = clicktower("search", "--release", str(shop / "release"), "hammer", "--json")
+    hits = json.loads(found.stdout)["hits"]
+    assert [hit["rank"] for hit in hits] == list(range(1, 11))
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+    assert "<html" in (shop / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.engine
+def test_what_comes_from_a_simulated_log_says_so_to_the_end(shop, first):
+    assert all(first[stage]["labels"]["simulated"] for stage in STAGES)
+    assert "simulated" in (shop / "report.html").read_text(encoding="utf-8").lower()
+
+
+@pytest.mark.engine
+def test_the_same_run_again_is_reused_whole(shop, first):
+    again = run(shop)
+    assert reused(again) == list(STAGES)
+    assert [again[s]["digest"] for s in STAGES] == [first[s]["digest"] for s in STAGES]
+
+
+@pytest.mark.engine
+def test_another_learning_rate_reruns_training_and_what_follows_only(shop, first):
+    write_pipeline(shop, step=0.003)
+    try:
+        assert reused(run(shop)) == ["ingest", "build"]
+    finally:
+        write_pipeline(shop)
+
+
+@pytest.mark.engine
+def test_a_truncated_output_is_noticed_and_made_again(shop, first):
+    words = next(Path(first["build"]["data"]).glob("train-*/words.arrow"))
+    os.truncate(words, words.stat().st_size - 1)
+    again = run(shop)
+    assert "words.arrow" in again["build"]["repaired"][0]
+    assert again["build"]["logical_digest"] == first["build"]["logical_digest"]
+
+
+@pytest.mark.engine
+def test_verify_finds_a_flipped_byte_that_a_run_cannot_see(shop, first):
+    results = run(shop)
+    assert clicktower("verify", str(shop / "store")).returncode == 0
+    weights = Path(results["train"]["data"], "model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    done = clicktower("verify", str(shop / "store"))
+    assert done.returncode == 1
+    assert "model.safetensors" in done.stderr
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+
+def _lines(file: Path) -> list[bytes]:
+    import gzip
+
+    return gzip.decompress(file.read_bytes()).splitlines()

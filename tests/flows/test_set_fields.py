@@ -1,0 +1,41 @@
+from dataclasses import dataclass
+
+import pytest
+
+from flows.set_fields import with_fields
+from schemas.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    k: int = 5
+    share: float = 0.05
+    shuffle: bool = False
+    salt: str = "s"
+    path: str | None = None
+    cutoffs: tuple[int, ...] = (1, 3)
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k = {self.k} must be at least 1")
+
+
+def test_values_are_read_as_the_type_of_their_field():
+    given = ["k=7", "share=1e-3", "shuffle=true", "salt=a=b", "path=x", "cutoffs=(1, 5, 10)"]
+    assert with_fields(Config(), given) == Config(
+        k=7, share=0.001, shuffle=True, salt="a=b", path="x", cutoffs=(1, 5, 10)
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("k", "There is no = in it"),
+        ("shufle=true", "Did you mean shuffle"),
+        ("k=many", "a value of type int"),
+        ("k=0", "k = 0 must be at least 1"),
+    ],
+)
+def test_a_wrong_assignment_says_why(assignment, words):
+    with pytest.raises(UsageError, match=words):
+        with_fields(Config(), [assignment])

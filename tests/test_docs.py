@@ -1,0 +1,69 @@
+"""The docs are tested: every command in them is one the command line accepts, every link leads somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from flows.cli import _engine_options, build_app
+from flows.pipeline_config import read_pipeline
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def commands() -> list[str]:
+    """`clicktower ...` lines of console blocks, continued lines joined."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [line.strip() for line in lines if line.strip().startswith("clicktower ")]
+    return sorted(set(found))
+
+
+def test_the_docs_show_every_command_at_least_once():
+    shown = {line.split()[1] for line in commands()}
+    assert shown >= {"demo", "simulate", "ingest", "build", "train", "evaluate", "publish", "search", "run", "verify"}
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_documented_command_is_accepted(line):
+    words = shlex.split(line, comments=True)[1:]
+    build_app(words[0]).parse_args(_engine_options(words), exit_on_error=False, print_error=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_path):
+    text = (ROOT / "pipeline.toml").read_text(encoding="utf-8")
+    assert read_pipeline(str(ROOT / "pipeline.toml")).build["k"] == 5
+    opened = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.M).replace("beam_options = []", "", 1)
+    (tmp_path / "opened.toml").write_text(opened, encoding="utf-8")
+    config = read_pipeline(str(tmp_path / "opened.toml"))
+    assert config.beam_options[0].startswith("--direct_running_mode")
+    for section, kind in _stage_configs().items():
+        assert set(getattr(config, section)) <= kind, section
+    assert set(config.train.set) <= _recipe_fields()
+
+
+def _stage_configs() -> dict[str, set[str]]:
+    from beam_jobs.ingest_day import IngestConfig
+
+    from beam_jobs.build_shards import BuildConfig
+    from training.evaluate import EvaluateConfig
+
+    configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
+    return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}
+
+
+def _recipe_fields() -> set[str]:
+    from training.recipes import Recipe
+
+    return set(Recipe.__dataclass_fields__)
