@@ -1,0 +1,32 @@
+"""Arrow IPC files by URI: written under their name at once, or not at all."""
+
+import pyarrow as pa
+
+from schemas import storage
+
+BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
+PART_ROWS = 262_144  # rows of a file that is one of several, so that workers share the reading
+
+
+def write_table(table: pa.Table, folder: str, name: str) -> str:
+    """Write NAME.arrow below a folder; its URI."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
+    uri = storage.join(folder, f"{name}.arrow")
+    storage.write_atomic(uri, sink.getvalue().to_pybytes())
+    return uri
+
+
+def write_parts(table: pa.Table, folder: str, name: str) -> tuple[str, ...]:
+    """Write a table as NAME-00000.arrow and so on; the URIs, none for a table without rows."""
+    starts = range(0, len(table), PART_ROWS)
+    return tuple(
+        write_table(table.slice(start, PART_ROWS), folder, f"{name}-{part:05d}") for part, start in enumerate(starts)
+    )
+
+
+def read_table(uri: str) -> pa.Table:
+    """The table in a file of this form."""
+    with storage.open_read(uri) as file:
+        return pa.ipc.open_file(file).read_all()

@@ -1,0 +1,153 @@
+"""The end of a build: the results that arrived become the shards, with their catalogue, ledger and manifest."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from beam_jobs.click_pairs import REPORTED_K
+from beam_jobs.shard_writer import FolderMade
+from beam_jobs.tally import Tally, add_up
+from schemas import manifest, shard, stage, storage, trigrams, words
+from schemas.errors import StageError
+from schemas.ledger import Ledger, continue_with
+from schemas.manifest import Outcome, Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """What is known of a build before it runs, and needed to end it."""
+
+    folder: str  # STORE/build/DIGEST
+    attempt: str
+    request: Request
+    started: float  # seconds since the epoch
+    ledger: Ledger  # of all days together
+    labels: Mapping[str, Any]
+    pool: FolderMade
+    scratch: str
+    asked: str
+
+
+def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
+    """Give the shards their names, write the catalogue and, last, the manifest.
+
+    May run again after a failure at any point. Raises StageError where no click can be used, no training pair is left,
+    or the ledger does not add up.
+    """
+    if storage.exists(storage.join(commit.folder, manifest.FILE_NAME)):
+        return
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    left = left_at_k(tally, commit.request.config["k"])
+    shards = sorted((result for result in results if isinstance(result, FolderMade)), key=lambda made: made.name)
+    num_clicked, num_titled = tally.counts["clicked_documents"], tally.counts["titled_documents"]
+    _require_known_documents(num_clicked, num_titled, commit.asked)
+    _require_training_pairs(shards, left, commit)
+
+    attempt = storage.join(commit.folder, commit.attempt)
+    digest = shard.LogicalDigest()
+    for made in (*shards, commit.pool):
+        _give_name(made, attempt)
+        digest.merge(made.logical_digest)
+    storage.remove(commit.scratch)
+    catalogue = _catalogue(shards, commit)
+    storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
+    stage.commit(
+        commit.folder,
+        commit.request,
+        commit.attempt,
+        Outcome(
+            counts={
+                "train_pairs": _sum(shards, "train", "pairs"),
+                "dev_pairs": _sum(shards, "dev", "pairs"),
+                "train_queries": _sum(shards, "train", "queries"),
+                "dev_queries": _sum(shards, "dev", "queries"),
+                "pool_documents": commit.pool.counts["documents"],
+                "clicked_documents": num_clicked,
+                "clicked_documents_without_title": num_clicked - num_titled,
+                "shards": len(shards),
+            },
+            metrics={"privacy_gate": gate_sentence(left, commit.request.config["k"]), "left_at_k": left},
+            labels=commit.labels,
+            ledger=continue_with(commit.ledger, tally.fates),
+            logical_digest=digest.hexdigest(),
+        ),
+        commit.started,
+    )
+
+
+def left_at_k(tally: Tally, k: int) -> list[dict[str, int]]:
+    """What would be left at k and at other k, least first: queries of the log, clicks on titled documents, and pairs.
+
+    Judged queries are not counted; k = 0 is the log without a gate.
+    """
+    return [
+        {"k": at, **{what: tally.counts[f"{what}_at_{at}"] for what in ("queries", "clicks", "pairs")}}
+        for at in sorted({*REPORTED_K, k})
+    ]
+
+
+def gate_sentence(left: Sequence[Mapping[str, int]], k: int) -> str:
+    """What the privacy gate costs, in plain words."""
+    at, of = _at(left, k), _at(left, 0)
+    return (
+        f"k = {k} keeps {at['clicks']:,} of {of['clicks']:,} clicks"
+        f" ({at['pairs']:,} of {of['pairs']:,} pairs; {at['queries']:,} of {of['queries']:,} queries)"
+    )
+
+
+def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
+    return next(row for row in left if row["k"] == k)
+
+
+def _catalogue(shards: Sequence[FolderMade], commit: Commit) -> dict:
+    config = commit.request.config
+    return {
+        "schema_version": shard.SCHEMA_VERSION,
+        "text_contract": trigrams.CONTRACT_VERSION,
+        "unicode": words.UNICODE_VERSION,
+        **{name: config[name] for name in ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")},
+        "pool": {"name": commit.pool.name, **commit.pool.counts},
+        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+        "labels": dict(commit.labels),
+    }
+
+
+def _give_name(made: FolderMade, attempt: str) -> None:
+    """Move a folder's files below their final name; those that were moved before stay."""
+    target = storage.join(attempt, made.name)
+    for name in storage.list_files(made.folder):
+        source = storage.join(made.folder, name)
+        if source != storage.join(target, name):
+            storage.make_folder(target)
+            fs, path = storage.filesystem(source)
+            fs.mv(path, storage.filesystem(storage.join(target, name))[1])
+
+
+def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:
+    return sum(made.counts[what] for made in shards if made.split == split)
+
+
+def _require_known_documents(num_clicked: int, num_titled: int, asked: str) -> None:
+    if num_clicked and not num_titled:
+        raise StageError(
+            asked=asked,
+            found=f"none of the {num_clicked:,} document ids that were clicked is among the documents with a title",
+            follows="no click could be joined to a title",
+            do="check that the log and the documents file name documents by the same ids",
+        )
+
+
+def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], commit: Commit) -> None:
+    if _sum(shards, "train", "pairs"):
+        return
+    k = commit.request.config["k"]
+    at, of = _at(left, k), _at(left, 0)
+    others = ", ".join(f"{row['pairs']:,} at k = {row['k']}" for row in left if 0 < row["k"] < k)
+    raise StageError(
+        asked=commit.asked,
+        found=f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}, and of {of['pairs']:,} pairs"
+        f" {at['pairs']:,} are left, none of them for training" + (f" (there would be {others})" if others else ""),
+        follows="there would be nothing to train on",
+        do="lower `build --k`, add days to the window, or check that the log holds clicks",
+    )

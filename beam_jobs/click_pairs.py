@@ -1,0 +1,98 @@
+"""Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.privacy_gate import count_people
+from beam_jobs.split import held_out
+from beam_jobs.tally import Tally
+
+# A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
+# `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split.
+CLICK_PAIRS = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+        pa.field("dev", pa.bool_(), nullable=False),
+        pa.field("excluded", pa.list_(pa.int32()), nullable=False),
+    ]
+)
+
+# What is left at other values of k is reported beside the chosen one, since on a small log the gate decides much.
+# 0 stands for no gate at all.
+REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
+
+
+def click_pairs(
+    queries: pa.Table, shown: pa.Table, judged: pa.Array, *, k: int, split_salt: str, dev_share: float
+) -> tuple[pa.Table, Tally]:
+    """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
+
+    `queries`: schemas.day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
+    of days. `judged`: normalised queries that are kept aside for evaluation. The fate of a line is decided by its
+    query first (judged, then below k) and then by its document (unknown).
+    """
+    people = count_people(queries)
+    query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
+    if query_of_row.null_count:
+        raise AssertionError("a day holds exposures of a query that it does not hold")
+    query_of_row = query_of_row.to_numpy()
+    num_people = people["num_people"].to_numpy()
+    is_judged = pc.is_in(people["query"], value_set=judged).to_numpy()
+    is_published = ~is_judged & (num_people >= k)
+    is_dev = held_out(people["query"].to_pylist(), salt=split_salt, share=dev_share)
+
+    searches = people["searches"].to_numpy()
+    impressions, clicks = shown["impressions"].to_numpy(), shown["clicks"].to_numpy()
+    is_titled = pc.is_valid(shown["title"]).to_numpy()
+    fates = {}
+    for fate, of_query in (("query_judged", is_judged), ("query_below_k", ~is_judged & ~is_published)):
+        of_row = of_query[query_of_row]
+        fates[fate] = searches[of_query].sum() + impressions[of_row].sum() + clicks[of_row].sum()
+    published, dev = is_published[query_of_row], is_dev[query_of_row]
+    unknown = published & ~is_titled
+    fates["document_unknown"] = impressions[unknown].sum() + clicks[unknown].sum()
+    fates["search"] = searches[is_published].sum()
+    fates["impression"] = impressions[published & is_titled].sum()
+    fates["click_train"] = clicks[published & is_titled & ~dev].sum()
+    fates["click_dev"] = clicks[published & is_titled & dev].sum()
+
+    usable = is_titled & (clicks > 0) & ~is_judged[query_of_row]
+    titles = shown["title"].filter(pa.array(usable))
+    clicked = pa.table({"at": query_of_row[usable], "title": titles, "clicks": clicks[usable]})
+    pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum")])
+    at, pair_clicks = pairs["at"].to_numpy(), pairs["clicks_sum"].to_numpy()
+    counts = {}
+    for other_k in {*REPORTED_K, k}:
+        passed = num_people[at] >= other_k
+        counts[f"queries_at_{other_k}"] = (~is_judged & (num_people >= other_k)).sum()
+        counts[f"clicks_at_{other_k}"] = pair_clicks[passed].sum()
+        counts[f"pairs_at_{other_k}"] = passed.sum()
+
+    passed = is_published[at]
+    at = at[passed]
+    excluded = _excluded_rows(query_of_row[clicks > 0], shown["pool_row"].to_numpy()[clicks > 0], len(people))
+    table = pa.table(
+        [
+            people["query"].take(pa.array(at)),
+            pairs["title"].filter(pa.array(passed)),
+            pair_clicks[passed],
+            is_dev[at],
+            excluded.take(pa.array(at)),
+        ],
+        schema=CLICK_PAIRS,
+    )
+    return table, Tally(
+        fates={fate: int(lines) for fate, lines in fates.items()},
+        counts={name: int(count) for name, count in counts.items()},
+    )
+
+
+def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:
+    """Of each query its distinct pool rows, ascending."""
+    in_pool = pool_row >= 0
+    distinct = np.unique(np.stack([query_of_row[in_pool], pool_row[in_pool]], axis=1), axis=0)
+    offsets = np.searchsorted(distinct[:, 0], np.arange(num_queries + 1))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(distinct[:, 1], pa.int32()))

@@ -1,0 +1,113 @@
+"""The rows of a bucket of query ids: repeats dropped, and every event given the query and client of its search."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs import bots
+from beam_jobs.people import hash_people
+from schemas.log_row import KINDS
+
+SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
+_NO_TIME = 2**63 - 1  # sorts last
+
+# A line that belongs to a known search. `person` is the line's client, or the search's where an event names none;
+# `searcher` is the search's. `names_bot`: the search's user agent is a bot's.
+JOINED = pa.schema(
+    [
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("query", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("person", pa.uint64()),
+        pa.field("searcher", pa.uint64()),
+        pa.field("names_bot", pa.bool_(), nullable=False),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("time", pa.timestamp("ms", tz="UTC")),
+    ]
+)
+
+
+def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[str]]:
+    """JOINED rows, and the lines that were dropped, by fate; from all LOG_ROW rows of some query ids.
+
+    Of identical lines one stays. Of several different search lines of one query id the earliest stays, and among
+    equally early ones (or without a time: these come last) the one with the smallest line hash. `key` hashes the
+    client ids.
+    """
+    dropped: Counter[str] = Counter()
+    first = _first_of_each(rows["line_hash"])
+    dropped["repeat"] = rows.num_rows - len(first)
+    rows = rows.take(pa.array(first))
+
+    kind = _kind_codes(rows["kind"])
+    is_event = (kind == IMPRESSION) | (kind == CLICK)
+    has_document = _numpy(rows["document_id"].is_valid())
+    dropped["other_action"] = int((kind == OTHER).sum())
+    dropped["document_missing"] = int((is_event & ~has_document).sum())
+
+    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    search_of_query_id = _chosen_search(rows, kind, query_id)
+    search = search_of_query_id[query_id]  # the row of each row's search, -1 unknown
+    is_chosen = search == np.arange(len(search))
+    dropped["search_repeated"] = int(((kind == SEARCH) & ~is_chosen).sum())
+    is_event &= has_document
+    dropped["search_unknown"] = int((is_event & (search < 0)).sum())
+
+    kept = np.flatnonzero(is_chosen | (is_event & (search >= 0)))
+    lines, searches = rows.take(pa.array(kept)), pa.array(search[kept])
+    client = _one_chunk(rows["client_id"])
+    people = hash_people(client, key)
+    searcher = people.take(searches)
+    joined = pa.table(
+        [
+            pa.array(kind[kept], pa.int8()),
+            _one_chunk(rows["query"]).dictionary_encode().take(searches),
+            pc.coalesce(people.take(pa.array(kept)), searcher),
+            searcher,
+            bots.is_bot_user_agent(_one_chunk(rows["user_agent"])).take(searches),
+            lines["document_id"],
+            lines["position"],
+            lines["time"],
+        ],
+        schema=JOINED,
+    )
+    return joined, +dropped
+
+
+def _first_of_each(hashes: pa.ChunkedArray) -> np.ndarray:
+    """The index of one row of each distinct line hash, ascending."""
+    codes = _numpy(_one_chunk(hashes).dictionary_encode().indices)
+    return np.sort(np.unique(codes, return_index=True)[1])
+
+
+def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:
+    """For each query id the row of the search line that stays, -1 where there is none."""
+    chosen = np.full(query_id.max(initial=-1) + 1, -1, np.int64)
+    searches = np.flatnonzero(kind == SEARCH)
+    lines = pa.table(
+        {
+            "time": pc.fill_null(rows["time"].cast(pa.int64()), _NO_TIME).take(pa.array(searches)),
+            "line_hash": rows["line_hash"].take(pa.array(searches)),
+        }
+    )
+    in_order = pc.sort_indices(lines, sort_keys=[("time", "ascending"), ("line_hash", "ascending")])
+    latest_first = searches[_numpy(in_order)][::-1]
+    chosen[query_id[latest_first]] = latest_first  # the last assignment counts: the earliest
+    return chosen
+
+
+def _kind_codes(kinds: pa.ChunkedArray) -> np.ndarray:
+    """Indices into KINDS, whatever order the dictionary came in."""
+    kinds = _one_chunk(kinds)
+    meaning = np.array([KINDS.index(kind) for kind in kinds.dictionary.to_pylist()], np.int8)
+    return meaning[_numpy(kinds.indices)]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    return array.to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else array.to_numpy()

@@ -1,0 +1,142 @@
+"""The key under which client ids are hashed: one for a window, kept apart from the data, with an expiry.
+
+`STORE/private/person-key.json`: {"version": 1, "key": 64 hexadecimal digits, "created": date, "expires": date},
+readable by its owner alone. Whoever deletes it makes the hashes in all days meaningless, which is its purpose. The
+key itself goes nowhere else, not even into the job's graph: workers read it from the file.
+"""
+
+import json
+import os
+import secrets
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+
+from schemas import storage
+from schemas.errors import StageError, UsageError, require_major
+
+KEY_BYTES = 32
+LIFETIME_DAYS = 90
+FILE_NAME = "private/person-key.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    key: bytes
+    expires: date
+
+    def __repr__(self) -> str:  # never print a key
+        return f"PersonKey({self.id})"
+
+    @property
+    def id(self) -> str:
+        """A name of the key that does not give it away."""
+        return blake2b(self.key, digest_size=8, person=b"person-key-id").hexdigest()
+
+
+def default_path(store: str) -> str:
+    return storage.join(store, FILE_NAME)
+
+
+def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
+    """The key in a file that is valid today; made there first if there is none and `create` is set.
+
+    Raises UsageError (no file) and StageError (expired, damaged, readable by others).
+    """
+    today = today or datetime.now(UTC).date()
+    if not storage.exists(path):
+        if not create:
+            raise UsageError(
+                asked=f"client ids were to be hashed with the key in {path}",
+                found="there is no such file",
+                do="give the path of a key file, or none: then one is made in the store",
+            )
+        _create(path, today)
+    key = read_key(path)
+    if today > key.expires:
+        raise StageError(
+            asked=f"client ids were to be hashed with the key in {path}",
+            found=f"it expired on {key.expires.isoformat()}",
+            follows="people of one window could be followed into the next",
+            do="move the file away; the next ingest makes a new key, and days of the two keys are not built together",
+        )
+    return key
+
+
+@lru_cache(maxsize=8)
+def worker_key(path: str, key_id: str) -> bytes:
+    """The key that the job was submitted with, read once in a process. Raises StageError where it is another by now."""
+    found = read_key(path)
+    if found.id != key_id:
+        raise StageError(
+            asked=f"the person key {key_id} was to be read from {path}",
+            found=f"{path} holds the key {found.id}",
+            follows="hashes of two keys would be mixed",
+            do="leave the key file alone while a job runs; run the same command again",
+        )
+    return found.key
+
+
+def read_key(path: str) -> PersonKey:
+    """The key in a file, expired or not. Raises StageError."""
+    asked = f"the person key was to be read from {path}"
+    try:
+        _refuse_if_others_can_read(path, asked)
+        value = json.loads(storage.read_bytes(path))
+        require_major(path, value.get("version"), "1")
+        key = bytes.fromhex(value["key"])
+        if len(key) != KEY_BYTES:
+            raise ValueError
+        return PersonKey(key, date.fromisoformat(value["expires"]))
+    except OSError as error:
+        raise StageError(
+            asked=asked,
+            found=f"the system says: {error.strerror or type(error).__name__}",
+            do="make the file readable for this user and for the workers",
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StageError(
+            asked=asked,
+            found="it is not a key file",
+            do="bring the file back from a copy, or move it away to have a new key made",
+        ) from None
+
+
+def _create(path: str, today: date) -> None:
+    value = {
+        "version": 1,
+        "key": secrets.token_bytes(KEY_BYTES).hex(),
+        "created": today.isoformat(),
+        "expires": (today + timedelta(days=LIFETIME_DAYS)).isoformat(),
+    }
+    content = json.dumps(value, indent=1).encode()
+    if not storage.is_local(path):
+        storage.write_new(path, content)
+        return
+    local = storage.filesystem(path)[1]
+    os.makedirs(os.path.dirname(local), mode=0o700, exist_ok=True)
+    attempt = f"{local}.{uuid.uuid4().hex}.partial"
+    try:
+        with os.fdopen(os.open(attempt, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.link(attempt, local)  # of two processes that start together one makes the key
+    except FileExistsError:
+        pass
+    finally:
+        if os.path.exists(attempt):
+            os.unlink(attempt)
+
+
+def _refuse_if_others_can_read(path: str, asked: str) -> None:
+    if os.name != "posix" or not storage.is_local(path):
+        return
+    local = storage.filesystem(path)[1]
+    if os.stat(local).st_mode & 0o077:
+        raise StageError(
+            asked=asked,
+            found="other users of this machine may read it",
+            follows="the hashes would protect nobody",
+            do=f"run `chmod 600 {local}`",
+        )

@@ -1,0 +1,73 @@
+from collections import Counter
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.click_pairs import click_pairs
+from beam_jobs.split import held_out
+from beam_jobs.titles import SHOWN_TITLED
+from schemas.day import QUERIES
+
+_QUERY = st.sampled_from(["a", "b", "c", "d e", "é"])
+_TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 2), ("screw", -1)])  # screw is not in the pool
+_ROWS = st.lists(st.tuples(_QUERY, _TITLE, st.integers(0, 3), st.integers(0, 3)), max_size=15)
+_PEOPLE = st.lists(st.tuples(_QUERY, st.sets(st.integers(0, 9), max_size=6)), max_size=8)
+
+
+@given(_PEOPLE, _ROWS, st.sets(_QUERY, max_size=2), st.integers(1, 5))
+def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(issued, shown, judged, k):
+    issued = [*issued, *((query, set()) for query, *_ in shown)]  # a query that was shown was searched
+    people, searches = {}, Counter()
+    for query, some in issued:
+        people.setdefault(query, set()).update(some)
+        searches[query] += len(some) + 1
+    dev = dict(zip(people, held_out(people, salt="s", share=0.4), strict=True))
+
+    fates, clicks, excluded = Counter(), Counter(), {}
+    for query, count in searches.items():
+        fates["query_judged" if query in judged else "query_below_k" if len(people[query]) < k else "search"] += count
+    for query, (title, pool_row), num_shown, num_clicks in shown:
+        if num_clicks and pool_row >= 0:
+            excluded.setdefault(query, set()).add(pool_row)
+        if query in judged:
+            fates["query_judged"] += num_shown + num_clicks
+        elif len(people[query]) < k:
+            fates["query_below_k"] += num_shown + num_clicks
+        elif title is None:
+            fates["document_unknown"] += num_shown + num_clicks
+        else:
+            fates["impression"] += num_shown
+            fates["click_dev" if dev[query] else "click_train"] += num_clicks
+            if num_clicks:
+                clicks[query, title] += num_clicks
+
+    pairs, tally = click_pairs(
+        pa.Table.from_pylist(
+            [{"query": q, "people": sorted(some), "searches": len(some) + 1} for q, some in issued], schema=QUERIES
+        ),
+        pa.Table.from_pylist(
+            [
+                # as the join leaves it: a known document that nobody clicked has the title ""
+                {
+                    "query": query,
+                    "title": title if title is None or num_clicks else "",
+                    "pool_row": row,
+                    "impressions": num_shown,
+                    "clicks": num_clicks,
+                }
+                for query, (title, row), num_shown, num_clicks in shown
+            ],
+            schema=SHOWN_TITLED,
+        ),
+        pa.array(sorted(judged), pa.string()),
+        k=k,
+        split_salt="s",
+        dev_share=0.4,
+    )
+    assert {(row["query"], row["title"]): row["clicks"] for row in pairs.to_pylist()} == clicks
+    assert len(pairs) == len(clicks)
+    assert all(row["dev"] == dev[row["query"]] for row in pairs.to_pylist())
+    assert all(row["excluded"] == sorted(excluded.get(row["query"], ())) for row in pairs.to_pylist())
+    assert +Counter(tally.fates) == +fates
+    assert (tally.counts[f"pairs_at_{k}"], tally.counts[f"clicks_at_{k}"]) == (len(clicks), sum(clicks.values()))

@@ -1,0 +1,67 @@
+"""Content: adult, spam and empty queries go; what merely looks like one stays."""
+
+import pytest
+
+from beam_jobs.content_filters import content_fate
+from beam_jobs.content_lists import ADULT_ENGLISH, BOT_USER_AGENTS, shipped_list
+from schemas.words import normalise
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["pipe nipple 1/2", "nipple", "stop cock", "ball cock", "wood screw", "stud finder", "strip light", "caulk", "paint stripper",
+     "wire strippers", "nude lipstick", "hardcore drill bit", "cum laude", "butt hinge", "male adapter", "xxxl gloves",
+     "sussex", "sex linked chickens", "adult diapers", "essex lamp", "analog meter", "big dickson screwdriver", "concrete vibrator"],
+)  # fmt: skip
+def test_everyday_words_are_not_adult(query):
+    assert content_fate(normalise(query)) is None
+
+
+@pytest.mark.parametrize("query", ["free porn videos", "XXX movies", "nude  celebrity-pics", "ｐｏｒｎ", "hardcore sex dvd", "(porn)"])
+def test_adult_queries_are_found_however_they_are_spelt(query):
+    assert content_fate(normalise(query)) == "query_adult"
+
+
+@pytest.mark.parametrize("query", ["", "   ", "!!", "???", "\u200b", "-- / --", "\u200b \ufeff", "_"])
+def test_a_query_without_letter_digit_or_pictograph_is_empty(query):
+    assert content_fate(normalise(query)) == "query_empty"
+
+
+@pytest.mark.parametrize("query", ["a", "5", "🔨", "电钻", "ドリル", "½", "дрель"])
+def test_the_shortest_queries_that_say_something_stay(query):
+    assert content_fate(normalise(query)) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["http://x.example/buy", "see www.x.example now", "<a href=x>", "[url=x]", "mail me@x.example", "call 1-800-555-0199 now",
+     "+44 20 7946 0000", "(555) 010-9999 plumber", "aaaaaaaaaaaa", "buy buy buy buy buy", "x " * 65, "y" * 10, "word-" * 150],
+)  # fmt: skip
+def test_spam(query):
+    assert content_fate(normalise(query)) == "query_spam"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["ge washer 000-767-8116", "flavorizer 2100000", "door door door", "1800 watt heater", "m12 @ 20v", "2x4x8 studs",
+     "100,000,000 btu", "depot.example catalogue", "aaa batteries", "555 0142", "16 in. x 25 in. x 1 in. filter 4-pack"],
+)  # fmt: skip
+def test_part_numbers_and_measures_are_not_spam(query):
+    assert content_fate(normalise(query)) is None
+
+
+def test_no_query_or_title_of_the_real_shop_is_lost(real_data):
+    files = ["queries.train.tsv", "queries.dev.tsv", "documents.tsv"]
+    texts = [
+        line.split("\t")[1]
+        for name in files
+        for line in (real_data / "homedepot" / name).read_text("utf-8").splitlines()
+    ]
+    assert len(texts) > 60_000
+    assert sum(content_fate(normalise(text)) is not None for text in texts) == 0
+
+
+def test_shipped_lists_have_terms_without_repeats():
+    for name in (ADULT_ENGLISH, BOT_USER_AGENTS):
+        terms = shipped_list(name).terms
+        assert len(terms) == len(set(terms)) > 50

@@ -1,0 +1,44 @@
+"""Capped sets of people: exact up to the cap, however they are merged."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.people import collect_people, hash_people, merge_people
+
+SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=120)
+CAP = 6
+
+
+def _collect(sightings):
+    groups = np.array([group for group, _ in sightings], np.int64)
+    return collect_people(groups, np.array([person for _, person in sightings], np.uint64), 5, CAP)
+
+
+@given(SIGHTINGS)
+def test_collecting_keeps_the_smallest_distinct_people_of_each_group(sightings):
+    expected = [sorted({person for group, person in sightings if group == wanted})[:CAP] for wanted in range(5)]
+    assert _collect(sightings).to_pylist() == expected
+
+
+@given(SIGHTINGS, st.lists(st.integers(0, 120), max_size=4))
+def test_merging_parts_gives_what_the_whole_gives(sightings, cuts):
+    edges = sorted({0, len(sightings), *(min(cut, len(sightings)) for cut in cuts)})
+    parts = [_collect(sightings[start:end]) for start, end in zip(edges, edges[1:], strict=False)] or [_collect([])]
+    groups = np.tile(np.arange(5), len(parts))
+    assert merge_people(groups, pa.concat_arrays(parts), 5, CAP).to_pylist() == _collect(sightings).to_pylist()
+
+
+def test_merging_reads_a_slice_and_missing_sets_rightly():
+    sets = pa.array([[9], [3, 4], None, [1, 3], []], pa.list_(pa.uint64())).slice(1)
+    assert merge_people(np.array([0, 1, 0, 1]), sets, 2).to_pylist() == [[1, 3, 4], []]
+
+
+def test_hashes_depend_on_the_key_and_the_client_alone_and_nobody_stays_nobody():
+    clients = pa.array(["ann", None, "ben", "ann"])
+    first, second = hash_people(clients, b"k" * 32), hash_people(clients, b"K" * 32)
+    assert first[0] == first[3] != first[2]
+    assert first[1].as_py() is None
+    assert first[0] != second[0]
+    assert hash_people(pa.array(["ann"]), b"k" * 32)[0] == first[0]

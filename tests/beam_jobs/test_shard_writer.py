@@ -1,0 +1,101 @@
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.click_pairs import CLICK_PAIRS
+from beam_jobs.shard_writer import index_words, write_pool, write_shard
+from beam_jobs.titles import pool_of, titled_documents
+from schemas import storage
+from schemas.documents import DOCUMENT
+from schemas.shard import LogicalDigest
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+
+TITLES = [f"{kind} {size}" for kind in ("angle bracket", "hose", "# paint", "螺丝刀", "türgriff") for size in range(6)]
+DOCUMENTS = pa.table([[f"d{i}" for i in range(len(TITLES))], TITLES], schema=DOCUMENT)
+POOL = pool_of(titled_documents(DOCUMENTS, 100))
+POOL_TITLES = POOL["title"].to_pylist()
+SETTINGS = {"num_negatives": 3, "seed": 7, "table_rows": 65_536}
+
+_clicks = st.dictionaries(
+    st.sampled_from(["bracket", "garden hose", "paint #4", "螺丝", "griff"]),
+    st.dictionaries(st.sampled_from(POOL_TITLES), st.integers(1, 9), min_size=1, max_size=4),
+)
+
+
+def _pairs(clicks: dict[str, dict[str, int]]) -> list[dict]:
+    return [
+        {
+            "query": query,
+            "title": title,
+            "clicks": count,
+            "dev": False,
+            "excluded": sorted(POOL_TITLES.index(clicked) for clicked in titles),
+        }
+        for query, titles in clicks.items()
+        for title, count in titles.items()
+    ]
+
+
+def _write(rows: list[dict], folder: str, name: str = "train-00000"):
+    return write_shard(pa.Table.from_pylist(rows, schema=CLICK_PAIRS), POOL, folder, name, **SETTINGS)
+
+
+def _files(folder: str) -> dict[str, bytes]:
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_files(folder)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(_clicks, st.randoms(), st.integers(0, 5))
+def test_rows_and_bytes_do_not_depend_on_order_and_rows_do_not_depend_on_sharding(clicks, random, cut):
+    rows = _pairs(clicks)
+    whole = _write(rows, "memory://whole")
+    shuffled = random.sample(rows, len(rows))
+    again = _write(shuffled, "memory://again")
+    assert again.logical_digest == whole.logical_digest
+    assert _files("memory://again") == _files("memory://whole")
+
+    first = set(sorted(clicks)[:cut])
+    digest = LogicalDigest()
+    for shard in (True, False):
+        part = [row for row in shuffled if (row["query"] in first) == shard]
+        digest.merge(_write(part, f"memory://part-{shard}", f"train-{shard:05d}").logical_digest)
+    assert digest.hexdigest() == whole.logical_digest
+
+
+def test_the_digest_knows_split_clicks_and_excluded_texts():
+    rows = _pairs({"bracket": {POOL_TITLES[0]: 2, POOL_TITLES[1]: 1}})
+    other_clicks = [row | {"clicks": 3} for row in rows]
+    other_excluded = [row | {"excluded": row["excluded"][:1]} for row in rows]
+    made = [
+        _write(rows, "memory://a"),
+        _write(rows, "memory://b", "dev-00000"),
+        _write(other_clicks, "memory://c"),
+        _write(other_excluded, "memory://d"),
+    ]
+    assert len({folder.logical_digest for folder in made}) == len(made)
+    assert _write(rows, "memory://e", "train-00001").logical_digest == made[0].logical_digest
+
+
+def test_texts_lead_to_the_trigram_ids_that_the_text_contract_gives():
+    texts = ["good angle good", "螺丝刀 #4", "türgriff"]
+    words_table, texts_table = index_words(texts, 65_536)
+    trigrams = words_table["trigrams"].to_pylist()
+    for text, row in zip(texts, texts_table.to_pylist(), strict=True):
+        offsets, ids = trigram_ids(words(text))
+        expected = [ids[start:end].tolist() for start, end in pairwise(offsets)]
+        assert row["text"] == text
+        assert [trigrams[word] for word in row["words"]] == expected
+    assert len(words_table) == len({word for text in texts for word in words(text)})
+
+
+def test_the_pool_is_uniform_and_in_its_order():
+    made = write_pool(POOL, "memory://pool", "pool", table_rows=65_536)
+    with storage.open_read("memory://pool/pool.arrow") as file:
+        rows = pa.ipc.open_file(file).read_all().to_pylist()
+    assert [row["text"] for row in rows] == list(range(len(TITLES)))
+    assert [row["document_id"] for row in rows] == POOL["document_id"].to_pylist()
+    assert {row["probability"] for row in rows} == {1 / len(TITLES)}
+    assert made.counts["documents"] == len(TITLES)

@@ -1,0 +1,132 @@
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import StageError
+from schemas.negatives import MAX_RETRIES, draw, pair_keys, sampling_probability
+
+MASK = (1 << 64) - 1
+
+
+def _reference_hash(state: int, number: int) -> int:
+    """Splitmix64's finaliser in Python's own integers (Steele, Lea & Flood 2014, fig. 17, variant 13)."""
+    mixed = ((state ^ number) + 0x9E3779B97F4A7C15) & MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
+    return mixed ^ (mixed >> 31)
+
+
+def _reference_draw(key: int, excluded: list[int], pool_size: int, n: int, seed: int, epoch: int) -> list[int]:
+    """One pair, one negative, one retry at a time."""
+    drawn: list[int] = []
+    for j in range(n):
+        state = _reference_hash(_reference_hash(_reference_hash(key, seed), epoch), j)
+        for retry in range(MAX_RETRIES):
+            row = _reference_hash(state, retry) % pool_size
+            if row not in excluded and row not in drawn:
+                break
+        else:
+            left = [row for row in range(pool_size) if row not in excluded and row not in drawn]
+            row = left[_reference_hash(state, MAX_RETRIES) % len(left)]
+        drawn.append(row)
+    return drawn
+
+
+@st.composite
+def _pairs(draw_):
+    pool_size = draw_(st.integers(4, 40))
+    n = draw_(st.integers(1, 4))
+    pairs = draw_(
+        st.lists(
+            st.tuples(st.integers(0, MASK), st.sets(st.integers(0, pool_size - 1), max_size=pool_size - n)), max_size=12
+        )
+    )
+    return pool_size, n, [(key, sorted(excluded)) for key, excluded in pairs]
+
+
+def _draw(pairs, **settings) -> list[list[int]]:
+    keys = np.array([key for key, _ in pairs], np.uint64)
+    return draw(keys, pa.array([rows for _, rows in pairs], pa.list_(pa.int32())), **settings).tolist()
+
+
+@given(_pairs(), st.integers(0, 2**63 - 1), st.integers(0, 50))
+def test_all_pairs_at_once_are_drawn_as_one_by_one(case, seed, epoch):
+    pool_size, n, pairs = case
+    drawn = _draw(pairs, pool_size=pool_size, n=n, seed=seed, epoch=epoch)
+    assert drawn == [_reference_draw(key, excluded, pool_size, n, seed, epoch) for key, excluded in pairs]
+
+
+@given(_pairs())
+def test_negatives_are_distinct_in_the_pool_and_never_excluded(case):
+    pool_size, n, pairs = case
+    for (_, excluded), rows in zip(pairs, _draw(pairs, pool_size=pool_size, n=n), strict=True):
+        assert len(set(rows)) == n
+        assert not set(rows) & set(excluded)
+        assert all(0 <= row < pool_size for row in rows)
+
+
+@given(_pairs(), st.randoms())
+def test_what_is_drawn_does_not_depend_on_the_other_pairs(case, random):
+    pool_size, n, pairs = case
+    together = _draw(pairs, pool_size=pool_size, n=n)
+    order = list(range(len(pairs)))
+    random.shuffle(order)
+    cut = random.randint(0, len(order))
+    apart = {}
+    for part in (order[:cut], order[cut:]):
+        apart.update(zip(part, _draw([pairs[i] for i in part], pool_size=pool_size, n=n), strict=True))
+    assert [apart[i] for i in range(len(pairs))] == together
+
+
+def test_a_sliced_column_draws_what_its_own_rows_say():
+    lists = pa.array([[0, 1, 2], [3], [], [0, 4]], pa.list_(pa.int32()))
+    keys = pair_keys("abcd", "wxyz")
+    whole = draw(keys, lists, pool_size=6, n=3)
+    assert (draw(keys[1:3], lists.slice(1, 2), pool_size=6, n=3) == whole[1:3]).all()
+
+
+def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
+    # 20,000 rows, two free: a draw hits one with probability 1e-4, so 64 retries fail and the rest is enumerated.
+    pool_size, free = 20_000, {7, 19_993}
+    excluded = [row for row in range(pool_size) if row not in free]
+    assert {*_draw([(123, excluded)], pool_size=pool_size, n=2)[0]} == free
+
+
+def test_draws_are_uniform_over_the_allowed_rows():
+    num_pairs, pool_size = 20_000, 50
+    keys = pair_keys(map(str, range(num_pairs)), ["title"] * num_pairs)
+    excluded = pa.array([[3, 10]] * num_pairs, pa.list_(pa.int32()))
+    counts = np.bincount(draw(keys, excluded, pool_size=pool_size, n=4).ravel(), minlength=pool_size)
+    assert counts[3] == counts[10] == 0
+    # 80,000 draws over 48 rows: 1,667 each, standard deviation 40; six of them on either side.
+    assert (np.abs(counts[np.delete(np.arange(50), [3, 10])] - 80_000 / 48) < 240).all()
+    assert (sampling_probability(excluded, pool_size) == 1 / 48).all()
+
+
+def test_seed_epoch_query_and_title_each_change_the_draw():
+    none = pa.array([[]], pa.list_(pa.int32()))
+    changed = [("q", "t", 0, 0), ("q", "t", 0, 1), ("q", "t", 1, 0), ("p", "t", 0, 0), ("q", "s", 0, 0)]
+    rows = {
+        tuple(draw(pair_keys([query], [title]), none, pool_size=10**6, n=4, seed=seed, epoch=epoch)[0])
+        for query, title, seed, epoch in changed
+    }
+    assert len(rows) == len(changed)
+
+
+def test_pair_keys_are_blake2b_of_both_texts_and_do_not_run_together():
+    digest = hashlib.blake2b("née\0tür".encode(), digest_size=8, person=b"pair").digest()
+    assert pair_keys(["née"], ["tür"]).tolist() == [int.from_bytes(digest, "little")]
+    assert pair_keys(["a b"], ["c"]) != pair_keys(["a"], ["b c"])
+
+
+def test_too_few_rows_to_draw_from_is_an_error():
+    with pytest.raises(StageError, match="1 of 2 pairs have fewer"):
+        _draw([(1, [0, 1, 2]), (2, [])], pool_size=6, n=4)
+
+
+def test_no_pairs_draw_nothing():
+    assert draw(np.array([], np.uint64), pa.array([], pa.list_(pa.int32())), pool_size=5, n=4).shape == (0, 4)
