@@ -1,0 +1,25 @@
+"""The output of a train stage without the training: a real model folder with the weights training would start from."""
+
+from dataclasses import replace
+
+from schemas.manifest import Outcome, Request
+from schemas.stage import run_stage
+from training.model import write_model
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import lstm_96
+
+TABLE_ROWS = 51_000
+
+
+def trained_stage(store: str, *, seed: int = 1, labels: dict | None = None) -> str:
+    """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
+    recipe = replace(lstm_96(), cells=8, tie_towers=True, seed=seed)
+
+    def produce(folder: str) -> Outcome:
+        layout = layout_of(recipe, TABLE_ROWS)
+        towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+        write_model(folder, recipe, layout, towers)
+        return Outcome(labels=labels or {})
+
+    request = Request(stage="train", stage_version=1, config={"seed": seed}, inputs={})
+    return run_stage(store, request, produce).folder

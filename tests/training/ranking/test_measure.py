@@ -1,0 +1,162 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+import pytrec_eval
+
+from schemas.documents import DOCUMENT, Documents, read_documents
+from schemas.errors import StageError
+from schemas.judgments import read_qrels, read_queries
+from tests.training.ranking.projection_encoder import ProjectionEncoder
+from training.ranking.bm25 import TitleBM25
+from training.ranking.embedding import TitleEmbeddings
+from training.ranking.examples import examples
+from training.ranking.judged_collection import judged_collection
+from training.ranking.measure import measure
+from training.ranking.random_order import RandomOrder
+
+TITLES = {
+    "d1": "steel angle bracket",
+    "d2": "garden hose 50 ft",
+    "d3": "Steel Angle Bracket",  # the same title as d1
+    "d4": "angle grinder",
+    "d5": "brackets for shelves",
+    "d6": "rubber garden hose",
+}
+QUERIES = {"q1": "angle bracket", "q2": "hose", "q3": "  ", "q4": "grinder", "q5": "spigot", "unjudged": "steel"}
+QRELS = {
+    "q1": {"d1": 3, "d3": 3, "d4": 1, "d2": 0},
+    "q2": {"d2": 2, "d6": 3, "gone": 3},
+    "q3": {"d1": 3},
+    "q4": {"d1": 0, "d2": 0},
+    "q5": {"d6": 1},
+    "no text": {"d1": 1},
+}
+
+
+def documents(titles: dict[str, str] = TITLES) -> Documents:
+    table = pa.table({"id": list(titles), "title": list(titles.values())}, schema=DOCUMENT)
+    return Documents(table=table, num_untitled=0)
+
+
+def test_what_cannot_be_measured_is_left_out_and_counted():
+    collection = judged_collection(documents(), QUERIES, QRELS)
+    assert list(collection.qrels) == ["q1", "q2", "q3", "q4", "q5"]
+    assert collection.searchable == ["q1", "q2", "q4", "q5"]
+    assert collection.counts == {
+        "queries": 5, "judgments": 11, "documents": 6, "documents_without_title": 0, "queries_of_one_grade": 3,
+        "queries_without_relevant": 1, "queries_without_words": 1, "queries_left_out_without_text": 1,
+        "queries_left_out_below_min_judged": 0, "judgments_of_unknown_documents": 1,
+    }  # fmt: skip
+    fewer = judged_collection(documents(), QUERIES, QRELS, min_judged=3)
+    assert list(fewer.qrels) == ["q1", "q2"]
+    assert fewer.counts["queries_left_out_below_min_judged"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"queries": {"other": "hose"}}, "None of the qrels' query ids"),
+        ({"min_judged": 5}, "No query has min_judged = 5 judgments; the most is 4"),
+        ({"documents": documents({"other": "hose"})}, "None of the 11 judged documents"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(changed, found):
+    given = {"documents": documents(), "queries": QUERIES, "qrels": QRELS} | changed
+    with pytest.raises(StageError, match=found):
+        judged_collection(given.pop("documents"), given.pop("queries"), given.pop("qrels"), **given)
+
+
+@pytest.mark.parametrize("name", ["model", "bm25", "random"])
+def test_measures_equal_trec_evals_on_the_same_runs(name):
+    system = {
+        "model": TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())),
+        "bm25": TitleBM25(list(TITLES.values())),
+        "random": RandomOrder(list(TITLES)),
+    }[name]
+    collection = judged_collection(documents(), QUERIES, QRELS)
+    found = measure(system, collection, gain="linear", k=4)
+
+    def trec(run, measures):
+        values = pytrec_eval.RelevanceEvaluator(dict(collection.qrels), set(measures)).evaluate(run)
+        return [[values.get(q, {}).get(m.replace(".", "_"), 0.0) for m in measures] for q in collection.qrels]
+
+    expected = np.hstack([
+        trec(found.judged, ["ndcg_cut.1", "ndcg_cut.3", "ndcg_cut.10"]),
+        trec(found.retrieved, ["recall.4", "recip_rank", "ndcg_cut.10"]),
+    ])  # fmt: skip
+    np.testing.assert_allclose(found.values_QM, expected, atol=1e-12)
+    assert list(found.per_query) == [
+        "ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@4", "collection_mrr@4", "collection_ndcg@10",
+    ]  # fmt: skip
+
+
+def test_judged_runs_hold_the_judged_documents_and_collection_runs_the_best_of_all():
+    collection = judged_collection(documents(), QUERIES, QRELS)
+    found = measure(TitleBM25(list(TITLES.values())), collection, k=10)
+    assert set(found.judged["q2"]) == {"d2", "d6"}  # "gone" is not in the collection
+    assert found.judged["q3"] == {}  # no word, no result
+    assert found.retrieved["q3"] == {}
+    assert list(found.retrieved["q2"])[:2] == ["d6", "d2"]  # the shorter title first
+    assert list(found.retrieved["q1"])[:2] == ["d3", "d1"]  # one title, one score: descending id
+    assert set(found.retrieved["q1"]) == set(TITLES)
+
+
+def test_documents_of_one_title_have_one_score():
+    scores = TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())).scores(["angle bracket", "hose"])
+    assert scores.shape == (2, 6)
+    assert (scores[:, 0] == scores[:, 2]).all()
+    assert np.abs(scores).max() <= 1 + 1e-6
+
+
+def test_random_order_depends_on_query_document_and_seed_alone():
+    all_scores = RandomOrder(list(TITLES), seed=1).scores(list(QUERIES.values()))
+    some = RandomOrder(["d4", "d1"], seed=1).scores(["hose"])
+    assert some[0].tolist() == [all_scores[1, 3], all_scores[1, 0]]
+    assert (RandomOrder(list(TITLES), seed=2).scores(list(QUERIES.values())) != all_scores).mean() > 0.9
+    many = RandomOrder([str(i) for i in range(1000)]).scores([str(i) for i in range(100)])
+    assert many.mean() == pytest.approx(0.5, abs=0.005)  # standard error 0.29 / sqrt(100,000) = 0.0009
+    assert many.min() >= 0
+    assert many.max() < 1
+
+
+def test_an_embedding_that_is_not_finite_is_an_error():
+    class Diverged(ProjectionEncoder):
+        def encode(self, texts, side):
+            return super().encode(texts, side) * np.float32(np.nan)
+
+    with pytest.raises(StageError, match="not finite"):
+        TitleEmbeddings(Diverged(), ["hose"])
+
+
+def test_examples_say_why_they_are_shown_and_carry_grades():
+    collection = judged_collection(documents(), QUERIES, QRELS)
+    systems = {
+        "model": measure(TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())), collection, k=10),
+        "bm25": measure(TitleBM25(list(TITLES.values())), collection, k=10),
+    }
+    shown = examples(collection, systems, ours="model", baseline="bm25", num_examples=10, num_titles=3)
+    by_id = {example["query_id"]: example for example in shown}
+    assert set(by_id) == {"q1", "q2", "q4", "q5"}  # all there are, each once
+    assert by_id["q5"]["why"] in ("no shared word", "gain", "loss")
+    for example in shown:
+        ours, theirs = (example["measures"][name]["collection_ndcg@10"] for name in ("model", "bm25"))
+        assert {"gain": ours > theirs, "loss": ours < theirs}.get(example["why"], True)
+        for name in ("model", "bm25"):
+            ranking = example["rankings"][name]
+            assert [result["rank"] for result in ranking] == [1, 2, 3]
+            for result in ranking:
+                assert result["title"] == TITLES[result["id"]]
+                assert result["grade"] == QRELS[example["query_id"]].get(result["id"])
+
+
+def test_bm25_and_random_order_on_the_real_judgments(real_data):
+    folder = real_data / "homedepot"
+    found = read_documents(str(folder / "documents.tsv"))
+    queries, qrels = read_queries(str(folder / "queries.dev.tsv")), read_qrels(str(folder / "qrels.dev.txt"))
+    collection = judged_collection(found, queries, qrels, min_judged=5)
+    assert collection.counts["queries"] == 1229
+    bm25 = measure(TitleBM25(found.titles), collection).per_query
+    assert [round(bm25[f"ndcg@{k}"].mean(), 3) for k in (1, 3, 10)] == [0.664, 0.698, 0.851]
+    floor = measure(RandomOrder(found.ids), collection).per_query
+    # One random order; its means move by about 0.01, 0.006 and 0.004 from one to the next.
+    assert [floor[f"ndcg@{k}"].mean() for k in (1, 3, 10)] == pytest.approx([0.622, 0.663, 0.835], abs=0.012)

@@ -1,0 +1,95 @@
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from schemas.errors import StageError
+from training.checkpoint import (
+    Position,
+    WriteError,
+    list_updates,
+    newest_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from training.nesterov import LazyRows
+
+RUN = "run-digest"
+
+
+def state(seed: int) -> dict[str, LazyRows]:
+    generator = torch.Generator().manual_seed(seed)
+    return {side: LazyRows(torch.randn(6, 4, generator=generator), torch.randn(6, 4, generator=generator),
+                           np.arange(6, dtype=np.int32) + seed) for side in ("query", "document")}
+
+
+def write(folder, update: int, digest: str = RUN) -> None:
+    write_checkpoint(str(folder), digest, Position(update=update, loss=1.5, seconds=2.0, curve=[{"epoch": 1}]),
+                     state(update))
+
+
+def test_raw_state_and_position_come_back_bit_for_bit(tmp_path):
+    write(tmp_path, 7)
+    position, rows = read_checkpoint(str(tmp_path), RUN, 7)
+    assert position == Position(update=7, loss=1.5, seconds=2.0, curve=[{"epoch": 1}])
+    for side, expected in state(7).items():
+        assert torch.equal(rows[side].parameters, expected.parameters)
+        assert torch.equal(rows[side].velocity, expected.velocity)
+        assert np.array_equal(rows[side].last, expected.last)
+
+
+def test_the_last_two_are_kept(tmp_path):
+    for update in (3, 20, 100):
+        write(tmp_path, update)
+    assert list_updates(str(tmp_path)) == [100, 20]
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_without_a_checkpoint_a_run_starts_at_zero(tmp_path):
+    assert newest_checkpoint(str(tmp_path / "none"), RUN) == (0, [])
+
+
+@pytest.mark.parametrize("damage", ["flipped byte", "cut off", "no weights", "no JSON"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(tmp_path, damage):
+    write(tmp_path, 10)
+    write(tmp_path, 20)
+    weights, head = tmp_path / "update-000000020.safetensors", tmp_path / "update-000000020.json"
+    if damage == "flipped byte":
+        content = bytearray(weights.read_bytes())
+        content[-9] ^= 1
+        weights.write_bytes(content)
+    elif damage == "cut off":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif damage == "no weights":
+        weights.unlink()
+    else:
+        head.write_text("{")
+    update, refused = newest_checkpoint(str(tmp_path), RUN)
+    assert update == 10
+    assert len(refused) == 1
+    assert "update 20" in refused[0]
+
+
+def test_a_checkpoint_of_another_request_is_refused(tmp_path):
+    write(tmp_path, 10, digest="another")
+    assert newest_checkpoint(str(tmp_path), RUN) == (0, ["the checkpoint of update 10 belongs to another request"])
+    with pytest.raises(StageError, match="another request"):
+        read_checkpoint(str(tmp_path), RUN, 10)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_nothing_half_written(tmp_path, monkeypatch):
+    write(tmp_path, 10)
+    before = sorted(os.listdir(tmp_path))
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteError, match="No space left") as caught:
+        write(tmp_path, 20)
+    assert "update 10 is whole" in caught.value.follows
+    assert sorted(os.listdir(tmp_path)) == before
+    monkeypatch.undo()
+    assert newest_checkpoint(str(tmp_path), RUN) == (10, [])

@@ -1,0 +1,120 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from schemas.errors import StageError, UsageError
+from schemas.judgments import read_qrels, read_run
+from tests.trained_model import trained_stage
+from training.evaluate import EvaluateConfig, evaluate
+
+CONFIG = EvaluateConfig(num_resamples=200, top_k=10)
+WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    """60 documents, 20 queries and 8 judgments each, from a seed."""
+    folder = tmp_path_factory.mktemp("judged")
+    rng = np.random.default_rng(0)
+    titles = [" ".join(rng.choice(WORDS, 3)) for _ in range(60)]
+    (folder / "documents.tsv").write_text("".join(f"d{i}\t{title}\n" for i, title in enumerate(titles)))
+    queries = [" ".join(rng.choice(WORDS, 2)) for _ in range(20)]
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{text}\n" for i, text in enumerate(queries)))
+    lines = [f"q{q} 0 d{d} {rng.integers(0, 4)}\n" for q in range(20) for d in rng.permutation(60)[:8]]
+    (folder / "qrels.txt").write_text("".join(lines))
+    return {name: str(folder / f"{name}.{end}") for name, end in
+            (("documents", "tsv"), ("queries", "tsv"), ("qrels", "txt"))}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")), labels={"simulated": True})
+
+
+@pytest.fixture(scope="module")
+def evaluated(files, model, tmp_path_factory):
+    return evaluate(model, **files, store=str(tmp_path_factory.mktemp("evaluated")), config=CONFIG)
+
+
+def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
+    qrels = read_qrels(files["qrels"])
+    as_gains = {q: {d: 2**grade - 1 for d, grade in grades.items()} for q, grades in qrels.items()}
+    metrics = evaluated.manifest.outcome.metrics
+    assert metrics["n"] == 20
+    for system in ("model", "bm25", "random"):
+        for suffix, measures in (("run", {"ndcg@1": "ndcg_cut.1", "ndcg@3": "ndcg_cut.3", "ndcg@10": "ndcg_cut.10"}),
+                                 ("collection.run", {"collection_ndcg@10": "ndcg_cut.10",
+                                                     "collection_mrr@10": "recip_rank",
+                                                     "collection_recall@10": "recall.10"})):  # fmt: skip
+            run = read_run(f"{evaluated.data}/runs/{system}.{suffix}")
+            values = pytrec_eval.RelevanceEvaluator(as_gains, set(measures.values())).evaluate(run)
+            for name, trec_name in measures.items():
+                expected = np.mean([values[q][trec_name.replace(".", "_")] for q in qrels])
+                assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_metrics_state_their_rules_intervals_and_the_paired_difference(evaluated):
+    metrics = evaluated.manifest.outcome.metrics
+    for system in metrics["systems"].values():
+        for interval in system.values():
+            assert interval["low"] <= interval["mean"] <= interval["high"]
+    difference = metrics["difference"]
+    assert (difference["of"], difference["to"]) == ("model", "bm25")
+    for name, against in difference["measures"].items():
+        means = [metrics["systems"][system][name]["mean"] for system in ("model", "bm25")]
+        assert against["mean"] == pytest.approx(means[0] - means[1])
+        assert 0 < against["p"] <= against["p_holm"] <= 1
+    assert metrics["gain"] == "exponential"
+    assert {"ties", "unjudged", "no_results", "no_relevant"} <= set(metrics["rules"])
+    for name in metrics["run_files"].values():
+        assert read_run(f"{evaluated.data}/{name}")
+
+
+def test_examples_and_per_query_values_are_written_and_labels_inherited(evaluated):
+    shown = json.loads(Path(evaluated.data, "examples.json").read_text())
+    assert len(shown) == 10
+    assert evaluated.manifest.outcome.metrics["example_queries"] == [example["query"] for example in shown]
+    per_query = json.loads(Path(evaluated.data, "per_query.json").read_text())
+    table = json.loads(Path(evaluated.data, "table.json").read_text())
+    assert np.mean(per_query["systems"]["bm25"]["ndcg@3"]) == pytest.approx(table["systems"]["bm25"]["ndcg@3"]["mean"])
+    assert evaluated.manifest.outcome.labels == {"simulated": True}
+
+
+def test_the_same_request_is_reused_and_a_changed_one_is_not(files, model, tmp_path):
+    first = evaluate(model, **files, store=str(tmp_path), config=CONFIG)
+    assert evaluate(model, **files, store=str(tmp_path), config=CONFIG).reused
+    linear = evaluate(model, **files, store=str(tmp_path), config=replace(CONFIG, gain="linear"))
+    assert not linear.reused
+    assert linear.folder != first.folder
+    Path(first.data, "table.json").write_text("{}")
+    again = evaluate(model, **files, store=str(tmp_path), config=CONFIG)
+    assert not again.reused
+    assert "table.json" in again.repaired[0]
+    assert again.manifest.outcome == first.manifest.outcome
+
+
+@pytest.mark.parametrize("missing", ["documents", "queries", "qrels"])
+def test_a_missing_file_is_wrong_usage(files, model, tmp_path, missing):
+    with pytest.raises(UsageError, match="no such file"):
+        evaluate(model, **files | {missing: "nowhere.tsv"}, store=str(tmp_path), config=CONFIG)
+    assert not list(tmp_path.iterdir())
+
+
+def test_qrels_of_another_collection_leave_no_output(files, model, tmp_path):
+    other = tmp_path / "qrels.txt"
+    other.write_text("q1 0 unheard-of 2\n")
+    with pytest.raises(StageError, match="judged documents is among them"):
+        evaluate(model, **files | {"qrels": str(other)}, store=str(tmp_path / "store"), config=CONFIG)
+    assert not list(tmp_path.glob("store/**/*.json"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"cutoffs": (0,)}, {"gain": "odd"}, {"top_k": 5}, {"confidence": 1.0}, {"min_judged": 0}]
+)
+def test_a_config_that_means_nothing_is_refused(change):
+    with pytest.raises(ValueError, match="must be"):
+        replace(CONFIG, **change)

@@ -1,0 +1,189 @@
+"""Algorithm 1 as a whole: several updates against the dense reference, and the same bytes from any number of workers."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from schemas.errors import StageError
+from tests.training import reference
+from tests.training.texts import random_texts
+from training.large_update import Towers, large_update
+from training.nesterov import LazyRows, MomentumSchedule
+from training.pair_gradient import PairBatch, pair_batch
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe
+from training.workers import Alone
+
+torch.set_num_threads(1)
+TRIGRAMS = 40
+RECIPE = Recipe(name="small", cells=5, gamma=4.0, num_negatives=2, minibatch=8, micro_batch=2, step=0.05,
+                momentum_edge=0.5, momentum_middle=0.9, clip_norm=0.8, truncate_steps=3, initial_range=0.5,
+                dtype="float64")
+
+
+def start(recipe: Recipe, total: int) -> Towers:
+    layout = layout_of(recipe, TRIGRAMS)
+    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in tower_names(recipe)}
+    schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, total)
+    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
+
+
+class Minibatches:
+    """Random minibatches, as micro-batches for the trainer and as plain lists for the reference."""
+
+    def __init__(self, num: int, recipe: Recipe, *, seed: int = 2) -> None:
+        rng = np.random.default_rng(seed)
+        width = recipe.num_negatives + 2
+        self.batches: list[list[PairBatch]] = []
+        self.plain: list[list[tuple[list, list]]] = []
+        for _ in range(num):
+            table, texts = random_texts(rng, recipe.minibatch * width, longest=7, num_trigrams=TRIGRAMS)
+            pairs = np.arange(recipe.minibatch * width).reshape(-1, width)
+            self.plain.append([(texts[p[0]], [texts[d] for d in p[1:]]) for p in pairs])
+            self.batches.append([
+                pair_batch((table, part[:, 0]), (table, part[:, 1]), (table, part[:, 2:]))
+                for part in np.split(pairs, len(pairs) // recipe.micro_batch)])
+
+
+def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
+    """(Λ after the last update as the trainer's matrices, norms of each update) by Algorithm 1, dense, in float64."""
+    kind = recipe.tower
+    layout = layout_of(recipe, TRIGRAMS)
+    double = replace(recipe, dtype="float64")
+    current = {side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.cells, kind)
+               for side in ("query", "document")}
+    velocity = {side: {k: np.zeros_like(v) for k, v in p.items()} for side, p in current.items()}
+    all_norms = []
+    for pairs, momentum in zip(minibatches, momenta, strict=True):
+        ahead = {side: {k: v + momentum * velocity[side][k] for k, v in p.items()} for side, p in current.items()}
+        total = {side: {k: np.zeros_like(v) for k, v in p.items()} for side, p in current.items()}
+        for query, documents in pairs:
+            q = reference.embed(ahead["query"], query, kind)
+            ds = [reference.embed(ahead["document"], d, kind) for d in documents]
+            by_query, by_documents = reference.loss_gradient(q, ds, recipe.gamma)
+            for side, text, by in [("query", query, by_query),
+                                   *(("document", d, b) for d, b in zip(documents, by_documents, strict=True))]:
+                part = reference.back_propagate(ahead[side], text, by, kind, recipe.truncate_steps)
+                for k, v in part.items():
+                    total[side][k] += v
+        norms = {}
+        for side in current:
+            norms[side] = np.sqrt(sum((v**2).sum() for v in total[side].values()))
+            scale = recipe.clip_norm / norms[side] if norms[side] > recipe.clip_norm > 0 else 1.0
+            for k in current[side]:
+                velocity[side][k] = momentum * velocity[side][k] - recipe.step * scale * total[side][k]
+                current[side][k] = current[side][k] + velocity[side][k]
+        all_norms.append(norms)
+    return {side: reference.to_matrix(p, kind) for side, p in current.items()}, all_norms
+
+
+@pytest.mark.parametrize("tower", ["lstm", "rnn"])
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_three_updates_equal_the_dense_reference(dtype, tolerance, reduction, tower):
+    # A schedule over 50 updates has its edge at 1: updates 1, 2, 3 have μ = 0.5, 0.9, 0.9.
+    recipe = replace(RECIPE, dtype=dtype, reduction=reduction, tower=tower)
+    made = Minibatches(3, recipe)
+    towers = start(recipe, 50)
+    reports = [large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone())
+               for k, batch in enumerate(made.batches, start=1)]
+    expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
+
+    assert all(norm > recipe.clip_norm for report in norms for norm in report.values()), "re-normalisation must be active"
+    initial = {side: initial_parameters(recipe, towers.layout, side).double().numpy() for side in expected}
+    for side, matrix in expected.items():
+        found = towers.rows[side].all_published(3, towers.schedule).double().numpy()
+        assert np.abs(matrix - initial[side]).max() > 0.01, "the parameters must have moved"
+        assert np.abs(found - matrix).max() <= tolerance * np.abs(matrix).max()
+        # The change itself, where rounding of the parameters would hide nothing.
+        change, expected_change = found - initial[side], matrix - initial[side]
+        assert np.linalg.norm(change - expected_change) <= 3 * tolerance * np.linalg.norm(expected_change)
+        for report, reference_norms in zip(reports, norms, strict=True):
+            assert report.norms[side] == pytest.approx(reference_norms[side], rel=3 * tolerance)
+
+
+class Together:
+    """Workers that are threads of this process: real sums between them, in the order in which they arrive."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.barrier, self.lock, self.shared = size, threading.Barrier(size), threading.Lock(), None
+
+    def rank(self, rank: int) -> "_Rank":
+        return _Rank(self, rank)
+
+
+class _Rank:
+    def __init__(self, group: Together, rank: int) -> None:
+        self.group, self.rank, self.size = group, rank, group.size
+
+    def unite(self, touched: torch.Tensor) -> None:
+        self._reduce(touched, torch.logical_or)
+
+    def add_up(self, values: torch.Tensor) -> None:
+        self._reduce(values, torch.add)
+
+    def _reduce(self, values: torch.Tensor, combine) -> None:
+        group = self.group
+        if group.barrier.wait() == 0:
+            group.shared = None
+        group.barrier.wait()
+        with group.lock:
+            group.shared = values.clone() if group.shared is None else combine(group.shared, values)
+        group.barrier.wait()
+        values.copy_(group.shared)
+
+
+def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
+    """The bytes of each worker's raw state after all updates."""
+    group, states = Together(size), [start(recipe, len(made.batches)) for _ in range(size)]
+    failures = []
+
+    def worker(rank: int) -> None:
+        try:
+            for update, batch in enumerate(made.batches, start=1):
+                large_update(states[rank], batch[rank::size], update=update, num_micro_batches=len(batch),
+                             workers=group.rank(rank))
+        except BaseException as error:
+            failures.append(error)
+            group.barrier.abort()
+
+    threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise next((f for f in failures if not isinstance(f, threading.BrokenBarrierError)), failures[0])
+    return [b"".join(part for rows in towers.rows.values()
+                     for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(),
+                                  rows.last.tobytes())) for towers in states]
+
+
+@pytest.mark.parametrize("tie_towers", [False, True])
+def test_any_number_of_workers_gives_the_same_bytes(tie_towers):
+    recipe = replace(RECIPE, dtype="float32", tie_towers=tie_towers)
+    made = Minibatches(6, recipe)
+    [alone] = run(recipe, made, 1)
+    for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do
+        assert run(recipe, made, size) == [alone] * size
+
+
+def test_fast_reduction_is_equal_up_to_rounding():
+    recipe = replace(RECIPE, reduction="fast")
+    made = Minibatches(4, recipe)
+    alone, three = (np.frombuffer(run(recipe, made, size)[0], np.float64) for size in (1, 3))
+    np.testing.assert_allclose(three, alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
+    recipe = replace(RECIPE, reduction=reduction)
+    towers = start(recipe, 10)
+    towers.rows["query"].parameters[-1, 0] = float("nan")
+    made = Minibatches(1, recipe)
+    with pytest.raises(StageError, match="finite") as caught:
+        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Alone())
+    assert "step" in caught.value.do

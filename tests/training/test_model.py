@@ -1,0 +1,102 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from schemas.errors import StageError, UnknownVersionError, UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+from tests.training import reference
+from training.model import Model, load_model, write_model
+from training.parameters import initial_parameters, layout_of
+from training.recipes import Recipe
+
+torch.set_num_threads(1)
+ROWS = 50_700
+RECIPE = Recipe(name="small", cells=4, initial_range=0.4)
+TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "angle  BRACKET", "  "]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    where = str(tmp_path_factory.mktemp("model"))
+    layout = layout_of(RECIPE, ROWS)
+    write_model(where, RECIPE, layout, {side: initial_parameters(RECIPE, layout, side) for side in ("query", "document")})
+    return where
+
+
+@pytest.fixture(scope="module")
+def model(folder) -> Model:
+    return load_model(folder)
+
+
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_encoding_equals_the_reference_from_text_to_vector(model, side):
+    params = reference.from_matrix(model.towers[side].double().numpy(), 4, "lstm")
+    found = model.encode(TEXTS, side, empty="zero")
+    assert found.dtype == np.float32
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(text)]
+        expected = reference.embed(params, ids, "lstm") if ids else np.zeros(4)
+        np.testing.assert_allclose(vector, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_texts_of_one_normalised_form_have_one_embedding(model):
+    first, other = model.encode(["Angle bracket", "angle  BRACKET"], "document")
+    assert np.array_equal(first, other)
+
+
+def test_many_texts_are_encoded_as_each_alone(model):
+    texts = [f"part {n} of {'very ' * (n % 7)}long title" for n in range(2_100)]  # more than two batches
+    together = model.encode(texts, "document")
+    for at in (0, 1_023, 1_024, 2_099):
+        np.testing.assert_allclose(together[at], model.encode([texts[at]], "document")[0], rtol=2e-5, atol=2e-6)
+
+
+def test_no_texts_give_no_vectors(model):
+    assert model.encode([], "query").shape == (0, 4)
+
+
+def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(model):
+    with pytest.raises(UsageError, match=r"2 of them have no word \(the first is number 2\)"):
+        model.encode(TEXTS, "query")
+    assert not model.encode(["", "a"], "query", empty="zero")[0].any()
+
+
+def test_an_unknown_side_is_refused(model):
+    with pytest.raises(UsageError, match="query or document"):
+        model.encode(["a"], "title")
+
+
+def test_the_folder_says_what_it_needs_to_be_read(folder):
+    description = json.loads(open(f"{folder}/model.json").read())
+    assert description["recipe"]["cells"] == 4
+    assert description["text_contract"]["table_rows"] == ROWS
+    assert set(description["text_contract"]) == {"trigrams", "unicode", "table_rows"}
+    assert description["parameters"] == 2 * (ROWS + 4 + 1) * 12  # W, W_rec, b of 3 gates x 4 cells, two towers
+
+
+@pytest.mark.parametrize("field", ["model", "text contract"])
+def test_another_major_version_is_refused(folder, tmp_path, field):
+    description = json.loads(open(f"{folder}/model.json").read())
+    if field == "model":
+        description["schema_version"] = "2.0"
+    else:
+        description["text_contract"]["trigrams"] = "2.0"
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(UnknownVersionError):
+        load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off", "other shapes"])
+def test_a_damaged_model_is_refused(folder, tmp_path, damage):
+    description = json.loads(open(f"{folder}/model.json").read())
+    weights = open(f"{folder}/model.safetensors", "rb").read()
+    if damage == "other shapes":
+        description["recipe"]["cells"] = 5
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    if damage != "missing":
+        (tmp_path / "model.safetensors").write_bytes(weights[:-100] if damage == "cut off" else weights)
+    with pytest.raises(StageError, match="has no model.json|damaged|shapes"):
+        load_model(str(tmp_path))

@@ -1,0 +1,242 @@
+"""Training end to end on small shards, in one process."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from schemas import storage
+from schemas.errors import StageError, UnknownVersionError, UsageError
+from schemas.negatives import draw
+from schemas.stage import open_result
+from tests.training.small_shards import shop, write_build
+from training import shard_data
+from training.launch import Judged, train
+from training.model import load_model
+from training.recipes import Recipe
+from training.shard_data import load_shards
+
+torch.set_num_threads(1)
+RECIPE = Recipe(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> str:
+    pairs, pool = shop(300)
+    dev, _ = shop(40, seed=9)
+    shards = {"train-00000": pairs[:180], "train-00001": pairs[180:], "dev-00000": dev}
+    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
+
+
+@pytest.fixture(scope="module")
+def trained(build, tmp_path_factory):
+    told = []
+    store = str(tmp_path_factory.mktemp("store"))
+    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: told.append(what)), told
+
+
+def curves(result) -> list[dict]:
+    return json.loads(storage.read_bytes(f"{result.data}/curves.json"))
+
+
+def weights(result) -> bytes:
+    return storage.read_bytes(f"{result.data}/model.safetensors")
+
+
+def test_loss_goes_down_and_held_out_clicks_are_ranked_far_better_than_at_random(trained):
+    points = curves(trained[0])
+    assert [point["epoch"] for point in points] == [1, 2, 3, 4]
+    assert points[-1]["train_loss"] < points[0]["train_loss"] / 2
+    assert points[-1]["dev_loss"] < points[0]["dev_loss"]
+    # One clicked title among about five: a random order puts it first one time in five.
+    assert points[-1]["dev_ndcg@1"] > 0.8
+
+
+def test_the_same_request_is_answered_from_the_store(build, trained):
+    again = train(build, store=os.path.dirname(os.path.dirname(trained[0].folder)), recipe=RECIPE, threads=1)
+    assert again.reused
+    assert again.data == trained[0].data
+
+
+def test_another_step_is_another_request(build, trained, tmp_path):
+    other = train(build, store=str(tmp_path), recipe=replace(RECIPE, step=0.01, epochs=1), threads=1)
+    assert other.manifest.digest != trained[0].manifest.digest
+
+
+def test_manifest_carries_labels_counts_and_how_it_was_computed(trained):
+    outcome = trained[0].manifest.outcome
+    assert outcome.labels == {"simulated": True}
+    assert outcome.counts == {"pairs": 300, "updates": 40}  # (23 + 15 micro-batches of 8) / 4 = 10 an epoch
+    assert outcome.metrics["threads"] == 1
+    assert outcome.metrics["watched"] == "held-out clicks"
+    assert "torch" in trained[0].manifest.software
+
+
+def test_progress_counts_pairs_to_the_end(trained):
+    told = trained[1]
+    assert told[-1][1:] == (1_200, 1_200)
+    assert "epoch 4/4" in told[-1][0]
+    assert "dev" in told[-1][0]
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+def test_tensorboard_reads_the_same_curves(trained):
+    events = EventAccumulator(f"{trained[0].data}/curves").Reload()
+    for name, tag in (("train_loss", "train_loss"), ("dev_loss", "dev_loss"), ("dev_ndcg@10", "dev_ndcg_at_10")):
+        found = [(event.step, event.value) for event in events.Scalars(tag)]
+        assert dict(found) == pytest.approx({p["epoch"]: p[name] for p in curves(trained[0])})
+
+
+def test_model_folder_encodes(trained):
+    model = load_model(trained[0].data)
+    query = model.encode(["steel mallet"], "query")[0]
+    hammer, rug = model.encode(["steel hammer no 2", "oak rug no 3"], "document")
+
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    assert cosine(query, hammer) > cosine(query, rug)
+
+
+def test_checkpoints_are_gone_after_the_commit(trained):
+    assert sorted(os.listdir(trained[0].folder)) == sorted(["manifest.json", trained[0].manifest.attempt])
+
+
+class Killed(BaseException):
+    """What a test raises where a process would die."""
+
+
+def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_curves(build, trained, tmp_path):
+    def killer(at: int):
+        def progress(what, done, total):
+            if done >= at:
+                raise Killed
+        return progress
+
+    settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
+    for pairs in (400, 900):  # in the middle of epochs 2 and 3 (the last update told is not always the last made)
+        with pytest.raises(Killed):
+            train(build, progress=killer(pairs), **settings)
+    again = train(build, **settings)
+    assert again.manifest.outcome.metrics["resumed_at"] >= 29
+    assert weights(again) == weights(trained[0])
+    for found, expected in zip(curves(again), curves(trained[0]), strict=True):
+        for name in ("train_loss", "dev_loss", "dev_ndcg@1", "updates", "gradient_norm_query"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-12)
+
+
+def test_how_often_checkpoints_are_taken_does_not_show_in_the_bytes(build, trained, tmp_path):
+    often = train(build, store=str(tmp_path), recipe=RECIPE, threads=1, checkpoint_seconds=0.0)
+    assert weights(often) == weights(trained[0])
+
+
+def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
+    shuffled = train(build, store=str(tmp_path), recipe=replace(RECIPE, shuffle_clicks=True), threads=1)
+    assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]
+
+
+@pytest.mark.parametrize("changes", [{"tower": "rnn", "step": 0.005}, {"tie_towers": True}, {"negatives": "fixed", "num_negatives": 2},
+                                     {"max_words": 3}, {"reduction": "fast"}, {"dtype": "float64"}])  # fmt: skip
+def test_variants_learn_too(build, tmp_path, changes):
+    points = curves(train(build, store=str(tmp_path), recipe=replace(RECIPE, **changes), threads=1))
+    assert points[-1]["train_loss"] < points[0]["train_loss"]
+    assert points[-1]["dev_ndcg@1"] > 0.5
+
+
+def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(build):
+    data = load_shards(open_result(build).data, RECIPE)
+    shard, pairs = data.train[1], np.array([5, 0, 7])
+    excluded = data.train[1].excluded
+    column = pa.array([excluded.take(np.array([p])).values.tolist() for p in pairs], pa.list_(pa.int32()))
+    expected = draw(shard.keys[pairs], column, pool_size=len(data.pool), n=4, seed=1, epoch=3)
+    assert np.array_equal(data.redraw(shard, pairs, n=4, seed=1, epoch=3), data.pool[expected])
+    assert not np.array_equal(expected, draw(shard.keys[pairs], column, pool_size=len(data.pool), n=4, seed=1, epoch=4))
+
+
+def test_without_dev_pairs_training_says_that_nothing_was_watched(tmp_path):
+    pairs, pool = shop(64)
+    build = write_build(str(tmp_path), {"train-00000": pairs}, pool)
+    result = train(build, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1)
+    assert result.manifest.outcome.metrics["watched"] == "nothing: no dev pairs, no judgments"
+    assert curves(result)[0]["dev_loss"] is None
+
+
+def test_judged_documents_are_watched_where_they_are_given(build, tmp_path):
+    (tmp_path / "documents.tsv").write_text("a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n")
+    (tmp_path / "queries.tsv").write_text("q1\tsteel mallet\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 a 0\nq1 0 b 3\nq1 0 c 0\nq1 0 unknown 0\nq2 0 a 1\n")
+    judged = Judged(**{name: str(tmp_path / file) for name, file in
+                       (("documents", "documents.tsv"), ("queries", "queries.tsv"), ("qrels", "qrels.txt"))})
+    result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1, judged=judged)
+    assert result.manifest.outcome.metrics["watched"] == "judgments"
+    assert curves(result)[-1]["dev_ndcg@1"] == 1.0
+    assert curves(result)[-1]["dev_loss"] is not None
+
+
+# What a user can get wrong.
+
+
+def test_fewer_pairs_than_a_micro_batch_is_an_error_that_says_what_to_do(tmp_path):
+    pairs, pool = shop(5)
+    build = write_build(str(tmp_path), {"train-00000": pairs}, pool)
+    with pytest.raises(StageError, match=r"one full micro-batch \(8 pairs\).*shards hold 5.*micro_batch=5"):
+        train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+    assert not storage.list_files(f"{tmp_path}/train")
+
+
+def test_more_fixed_negatives_than_the_shards_hold_is_an_error(build, tmp_path):
+    recipe = replace(RECIPE, negatives="fixed", num_negatives=5)
+    with pytest.raises(StageError, match="num_negatives=4"):
+        train(build, store=str(tmp_path), recipe=recipe, threads=1)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_is_wrong_usage(build, tmp_path, workers):
+    with pytest.raises(UsageError, match="at least 1"):
+        train(build, store=str(tmp_path), recipe=RECIPE, workers=workers)
+
+
+def test_a_folder_that_is_no_build_is_refused(tmp_path):
+    with pytest.raises(StageError, match="manifest"):
+        train(str(tmp_path), store=str(tmp_path), recipe=RECIPE, threads=1)
+
+
+@pytest.mark.parametrize("file", ["train-00001/pairs.arrow", "pool/words.arrow", "catalogue.json"])
+def test_a_missing_or_cut_file_of_the_shards_is_an_error(build, tmp_path, file):
+    data = str(tmp_path / "data")
+    shutil.copytree(open_result(build).data, data)
+    content = open(f"{data}/{file}", "rb").read()
+    with open(f"{data}/{file}", "wb") as cut:
+        cut.write(content[: len(content) // 2])
+    with pytest.raises(StageError, match="unreadable|readable"):
+        load_shards(data, RECIPE)
+    os.remove(f"{data}/{file}")
+    with pytest.raises(StageError, match="missing|readable"):
+        load_shards(data, RECIPE)
+
+
+@pytest.mark.parametrize("change", [{"schema_version": "2.0"}, {"text_contract": "2.0"}])
+def test_shards_of_another_major_version_are_refused(build, tmp_path, change):
+    data = str(tmp_path / "data")
+    shutil.copytree(open_result(build).data, data)
+    catalogue = json.loads(open(f"{data}/{shard_data.CATALOGUE}").read())
+    with open(f"{data}/{shard_data.CATALOGUE}", "w") as file:
+        json.dump(catalogue | change, file)
+    with pytest.raises(UnknownVersionError):
+        load_shards(data, RECIPE)
+
+
+def test_a_table_too_small_for_the_ids_is_an_error(build, tmp_path):
+    data = str(tmp_path / "data")
+    shutil.copytree(open_result(build).data, data)
+    catalogue = json.loads(open(f"{data}/{shard_data.CATALOGUE}").read())
+    with open(f"{data}/{shard_data.CATALOGUE}", "w") as file:
+        json.dump(catalogue | {"table_rows": 1_000}, file)
+    with pytest.raises(StageError, match="1,000 rows"):
+        load_shards(data, RECIPE)

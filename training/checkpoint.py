@@ -1,0 +1,125 @@
+"""Checkpoints of a run: the raw state after an update, so that a killed run continues to the same bytes.
+
+    FOLDER/update-000000120.safetensors   Λ, velocity and last update of each row, for each tower
+    FOLDER/update-000000120.json          whose it is, the position in the order, size and hash; written last
+
+The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
+model would depend on when checkpoints were taken (MODEL.md section 4). It says nothing about workers: a run may go on
+with another number of them. The last two are kept, so that a damaged one costs little.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import safetensors
+import safetensors.numpy
+import torch
+
+from schemas import storage
+from schemas.errors import StageError
+from training.nesterov import LazyRows
+
+SCHEMA_VERSION = "1.0"
+KEPT = 2
+
+
+class WriteError(StageError):
+    """What only the worker that writes can meet: a full disk, a store without permission."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """How far a run is. The place in the order follows from the number of updates."""
+
+    update: int = 0  # updates made
+    loss: float = 0.0  # summed over the pairs of the epoch so far
+    seconds: float = 0.0  # of training in the epoch so far
+    curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
+
+
+def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[str, LazyRows]) -> None:
+    """Write a checkpoint of the run `digest` and remove all but the last two. Raises WriteError."""
+    name = _name(position.update)
+    tensors = {}
+    for tower, state in rows.items():
+        tensors |= {f"{tower}.parameters": state.parameters.cpu().numpy(),
+                    f"{tower}.velocity": state.velocity.cpu().numpy(), f"{tower}.last": state.last}
+    content = safetensors.numpy.save(tensors)
+    head = {
+        "schema_version": SCHEMA_VERSION, "digest": digest, "update": position.update, "loss": position.loss,
+        "seconds": position.seconds, "curve": position.curve,
+        "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    try:
+        storage.write_atomic(storage.join(folder, f"{name}.safetensors"), content)
+        storage.write_atomic(storage.join(folder, f"{name}.json"), json.dumps(head).encode())
+    except OSError as error:
+        kept = list_updates(folder)
+        raise WriteError(
+            asked=f"a checkpoint of update {position.update:,} ({len(content) / 1e6:,.0f} MB) was to be written to {folder}",
+            found=f"it could not be ({error.strerror or type(error).__name__})",
+            follows=f"training stopped; the checkpoint of update {kept[0]:,} is whole" if kept else "training stopped",
+            do="make room or choose another store, then run the same command: it continues from there") from None
+    for old in list_updates(folder)[KEPT:]:
+        storage.remove(storage.join(folder, f"{_name(old)}.json"))
+        storage.remove(storage.join(folder, f"{_name(old)}.safetensors"))
+
+
+def list_updates(folder: str) -> list[int]:
+    """The updates of which there is a checkpoint, newest first, whole or not."""
+    names = [name.removesuffix(".json") for name in storage.list_files(folder) if name.endswith(".json")]
+    return sorted((int(name.removeprefix("update-")) for name in names if name.startswith("update-")), reverse=True)
+
+
+def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[str]]:
+    """(the newest update with a whole checkpoint of this run, 0 if there is none; why newer ones were refused)."""
+    refused = []
+    for update in list_updates(folder):
+        try:
+            _read(folder, digest, update)
+        except StageError as error:
+            refused.append(error.found)
+        else:
+            return update, refused
+    return 0, refused
+
+
+def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, LazyRows]]:
+    """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
+    head, tensors = _read(folder, digest, update)
+    rows = {
+        name.removesuffix(".parameters"): LazyRows(
+            torch.from_numpy(tensors[name]),
+            torch.from_numpy(tensors[name.replace(".parameters", ".velocity")]),
+            tensors[name.replace(".parameters", ".last")],
+        )
+        for name in tensors if name.endswith(".parameters")
+    }
+    return Position(update=update, loss=head["loss"], seconds=head["seconds"], curve=head["curve"]), rows
+
+
+def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    name = _name(update)
+    try:
+        head = json.loads(storage.read_bytes(storage.join(folder, f"{name}.json")))
+        if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+            raise _refused(folder, f"the checkpoint of update {update:,} has version {head['schema_version']}")
+        if head["digest"] != digest:
+            raise _refused(folder, f"the checkpoint of update {update:,} belongs to another request")
+        content = storage.read_bytes(storage.join(folder, f"{name}.safetensors"))
+        if hashlib.sha256(content).hexdigest() != head["sha256"]:
+            raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
+        return head, safetensors.numpy.load(content)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
+
+
+def _name(update: int) -> str:
+    return f"update-{update:09d}"
+
+
+def _refused(folder: str, found: str) -> StageError:
+    return StageError(asked=f"training was to continue from {folder}", found=found,
+                      follows="going on from it would give another model", do=f"remove {folder} to start afresh")

@@ -1,0 +1,66 @@
+"""Texts -> embeddings with a trained model, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from schemas.errors import UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+from training.pair_gradient import encode_batch
+from training.ragged import Ragged, grouped_order, starts
+from training.text_batch import TextTable, text_batch
+
+if TYPE_CHECKING:
+    from training.model import Model
+
+BATCH_TEXTS = 1_024
+
+
+def encode(
+    model: Model, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
+) -> np.ndarray:
+    """The embeddings of texts, float32 [texts, dimensions], in their order.
+
+    A text without a word has no embedding: `empty` error raises UsageError, zero gives the zero vector, whose
+    similarity to anything is 0.
+    """
+    if side not in ("query", "document"):
+        raise UsageError(asked=f"texts were to be encoded for the side {side!r}", found="there is no such side",
+                         do="use query or document")
+    table = text_table(texts, model.layout.table_rows)
+    wordless = np.flatnonzero(table.words.lengths == 0)
+    if len(wordless) and empty == "error":
+        raise UsageError(
+            asked=f"{len(texts):,} texts were to be encoded",
+            found=f"{len(wordless):,} of them have no word (the first is number {int(wordless[0]) + 1:,})",
+            follows="a text without a word has no embedding",
+            do="leave them out, or ask for zero vectors (empty='zero')")
+    return encode_table(model, table.limited(model.recipe.max_words, model.recipe.overflow), side)
+
+
+def encode_table(model: Model, table: TextTable, side: str) -> np.ndarray:
+    """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
+    vectors = np.zeros((len(table), model.dimensions), np.float32)
+    lengths = table.words.lengths
+    by_length = grouped_order(lengths)
+    by_length = by_length[np.count_nonzero(lengths == 0) :]
+    with torch.inference_mode():
+        for start in range(0, len(by_length), BATCH_TEXTS):
+            index = by_length[start : start + BATCH_TEXTS]
+            batch = text_batch([(table, index)])
+            vectors[index] = encode_batch(batch, side, model.recipe, model.layout, model.point).numpy()
+    return vectors
+
+
+def text_table(texts: Sequence[str], table_rows: int) -> TextTable:
+    """Texts cut into words and trigrams by the text contract, each distinct word once."""
+    number: dict[str, int] = {}
+    of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
+    offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
+    flat = np.fromiter((word for text in of_texts for word in text), np.int64, int(offsets[-1]))
+    return TextTable(Ragged(offsets, flat), Ragged(*trigram_ids(list(number), table_rows)))

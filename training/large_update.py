@@ -1,0 +1,81 @@
+"""One large update (Algorithm 1): the gradients of a whole minibatch, from all workers, added up and applied once.
+
+    sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from schemas.errors import StageError
+from training.nesterov import LazyRows, MomentumSchedule
+from training.pair_gradient import PairBatch, pair_gradient
+from training.parameters import Layout, tower_name
+from training.recipes import Recipe
+from training.reduction import GradientSum
+from training.workers import Workers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Towers:
+    """The state of a run: each tower's rows, and the schedule that moves them."""
+
+    recipe: Recipe
+    layout: Layout
+    rows: dict[str, LazyRows]
+    schedule: MomentumSchedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateReport:
+    loss: float  # summed over the minibatch
+    norms: dict[str, float]  # of each tower's gradient, before re-normalisation
+
+
+def large_update(
+    towers: Towers, share: Sequence[PairBatch], *, update: int, num_micro_batches: int, workers: Workers
+) -> UpdateReport:
+    """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
+
+    `num_micro_batches`: of the minibatch on all workers together. Raises StageError where numbers are not finite.
+    """
+    recipe, layout = towers.recipe, towers.layout
+
+    def look_ahead(tower: str, rows: torch.Tensor) -> torch.Tensor:
+        return towers.rows[tower].look_ahead(rows, update, towers.schedule)
+
+    touched = {tower: _touched(tower, share, towers, workers) for tower in towers.rows}
+    total = GradientSum(touched, layout.columns, towers.rows[next(iter(touched))].parameters.dtype,
+                        exact=recipe.reduction == "exact", num_addends=num_micro_batches)
+    for micro_batch in share:
+        total.add(*pair_gradient(micro_batch, recipe, layout, look_ahead))
+    gradients, loss = total.over(workers)
+
+    norms = {}
+    for tower, gradient in gradients.items():
+        norms[tower] = norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
+        if not norm < float("inf"):
+            raise _not_finite(update)
+        if recipe.clip_norm and norm > recipe.clip_norm:
+            gradient *= recipe.clip_norm / norm
+        towers.rows[tower].apply(touched[tower], gradient, update, towers.schedule, recipe.step)
+    return UpdateReport(loss=loss, norms=norms)
+
+
+def _touched(tower: str, share: Iterable[PairBatch], towers: Towers, workers: Workers) -> torch.Tensor:
+    """The rows of a tower that any worker's share touches, ascending."""
+    mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=towers.rows[tower].parameters.device)
+    for micro_batch in share:
+        for side, batch in (("query", micro_batch.queries), ("document", micro_batch.documents)):
+            if tower_name(towers.recipe, side) == tower:
+                mask[batch.rows] = True
+    workers.unite(mask)
+    return towers.layout.touched(mask.nonzero()[:, 0])
+
+
+def _not_finite(update: int) -> StageError:
+    return StageError(
+        asked="each update needs finite gradients", found=f"those of update {update:,} are not",
+        follows="every parameter would become NaN",
+        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)")

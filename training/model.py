@@ -1,0 +1,102 @@
+"""The model folder: what training makes and everything after it reads.
+
+    model.safetensors   query.W [rows, columns], query.W_rec [cells, columns], query.b [columns], document.* alike
+                        (or shared.* where both sides use one tower)
+    model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions
+    curves.json, curves/    how training went (training.curves)
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.trigrams import CONTRACT_VERSION
+from schemas.words import UNICODE_VERSION
+from training.encode import encode
+from training.parameters import Layout, layout_of, tower_name
+from training.recipes import Recipe
+
+SCHEMA_VERSION = "1.0"
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+PARTS = ("W", "W_rec", "b")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A trained model: its towers and what must hold for texts to mean the same to it as in training."""
+
+    recipe: Recipe
+    layout: Layout
+    towers: Mapping[str, torch.Tensor]  # by name, all parameters as training.parameters lays them out
+    text_contract: Mapping[str, Any]
+
+    @property
+    def dimensions(self) -> int:
+        return self.recipe.cells
+
+    def encode(
+        self, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
+    ) -> np.ndarray:
+        """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.encode."""
+        return encode(self, texts, side, empty=empty)
+
+    def point(self, tower: str, rows: torch.Tensor) -> torch.Tensor:
+        """The parameters at some rows: where a forward pass is made."""
+        return self.towers[tower].index_select(0, rows)
+
+
+def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
+    """Write a model's weights, then its description."""
+    tensors = {
+        f"{tower}.{part}": tensor.contiguous().cpu()
+        for tower, matrix in towers.items()
+        for part, tensor in zip(PARTS, layout.split(matrix), strict=True)
+    }
+    description = {
+        "schema_version": SCHEMA_VERSION,
+        "recipe": asdict(recipe),
+        "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": layout.table_rows},
+        "dimensions": recipe.cells,
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+    }
+    storage.write_atomic(storage.join(folder, WEIGHTS), safetensors.torch.save(tensors))
+    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
+
+
+def load_model(folder: str) -> Model:
+    """The model in a folder (the data folder of a train stage, or `model/` of a release).
+
+    Raises StageError where it is missing or damaged, UnknownVersionError for another major version of the model or of
+    the text contract.
+    """
+    asked = f"the model in {folder} was to be loaded"
+    try:
+        description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
+        require_major(asked, description.get("schema_version"), SCHEMA_VERSION)
+        require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
+        known = {field.name for field in fields(Recipe)}
+        recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
+        tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
+        layout = layout_of(recipe, description["text_contract"]["table_rows"])
+        towers = {
+            name: torch.cat([tensors[f"{name}.W"], tensors[f"{name}.W_rec"], tensors[f"{name}.b"][None]])
+            for name in {tower_name(recipe, side) for side in ("query", "document")}
+        }
+    except FileNotFoundError:
+        raise StageError(asked=asked, found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
+                         do="give the folder that `clicktower train` made") from None
+    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise StageError(asked=asked, found=f"a file is damaged ({type(error).__name__})",
+                         do="train again, or copy the folder again") from None
+    if any(matrix.shape != (layout.rows, layout.columns) for matrix in towers.values()):
+        raise StageError(asked=asked, found="its weights do not have the shapes its recipe declares",
+                         do="train again, or copy the folder again")
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=description["text_contract"])

@@ -1,0 +1,110 @@
+"""Nesterov momentum with a schedule, applied only to the rows that a minibatch touches (eq. 6; MODEL.md section 4).
+
+    ΔΛ_k = μ_{k-1} ΔΛ_{k-1} - ε ∇L(Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}),   Λ_k = Λ_{k-1} + ΔΛ_k
+
+A row without gradient still drifts. Over m updates with one μ it gains v (μ + μ² + ... + μ^m) and its velocity shrinks
+to v μ^m, so a row is brought up to date in closed form, piece by piece of the schedule, when it is next touched.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+class MomentumSchedule:
+    """μ for each of a fixed number of updates: `edge` in the first and last 2%, `middle` in between.
+
+    Updates are counted from 1; the μ of update k is the μ_{k-1} of eq. 6.
+    """
+
+    EDGE_SHARE = 0.02
+
+    def __init__(self, edge: float, middle: float, total: int) -> None:
+        length = min(round(self.EDGE_SHARE * total), total // 2)
+        self.total = total
+        ends = [length, total - length, total] if edge != middle else [total]
+        self._pieces, before = [], 0
+        for end, momentum in zip(ends, [edge, middle, edge], strict=False):
+            self._pieces.append(_Piece(before, end, momentum))
+            before = end
+
+    def momentum(self, update: int) -> float:
+        """μ of an update, 1 to total."""
+        return next(piece.momentum for piece in self._pieces if update <= piece.end)
+
+    def drift(self, last: np.ndarray, now: int) -> tuple[np.ndarray, np.ndarray]:
+        """(gain, decay) of rows that were last brought up to date at update `last` and untouched up to `now`.
+
+        Their parameters are now Λ + gain v and their velocity is decay v. float64, shaped as `last`.
+        """
+        gain, decay = np.zeros(last.shape), np.ones(last.shape)
+        for piece in self._pieces:
+            if now <= piece.start:
+                break
+            missed = np.maximum(min(now, piece.end) - np.maximum(last, piece.start), 0)
+            gain += decay * piece.gains[missed]
+            decay *= piece.decays[missed]
+        return gain, decay
+
+
+class _Piece:
+    """Updates start + 1 to end, which share one μ, with tables of what m untouched updates do.
+
+    Tables, because a power computed in a vector of another length may round differently, and then the bytes of
+    a model would depend on which rows happened to be neighbours.
+    """
+
+    def __init__(self, start: int, end: int, momentum: float) -> None:
+        self.start, self.end, self.momentum = start, end, momentum
+        self.decays = momentum ** np.arange(end - start + 1, dtype=np.float64)
+        self.gains = momentum * (1 - self.decays) / (1 - momentum)
+
+
+@dataclass(frozen=True, slots=True)
+class LazyRows:
+    """One tower's raw state: parameters as of each row's own last update, velocity, and that update's number."""
+
+    parameters: torch.Tensor  # Λ, [rows, columns]
+    velocity: torch.Tensor  # ΔΛ, [rows, columns]
+    last: np.ndarray  # int32 [rows]
+
+    @staticmethod
+    def start(parameters: torch.Tensor) -> "LazyRows":
+        return LazyRows(parameters, torch.zeros_like(parameters), np.zeros(len(parameters), np.int32))
+
+    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Λ_update of some rows; nothing is changed."""
+        gain, _ = schedule.drift(self.last[rows.cpu().numpy()], update)
+        return self._moved(rows, gain)
+
+    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Λ_update of every row, as a new tensor."""
+        gain, _ = schedule.drift(self.last, update)
+        return (self.velocity * self._column(gain)).add_(self.parameters)
+
+    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of some rows for update k: where its gradient is taken."""
+        gain, decay = schedule.drift(self.last[rows.cpu().numpy()], update - 1)
+        return self._moved(rows, gain + decay * schedule.momentum(update))
+
+    def apply(
+        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
+    ) -> None:
+        """Make update k on the rows (ascending, none twice) that have a gradient."""
+        index = rows.cpu().numpy()
+        gain, decay = schedule.drift(self.last[index], update - 1)
+        parameters = self._moved(rows, gain)
+        velocity = self.velocity.index_select(0, rows).mul_(self._column(decay * schedule.momentum(update)))
+        velocity.sub_(gradient, alpha=step)
+        self.parameters.index_copy_(0, rows, parameters.add_(velocity))
+        self.velocity.index_copy_(0, rows, velocity)
+        self.last[index] = update
+
+    def _moved(self, rows: torch.Tensor, by_velocity: np.ndarray) -> torch.Tensor:
+        # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.
+        moved = self.velocity.index_select(0, rows).mul_(self._column(by_velocity))
+        return moved.add_(self.parameters.index_select(0, rows))
+
+    def _column(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.parameters)[:, None]

@@ -1,0 +1,76 @@
+"""Texts through a tower, and the loss's gradient for one micro-batch: everything that is computed between two sums.
+
+Shapes: B pairs, C = 1 + n candidates with the clicked one first, N texts, d cells, R touched rows, G columns.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from training.click_loss import click_loss_gradient
+from training.parameters import Layout, tower_name
+from training.recipes import Recipe
+from training.reduction import RowGradient
+from training.text_batch import TextBatch, TextTable, text_batch
+from training.towers import tower_of
+from training.trigram_embedding import gather_sum, row_gradient
+
+# The parameter rows [R, G] of a tower (by name) at which a forward pass is made.
+Point = Callable[[str, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class PairBatch:
+    """A micro-batch ready to compute: B queries, and their B x C candidates pair after pair."""
+
+    queries: TextBatch
+    documents: TextBatch
+    num_pairs: int
+
+
+def pair_batch(
+    query: tuple[TextTable, np.ndarray], clicked: tuple[TextTable, np.ndarray], negatives: tuple[TextTable, np.ndarray]
+) -> PairBatch:
+    """The batch of texts given as table and index: queries [B], clicked titles [B], negatives [B, n]."""
+    num_pairs, n = negatives[1].shape
+    documents = text_batch([clicked, (negatives[0], negatives[1].ravel())])
+    # text_batch numbers the clicked titles first, then all negatives; candidates are wanted pair after pair.
+    place = np.concatenate([np.arange(num_pairs)[:, None] * (n + 1),
+                            np.arange(num_pairs)[:, None] * (n + 1) + np.arange(1, n + 1)], axis=None)
+    return PairBatch(text_batch([query]), documents.renumbered(torch.from_numpy(place)), num_pairs)
+
+
+def encode_batch(batch: TextBatch, side: str, recipe: Recipe, layout: Layout, point: Point) -> torch.Tensor:
+    """The embeddings of a batch's texts, [N, d], in the caller's order."""
+    return _forward(batch, side, recipe, layout, point)[0]
+
+
+def pair_gradient(
+    batch: PairBatch, recipe: Recipe, layout: Layout, point: Point
+) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch."""
+    query_Bd, query_back = _forward(batch.queries, "query", recipe, layout, point)
+    document_Nd, document_back = _forward(batch.documents, "document", recipe, layout, point)
+    losses, by_query, by_document = click_loss_gradient(
+        query_Bd, document_Nd.view(batch.num_pairs, -1, recipe.cells), recipe.gamma)
+    return [query_back(by_query), document_back(by_document.reshape(document_Nd.shape))], losses.sum()
+
+
+def _forward(
+    batch: TextBatch, side: str, recipe: Recipe, layout: Layout, point: Point
+) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[str, RowGradient]]]:
+    tower, name, rows = tower_of(recipe), tower_name(recipe, side), layout.touched(batch.rows)
+    table_RG, recurrent_dG, bias_G = layout.split(point(name, rows))
+    sorted_Nd, trace = tower.forward(gather_sum(table_RG, bias_G, batch), recurrent_dG, batch)
+    vectors_Nd = torch.empty_like(sorted_Nd)
+    vectors_Nd[batch.order] = sorted_Nd
+
+    def back(by_vectors_Nd: torch.Tensor) -> tuple[str, RowGradient]:
+        packed_PG, by_recurrent_dG = tower.backward(
+            trace, by_vectors_Nd[batch.order], recurrent_dG, batch, recipe.truncate_steps)
+        gradient = torch.cat([row_gradient(packed_PG, batch), by_recurrent_dG, packed_PG.sum(0, keepdim=True)])
+        return name, RowGradient(rows, gradient)
+
+    return vectors_Nd, back

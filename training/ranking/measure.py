@@ -1,0 +1,98 @@
+"""One system measured on one judged collection: its judged documents re-ranked, and the whole collection
+searched.
+
+Ranking only what was judged hides failures of retrieval, so recall, reciprocal rank and NDCG@10 over the full
+collection stand beside it (MODEL.md section 7).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from schemas.judgments import Run
+from schemas.stage import Progress, silent
+from training.ranking.judged_collection import JudgedCollection
+from training.ranking.ndcg import CUTOFFS, Gain, ndcg
+from training.ranking.retrieval import recall, reciprocal_rank, score_blocks, top_k
+
+
+class System(Protocol):
+    """Anything that scores every document of a collection for a query."""
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """float32 [queries, documents]; higher is better. Every query has at least one word."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Measured:
+    """A system's two runs and its per-query measures, float64 in the order of the qrels."""
+
+    judged: Run  # the judged documents of each query
+    retrieved: Run  # the best of the whole collection
+    per_query: Mapping[str, np.ndarray]
+
+    @property
+    def values_QM(self) -> np.ndarray:
+        return np.stack(list(self.per_query.values()), axis=1)
+
+
+def measure(
+    system: System,
+    collection: JudgedCollection,
+    *,
+    cutoffs: Sequence[int] = CUTOFFS,
+    gain: Gain = "exponential",
+    relevant_grade: int = 1,
+    k: int = 100,
+    what: str = "rank",
+    progress: Progress = silent,
+) -> Measured:
+    """Both runs of a system and what they are worth.
+
+    Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best
+    documents, `collection_recall@k`, `collection_mrr@k` (0 beyond rank k) and `collection_ndcg@10`.
+    """
+    searchable = collection.searchable
+    judged: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
+    retrieved: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
+    texts = [collection.queries[query_id] for query_id in searchable]
+    blocks = score_blocks(len(texts), len(collection.titles), lambda block: system.scores(texts[block]))
+    for start, scores_BN in blocks:
+        progress(what, start, len(texts))
+        rows_BK, best_BK = top_k(scores_BN, k, collection.tie_order)
+        for i, query_id in enumerate(searchable[start : start + len(scores_BN)]):
+            known = [document_id for document_id in collection.qrels[query_id] if document_id in collection.row_of]
+            judged[query_id] = {d: float(scores_BN[i, collection.row_of[d]]) for d in known}
+            ids = [collection.document_ids[row] for row in rows_BK[i]]
+            retrieved[query_id] = dict(zip(ids, best_BK[i].tolist(), strict=True))
+    progress(what, len(texts), len(texts))
+
+    of_judged = ndcg(collection.qrels, judged, cutoffs, gain)
+    of_retrieved = ndcg(collection.qrels, retrieved, (10,), gain)
+    relevant_QK, num_relevant_Q = _relevance(collection, retrieved, relevant_grade, k)
+    return Measured(
+        judged=judged,
+        retrieved=retrieved,
+        per_query={
+            **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in cutoffs},
+            f"collection_recall@{k}": recall(relevant_QK, num_relevant_Q),
+            f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
+            "collection_ndcg@10": of_retrieved.at(10),
+        },
+    )
+
+
+def _relevance(
+    collection: JudgedCollection, retrieved: Run, relevant_grade: int, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(whether the result at each rank is relevant, bool [queries, k]; how many documents are, int64 [queries])."""
+    relevant_QK = np.zeros((len(collection.qrels), k), bool)
+    num_relevant_Q = np.zeros(len(collection.qrels), np.int64)
+    for row, (query_id, grades) in enumerate(collection.qrels.items()):
+        relevant = {document_id for document_id, grade in grades.items() if grade >= relevant_grade}
+        num_relevant_Q[row] = len(relevant)
+        for rank, document_id in enumerate(retrieved[query_id]):
+            relevant_QK[row, rank] = document_id in relevant
+    return relevant_QK, num_relevant_Q

@@ -1,0 +1,158 @@
+"""NDCG@k per query, equal to trec_eval's ndcg_cut (MODEL.md section 7).
+
+With the gains g_1, g_2, ... of the documents as ranked:
+
+    DCG@k = sum over r = 1..k of g_r / log2(r + 1)
+    NDCG@k = DCG@k of the ranking / DCG@k of all judged documents in their best order
+
+The paper states neither gain nor discount; ours are the gain 2^grade - 1 (Burges), or the grade itself
+(`gain="linear"`, Järvelin and Kekäläinen), and the discount above. The rules, all trec_eval's but the last:
+
+- Equal scores are ordered by descending document id. Scores are compared as 32-bit floats, because trec_eval
+  stores them so: two scores that differ only beyond that are equal.
+- An unjudged document takes its place in the ranking and gains nothing; so does one of a negative grade.
+- A query without a relevant document has the value 0.
+- A query without results has the value 0 and is never dropped (trec_eval does so with -c).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+
+Gain = Literal["exponential", "linear"]
+CUTOFFS = (1, 3, 10)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class PerQuery:
+    """A measure for each query (in the order of the qrels) at several cutoffs. values_QK: float64."""
+
+    query_ids: Sequence[str]
+    cutoffs: tuple[int, ...]
+    values_QK: np.ndarray
+
+    def at(self, cutoff: int) -> np.ndarray:
+        """The values at one cutoff, float64 [queries]."""
+        return self.values_QK[:, self.cutoffs.index(cutoff)]
+
+    def mean(self) -> dict[int, float]:
+        """The mean over all queries, by cutoff. Raises ValueError where there is no query."""
+        if not len(self.query_ids):
+            raise ValueError("the mean over no query is undefined")
+        return dict(zip(self.cutoffs, self.values_QK.mean(axis=0).tolist(), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class JudgedPairs:
+    """Qrels as flat arrays, one entry per judged pair: prepared once, scored often.
+
+    query_of: int64, row of `query_ids`; ascending. tie_order: int64, smaller comes first among equal scores.
+    """
+
+    query_ids: Sequence[str]
+    query_of: np.ndarray
+    document_ids: Sequence[str]
+    grades: np.ndarray  # int64
+    tie_order: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.document_ids)
+
+
+def judged_pairs(qrels: Mapping[str, Mapping[str, int]]) -> JudgedPairs:
+    """The judged pairs of qrels, in their order."""
+    document_ids = list(chain.from_iterable(qrels.values()))
+    return JudgedPairs(
+        query_ids=tuple(qrels),
+        query_of=_repeat_rows(qrels.values()),
+        document_ids=document_ids,
+        grades=np.array([grade for grades in qrels.values() for grade in grades.values()], np.int64),
+        tie_order=descending_order(document_ids),
+    )
+
+
+def ndcg_of_judged(
+    judged: JudgedPairs, scores: np.ndarray, cutoffs: Sequence[int] = CUTOFFS, gain: Gain = "exponential"
+) -> PerQuery:
+    """NDCG of the judged documents re-ranked by `scores`, one per pair. Raises ValueError for a NaN."""
+    gains = gains_of(judged.grades, gain)
+    keys = (-_as_trec_eval(scores), judged.tie_order)
+    dcg_QK = _dcg_QK(len(judged.query_ids), judged.query_of, gains, keys, cutoffs)
+    return _over_ideal(dcg_QK, judged, cutoffs, gain)
+
+
+def ndcg(
+    qrels: Mapping[str, Mapping[str, int]],
+    run: Mapping[str, Mapping[str, float]],
+    cutoffs: Sequence[int] = CUTOFFS,
+    gain: Gain = "exponential",
+) -> PerQuery:
+    """NDCG of a run, for every query of the qrels; queries of the run without qrels are not looked at.
+
+    Raises ValueError for a score that is not a number.
+    """
+    results = [run.get(query_id, {}) for query_id in qrels]
+    document_ids = list(chain.from_iterable(results))
+    scores = np.array([score for result in results for score in result.values()], np.float64)
+    grade_of = [grades.get(d, 0) for q, grades in qrels.items() for d in run.get(q, {})]
+    gains = gains_of(np.array(grade_of, np.int64), gain)
+    keys = (-_as_trec_eval(scores), descending_order(document_ids))
+    dcg_QK = _dcg_QK(len(qrels), _repeat_rows(results), gains, keys, cutoffs)
+    return _over_ideal(dcg_QK, judged_pairs(qrels), cutoffs, gain)
+
+
+def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
+    """The gain of each grade, float64: 2^grade - 1 or the grade; none for a grade below 1."""
+    if gain not in ("exponential", "linear"):
+        raise ValueError(f"gain is exponential or linear, not {gain!r}")
+    positive = np.maximum(grades, 0).astype(np.float64)
+    return np.exp2(positive) - 1 if gain == "exponential" else positive
+
+
+def descending_order(document_ids: Sequence[str]) -> np.ndarray:
+    """The place of each id among the distinct ids in descending order, int64: the order of ties.
+
+    Ids are compared by code points, which orders them as trec_eval's comparison of UTF-8 bytes does.
+    """
+    place = {document_id: at for at, document_id in enumerate(sorted(set(document_ids), reverse=True))}
+    return np.fromiter((place[d] for d in document_ids), np.int64, len(document_ids))
+
+
+def _as_trec_eval(scores: np.ndarray) -> np.ndarray:
+    scores = np.asarray(scores)
+    if np.isnan(scores).any():
+        raise ValueError("a score is not a number (NaN), so it has no place in a ranking")
+    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite there too
+        return scores.astype(np.float32)
+
+
+def _dcg_QK(
+    num_queries: int,
+    query_of: np.ndarray,
+    gains: np.ndarray,
+    keys: tuple[np.ndarray, ...],
+    cutoffs: Sequence[int],
+) -> np.ndarray:
+    """DCG@k of each query, its documents ordered by the first key ascending, then the next; float64."""
+    by_query = np.lexsort((*reversed(keys), query_of))
+    query_of, gains = query_of[by_query], gains[by_query]
+    start = np.concatenate([[0], np.cumsum(np.bincount(query_of, minlength=num_queries))])
+    rank = np.arange(1, len(query_of) + 1) - start[query_of]
+    discounted = gains / np.log2(rank + 1)
+    columns = [np.bincount(query_of, np.where(rank <= k, discounted, 0.0), num_queries) for k in cutoffs]
+    return np.stack(columns, axis=1)
+
+
+def _over_ideal(dcg_QK: np.ndarray, judged: JudgedPairs, cutoffs: Sequence[int], gain: Gain) -> PerQuery:
+    gains = gains_of(judged.grades, gain)
+    ideal_QK = _dcg_QK(len(judged.query_ids), judged.query_of, gains, (-gains,), cutoffs)
+    values_QK = np.divide(dcg_QK, ideal_QK, out=np.zeros_like(dcg_QK), where=ideal_QK > 0)
+    return PerQuery(query_ids=judged.query_ids, cutoffs=tuple(cutoffs), values_QK=values_QK)
+
+
+def _repeat_rows(groups: Iterable[Mapping]) -> np.ndarray:
+    sizes = np.array([len(group) for group in groups], np.int64)
+    return np.repeat(np.arange(len(sizes)), sizes)

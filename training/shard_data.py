@@ -1,0 +1,162 @@
+"""Shards as the trainer uses them: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.negatives import draw, pair_keys
+from schemas.shard import PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
+from schemas.trigrams import CONTRACT_VERSION
+from training.ragged import Ragged, from_arrow
+from training.recipes import Recipe
+from training.text_batch import TextTable
+
+CATALOGUE = "catalogue.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """Pairs of one shard, as indices into its texts."""
+
+    texts: TextTable
+    query: np.ndarray  # int32 [pairs]
+    clicked: np.ndarray  # int32 [pairs]
+    negatives: np.ndarray  # int32 [pairs, n], the shard's own
+    keys: np.ndarray  # uint64 [pairs], the key of each pair's draw
+    excluded: Ragged  # for each pair the pool rows that may not be its negative
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardData:
+    """All of a build that training reads."""
+
+    train: tuple[Shard, ...]
+    dev: tuple[Shard, ...]
+    pool_texts: TextTable
+    pool: np.ndarray  # int32 [pool], the text of each pool row
+    table_rows: int
+    catalogue: dict[str, Any]
+
+    def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
+        """Texts of `pool_texts` that stand against some pairs in an epoch, int32 [pairs, n]."""
+        lists = shard.excluded.take(pairs)
+        excluded = pa.ListArray.from_arrays(lists.offsets.astype(np.int32), lists.values)
+        rows = draw(shard.keys[pairs], excluded, pool_size=len(self.pool), n=n, seed=seed, epoch=epoch)
+        return self.pool[rows]
+
+
+def load_shards(uri: str, recipe: Recipe) -> ShardData:
+    """The shards below a build's data folder, prepared for a recipe (words limited, clicks shuffled if it says so).
+
+    Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
+    """
+    asked = f"the shards in {uri} were to be read for training"
+    folder = _local(uri)
+    catalogue = _catalogue(folder, asked)
+    table_rows = int(catalogue["table_rows"])
+    names = {split: [made["name"] for made in catalogue["shards"] if made["split"] == split]
+             for split in ("train", "dev")}
+    try:
+        train = [_shard(f"{folder}/{name}", recipe, number) for number, name in enumerate(names["train"])]
+        dev = [_shard(f"{folder}/{name}", recipe, None) for name in names["dev"]]
+        pool_texts, _ = _texts(f"{folder}/pool", recipe)
+        pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
+    except (OSError, pa.ArrowInvalid, ValueError) as error:
+        raise StageError(asked=asked, found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
+                         follows="pairs would be left out without a sign", do="run `clicktower build` again") from None
+    data = ShardData(train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, table_rows=table_rows,
+                     catalogue=catalogue)
+    _check(data, recipe, asked)
+    return data
+
+
+def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
+    """A shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks; None: none."""
+    texts, strings = _texts(folder, recipe)
+    pairs = open_table(f"{folder}/pairs.arrow", PAIRS)
+    query, clicked = _numbers(pairs["query"]), _numbers(pairs["clicked"])
+    if recipe.shuffle_clicks and shuffled_as is not None:
+        key = np.array([recipe.seed, shuffled_as], np.uint64)
+        clicked = np.random.Generator(np.random.Philox(key=key)).permutation(clicked)
+    negatives = from_arrow(pairs["negatives"])
+    if len(np.unique(negatives.lengths)) > 1:
+        raise ValueError(f"{folder}/pairs.arrow has pairs of different numbers of negatives")
+    return Shard(
+        texts=texts,
+        query=query,
+        clicked=clicked,
+        negatives=negatives.take(np.arange(len(pairs))).values.reshape(len(pairs), -1),
+        keys=pair_keys(strings.take(query).to_pylist(), strings.take(clicked).to_pylist()),
+        excluded=from_arrow(pairs["excluded"]),
+    )
+
+
+def _texts(folder: str, recipe: Recipe) -> tuple[TextTable, pa.ChunkedArray]:
+    words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
+    table = TextTable(from_arrow(texts["words"]), from_arrow(words["trigrams"]))
+    return table.limited(recipe.max_words, recipe.overflow), texts["text"]
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    return column.to_numpy()
+
+
+def _catalogue(folder: str, asked: str) -> dict[str, Any]:
+    try:
+        with open(f"{folder}/{CATALOGUE}", encoding="utf-8") as file:
+            catalogue = json.load(file)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise StageError(asked=asked, found=f"there is no readable {CATALOGUE} among them",
+                         follows="the table's size and the text contract are unknown",
+                         do="give the folder that `clicktower build` printed, or run it again") from None
+    require_major(f"{folder}/{CATALOGUE}", catalogue.get("schema_version"), SCHEMA_VERSION)
+    require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
+    return catalogue
+
+
+def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
+    for table in (data.pool_texts, *(shard.texts for shard in (*data.train, *data.dev))):
+        highest = int(table.trigrams.values.max(initial=0))
+        if highest >= data.table_rows:
+            raise StageError(
+                asked=asked, found=f"trigram id {highest:,} is not below the {data.table_rows:,} rows of the catalogue",
+                follows="the towers would have no parameters for it", do="run `clicktower build` again")
+    num_pairs = sum(len(shard) for shard in data.train)
+    if num_pairs < recipe.micro_batch:
+        raise StageError(
+            asked=f"training needs at least one full micro-batch ({recipe.micro_batch:,} pairs)",
+            found=f"the shards hold {num_pairs:,} training pairs",
+            follows="there would be next to nothing to learn from",
+            do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}")
+    if recipe.negatives == "fixed":
+        held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
+        if held < recipe.num_negatives:
+            raise StageError(
+                asked=f"each pair was to be set against {recipe.num_negatives} of its fixed negatives",
+                found=f"the shards hold {held} for each pair",
+                do=f"set num_negatives={held} or negatives=redrawn, or build with more")
+
+
+def _local(uri: str) -> str:
+    """The folder itself where it is on this machine, else a copy that can be memory-mapped."""
+    if storage.is_local(uri):
+        return storage.filesystem(uri)[1]
+    copy = tempfile.mkdtemp(prefix="clicktower-shards-")
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for name in storage.list_files(uri):
+        os.makedirs(os.path.dirname(f"{copy}/{name}"), exist_ok=True)
+        with storage.open_read(storage.join(uri, name)) as source, open(f"{copy}/{name}", "wb") as target:
+            shutil.copyfileobj(source, target)
+    return copy
