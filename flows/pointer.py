@@ -24,12 +24,14 @@ _LOCK = ".pointer.lock"
 
 
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
-    """The new live pointer, naming `release`, if the pointer is still `expected`.
+    """The live pointer, now naming `release`, if it was still `expected`, or names that release already.
 
-    Raises StageError if it moved: somebody else published in the meantime.
+    Raises StageError if it moved elsewhere: somebody else published in the meantime.
     """
     with _locked(uri):
         found = read_pointer(uri)
+        if found and found.release == release:
+            return found
         if found != expected:
             raise StageError(
                 asked=f"the pointer of {uri} was to be moved to the release {release}",

@@ -32,8 +32,8 @@ def stage_with_details(result: dict) -> None:
     stage_result(result)
     if "ledger" in result:
         output.print(ledger_table(Ledger.from_json(result["ledger"])))
-    if k_cost := result.get("metrics", {}).get("k_cost"):
-        output.print(k_line(k_cost))
+    if privacy_gate := result.get("metrics", {}).get("privacy_gate"):
+        output.print(f"Privacy gate: {privacy_gate}")
     if systems := result.get("metrics", {}).get("systems"):
         output.print(ndcg_table(systems))
         output.print(Text(protocol(result["metrics"]), style="dim"))
@@ -50,7 +50,7 @@ def run_results(results: dict) -> None:
     """The end of a run: ledger, table, where everything is, and what to try next."""
     output.print()
     output.print(ledger_table(Ledger.from_json(results["build"]["ledger"])))
-    output.print(k_line(results["build"]["metrics"]["k_cost"]))
+    output.print(f"Privacy gate: {results['build']['metrics']['privacy_gate']}", soft_wrap=True)
     output.print()
     output.print(ndcg_table(results["evaluate"]["metrics"]["systems"]))
     output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
@@ -91,12 +91,13 @@ def _ingest(r: Mapping[str, Any]) -> str:
 
 def _build(r: Mapping[str, Any]) -> str:
     c = r["counts"]
-    return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {c['pool']:,} titles in the pool"
+    return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {c['pool_documents']:,} titles in the pool"
 
 
 def _train(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
-    return f"{m['epochs']} epochs, dev loss {m['dev_loss']:.3f}, {m['pairs_per_second']:,.0f} pairs/s"
+    held_out = f", held-out loss {m['dev_loss']:.3f}" if m.get("dev_loss") is not None else ""
+    return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {m['pairs_per_second']:,.0f} pairs/s"
 
 
 def _evaluate(r: Mapping[str, Any]) -> str:
@@ -131,7 +132,7 @@ def ledger_table(ledger: Ledger) -> Table:
         rows = [(f, n) for f, n in ledger.lines.items() if n and FATES[f][0] == kind]
         for fate, count in sorted(rows, key=lambda row: -row[1]):
             share = count / ledger.total
-            bar = "█" * round(share * 24) or "▏"
+            bar = "█" * round(share * 12) or "▏"
             table.add_row(
                 Text.assemble((f"{kind:<11}", KIND_STYLE[kind]), FATES[fate][1]),
                 f"{count:,}",
@@ -162,16 +163,6 @@ def ndcg_table(table: Mapping[str, Mapping[str, Any]]) -> Table:
             )
         shown.add_row({"model": "ours", "bm25": "BM25"}.get(system, system), *cells)
     return shown
-
-
-def k_line(k_cost: Mapping[str, Any]) -> Text:
-    """What the privacy gate costs, in words."""
-    rows = {row["k"]: row for row in k_cost["rows"]}
-    chosen, all_of_it = rows[k_cost["chosen"]], rows[1]
-    return Text(
-        f"Privacy gate: k = {chosen['k']} keeps {chosen['clicks']:,} of {all_of_it['clicks']:,} clicks and "
-        f"{chosen['pairs']:,} of {all_of_it['pairs']:,} pairs."
-    )
 
 
 def protocol(metrics: Mapping[str, Any]) -> str:

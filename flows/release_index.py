@@ -168,7 +168,11 @@ def _make(table: Table, kind: IndexKind, num_rows: int) -> list[dict[str, Any]]:
 def _kth_cosine(rows: Rows, queries_QD: np.ndarray, k: int) -> np.ndarray:
     """The exact cosine of each query's k-th nearest document, float32 [queries]."""
     limits = []
-    for _, scores in score_blocks(queries_QD, len(rows), lambda block: (block @ rows.vectors_TD.T)[:, rows.text_of_N]):
+
+    def score(block: slice) -> np.ndarray:
+        return (queries_QD[block] @ rows.vectors_TD.T)[:, rows.text_of_N]
+
+    for _, scores in score_blocks(len(queries_QD), len(rows), score):
         limits.append(top_k(scores, k)[1][:, -1])
     return np.concatenate(limits)
 

@@ -44,12 +44,20 @@ def load() -> Vocabulary:
     for category, lines in content.pop("types").items():
         for line in lines:
             name, asked, kinds, part = (field.strip() for field in line.split("|"))
-            types.append(ProductType(name=_term(f"{name} | {asked}"), category=category, kinds=tuple(kinds.split()),
-                                     part=part, near=len(types) ^ 1))
+            types.append(
+                ProductType(
+                    name=_term(f"{name} | {asked}"),
+                    category=category,
+                    kinds=tuple(kinds.split()),
+                    part=part,
+                    near=len(types) ^ 1,
+                )
+            )
     first, last = content.pop("syllables_first"), content.pop("syllables_last")
     brands = tuple((a + b).capitalize() for b in last for a in first)
-    return Vocabulary(types=tuple(types), values=values, brands=brands,
-                      lists={name: tuple(words) for name, words in content.items()})
+    return Vocabulary(
+        types=tuple(types), values=values, brands=brands, lists={name: tuple(words) for name, words in content.items()}
+    )
 
 
 def _term(line: str) -> Term:

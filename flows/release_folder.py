@@ -1,0 +1,113 @@
+"""The folder of a release: made under another name, given its own name in one step, removed when it is old.
+
+On a local disk the folder is built beside its place and renamed, so URI/releases/DIGEST is whole or not there. On an
+object store there is no renaming of folders: the release is built on this machine, its files are uploaded, and
+release.json, without which no reader believes a folder, is created last. A publisher that dies in between leaves
+objects that no pointer names; publishing the same request again sets them aside.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from schemas import storage
+from schemas.errors import StageError
+from schemas.manifest import OutputFile, damaged_files
+from schemas.release import RELEASE, Pointer, Release, read_folder
+
+_BUILDING = ".building-"
+_ABANDONED_SECONDS = 24 * 3600
+
+
+@contextmanager
+def building(uri: str, digest: str) -> Iterator[str]:
+    """A fresh local folder to build a release in; gone afterwards, whatever happened."""
+    name = f"{_BUILDING}{digest}-{uuid.uuid4().hex[:12]}"
+    if storage.is_local(uri):
+        folder = storage.filesystem(storage.join(uri, "releases", name))[1]
+        os.makedirs(folder)
+    else:
+        folder = tempfile.mkdtemp(prefix=name)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def list_built(folder: str) -> list[OutputFile]:
+    """Every file below a local folder with its size and hash, brought safely to the disk."""
+    found = []
+    for name in storage.list_files(folder):
+        path = os.path.join(folder, name)
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        found.append(OutputFile(path=name, size_bytes=os.path.getsize(path), sha256=storage.sha256(path)))
+    return found
+
+
+def place(built: str, release: Release, folder: str) -> None:
+    """Give a built folder its own name. If another publisher of the same release was first, theirs stays.
+
+    A damaged one that stands there is given another name, not deleted. Raises StageError where what arrived is not
+    what was built.
+    """
+    content = json.dumps(release.to_json(), indent=1, ensure_ascii=False).encode()
+    if find(folder)[1]:
+        fs, path = storage.filesystem(folder)
+        fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}", recursive=True)
+    if storage.is_local(folder):
+        storage.write_atomic(os.path.join(built, RELEASE), content)
+        try:
+            os.rename(built, storage.filesystem(folder)[1])
+        except OSError:
+            if find(folder)[0] is None:
+                raise
+    else:
+        fs, root = storage.filesystem(folder)
+        for file in release.files:
+            fs.put_file(os.path.join(built, file["path"]), f"{root}/{file['path']}")
+        if wrong := damaged_files(folder, files_of(release), hashes=True):
+            raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
+                             follows="what is live stays as it is", do="publish again")  # fmt: skip
+        storage.write_new(storage.join(folder, RELEASE), content)
+
+
+def find(folder: str) -> tuple[Release | None, list[str]]:
+    """The release in a folder if it is there and whole (by sizes), and what is damaged about it if it is not."""
+    if not storage.exists(storage.join(folder, RELEASE)):
+        return None, [f"{RELEASE} is missing"] if storage.list_files(folder) else []
+    try:
+        release = read_folder(folder)
+    except StageError as error:
+        return None, [error.found]
+    wrong = damaged_files(folder, files_of(release))
+    return (None, wrong) if wrong else (release, [])
+
+
+def files_of(release: Release) -> list[OutputFile]:
+    return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
+
+
+def prune(uri: str, live: Pointer, keep: int) -> list[str]:
+    """Remove all but the `keep` newest releases besides the live one and its predecessor; returns their digests.
+
+    What publishers left that were killed more than a day ago goes too.
+    """
+    fs, releases = storage.filesystem(storage.join(uri, "releases"))
+    removed, earlier = [], []
+    for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(releases, detail=False)):
+        folder = storage.join(uri, "releases", name)
+        if name.startswith(_BUILDING):
+            if storage.is_local(uri) and time.time() - os.path.getmtime(f"{releases}/{name}") > _ABANDONED_SECONDS:
+                storage.remove(folder)
+        elif name not in (live.release, live.previous) and (release := find(folder)[0]):
+            earlier.append((release.created, name))
+    for _, name in sorted(earlier, reverse=True)[keep:]:
+        storage.remove(storage.join(uri, "releases", name))
+        removed.append(name)
+    return removed

@@ -1,0 +1,171 @@
+"""How people put what they want into words: synonyms, plurals, units, word order, misspellings, odd case and spaces."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from flows.simulation.catalogue import model_numbers
+from flows.simulation.intents import ANY
+from flows.simulation.vocabulary import Term, Vocabulary
+
+FORMS = (0.46, 0.22, 0.12, 0.09, 0.07, 0.04)  # an intent has six forms of words; most people use the first ones
+BY_TITLE_WORD, PLURAL, POPULAR_MISSPELLING, FILLER = 0.42, 0.22, 0.13, 0.05
+FILLERS = ("cheap {}", "best {}", "{} for sale", "{} for home", "buy {}", "{} near me", "{} reviews")
+_NEIGHBOURS = {
+    a: row[max(0, i - 1) : i] + row[i + 1 : i + 2]
+    for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+    for i, a in enumerate(row)
+}
+_FEWEST_LETTERS = 5  # people seldom misspell shorter words
+
+
+class Dice:
+    """Small random choices out of one hash of (seed, what for): the same for the same arguments, for ever."""
+
+    def __init__(self, *what_for: object) -> None:
+        text = ":".join(map(str, what_for))
+        self._left = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=32).digest(), "little")
+
+    def roll(self, sides: int) -> int:
+        """0 to sides - 1."""
+        self._left, face = divmod(self._left, sides)
+        return face
+
+    def chance(self, share: float) -> bool:
+        return self.roll(10_000) < share * 10_000
+
+    def choice(self, options: Sequence[str]) -> str:
+        return options[self.roll(len(options))]
+
+
+class Phrasebook:
+    """The queries of one simulation: (intent, form) -> text, kept for the most recent ones."""
+
+    def __init__(self, vocabulary: Vocabulary, seed: int, brands: Sequence[Sequence[int]]) -> None:
+        self._vocabulary, self._seed, self._brands = vocabulary, seed, brands
+        self.phrase = lru_cache(maxsize=50_000)(self._phrase)
+        self._popular_misspelling = lru_cache(maxsize=20_000)(lambda word: misspell(word, Dice(seed, "popular", word)))
+
+    def _phrase(
+        self, number: int, kind: int, wanted: tuple[int, ...], source: int, by_model: bool, form: int
+    ) -> tuple[str, bool]:
+        """What form `form` of an intent says, and whether it names the product as its title does, spelled rightly."""
+        dice = Dice(self._seed, "phrase", number, form)
+        product_type = self._vocabulary.types[kind]
+        *values, brand = wanted
+        brand_name = self._vocabulary.brands[self._brands[kind][brand]].lower()
+        if by_model:
+            return self._by_model(source, brand_name, product_type.name.title.lower(), dice), True
+        by_title = not product_type.name.asked or dice.chance(BY_TITLE_WORD)
+        name = product_type.name.title.lower() if by_title else _often_first(product_type.name.asked, dice)
+        if dice.chance(PLURAL):
+            name = plural(name)
+        said = [
+            _say(self._vocabulary.values[k][v], dice)
+            for k, v in zip(product_type.kinds, values, strict=False)
+            if v != ANY
+        ]
+        if brand != ANY:
+            said.insert(0, brand_name)
+        text = _in_order(name, said, dice)
+        if dice.chance(FILLER):
+            text = dice.choice(FILLERS).format(text)
+        if dice.chance(POPULAR_MISSPELLING):
+            longest = max(text.split(), key=lambda word: (word.isalpha(), len(word)))
+            wrong = self._popular_misspelling(longest)
+            by_title &= wrong == longest or longest not in name
+            text = text.replace(longest, wrong, 1)
+        return text, by_title
+
+    def _by_model(self, source: int, brand: str, name: str, dice: Dice) -> str:
+        model = (model_numbers(self._seed, np.array([source]))[0] or "").lower()
+        if dice.chance(0.3):
+            model = model.replace("-", "")
+        return (model, f"{brand} {model}", f"{name} {model}")[dice.roll(3)]
+
+
+def private_text(vocabulary: Vocabulary, seed: int, person: int) -> str:
+    """What only this person types: a name with a telephone number, an order, an address. No two people share one."""
+    dice, lists = Dice(seed, "private", person), vocabulary.lists
+    name = f"{dice.choice(lists['given_names'])} {dice.choice(lists['family_names'])}"
+    unique = f"{person:08d}"
+    errand = dice.choice(lists["private_errands"])
+    return (
+        f"{name} {100 + dice.roll(900)} {unique[:4]} {unique[4:]} {errand}",
+        f"order {unique[:3]}-{unique[3:]}-{100 + dice.roll(900)}",
+        f"{name} {1 + int(unique)} {dice.choice(('elm', 'station', 'church', 'mill'))} street",
+    )[dice.roll(3)]
+
+
+def adult_text(vocabulary: Vocabulary, dice: Dice) -> str:
+    return f"{dice.choice(vocabulary.lists['adult_words'])} {dice.choice(vocabulary.lists['adult_rests'])}"
+
+
+def spam_text(vocabulary: Vocabulary, dice: Dice) -> str:
+    host, rest = dice.choice(vocabulary.lists["spam_hosts"]), dice.choice(vocabulary.lists["spam_rests"])
+    return (f"www.{host}.example {rest}", f"http://{host}.example/{dice.roll(1000)} {rest}")[dice.roll(2)]
+
+
+def empty_text(dice: Dice) -> str:
+    return ("", " ", "   ", "\t")[dice.roll(4)]
+
+
+def misspell(word: str, dice: Dice) -> str:
+    """A word with one slip: two letters swapped, one dropped, doubled, or the key beside it. Short words stay."""
+    if len(word) < _FEWEST_LETTERS or not (word.isascii() and word.isalpha()):
+        return word
+    at = 1 + dice.roll(len(word) - 2)
+    before, letter, after = word[:at], word[at], word[at + 1 :]
+    match dice.roll(4):
+        case 0:
+            return before + after[0] + letter + after[1:]
+        case 1:
+            return before + after
+        case 2:
+            return before + letter + letter + after
+        case _:
+            return before + dice.choice(_NEIGHBOURS[letter.lower()]) + after
+
+
+def misspell_text(text: str, dice: Dice) -> str:
+    """A text with one slip in one of its words, if any is long enough."""
+    words = text.split()
+    at = dice.roll(len(words)) if words else 0
+    return " ".join(misspell(word, dice) if i == at else word for i, word in enumerate(words))
+
+
+def odd_case(text: str, dice: Dice) -> str:
+    return (text.upper, text.title, text.capitalize, text.swapcase)[dice.roll(4)]()
+
+
+def odd_spaces(text: str, dice: Dice) -> str:
+    return (text.replace(" ", "  ") + " ", f"  {text}", f"{text}\t", text.replace(" ", "\u00a0", 1) + " ")[dice.roll(4)]
+
+
+def plural(name: str) -> str:
+    if name.endswith("s"):
+        return name
+    if name.endswith(("ch", "sh", "x")):
+        return name + "es"
+    return name[:-1] + "ies" if name.endswith("y") and name[-2:-1] not in "aeiou" else name + "s"
+
+
+def _often_first(asked: Sequence[str], dice: Dice) -> str:
+    return asked[min(dice.roll(len(asked)), dice.roll(len(asked)))]
+
+
+def _say(term: Term, dice: Dice) -> str:
+    if not term.asked or dice.chance(0.5):
+        return term.title.lower().replace(".", "" if dice.chance(0.5) else ".")
+    return _often_first(term.asked, dice)
+
+
+def _in_order(name: str, said: list[str], dice: Dice) -> str:
+    place = dice.roll(20)
+    if place < 12:
+        return " ".join([*said, name])
+    if place < 17:
+        return " ".join([name, *said])
+    return " ".join([*said[:1], name, *said[1:]])

@@ -1,0 +1,123 @@
+"""What is typed in each search: words for an intent, or something that must not be learned from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flows.simulation import draws, phrases
+from flows.simulation.catalogue import Catalogue
+from flows.simulation.config import SimulationConfig
+from flows.simulation.intents import Intents, draw_intents, draw_popular
+from flows.simulation.people import HEAVY_PERSON, PERSON, Population, Searchers
+from flows.simulation.phrases import FORMS, Dice, Phrasebook
+from flows.simulation.vocabulary import Vocabulary
+
+INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
+WHAT = ("intent", "private", "adult", "spam", "empty")
+FAVOURITE = 0.10  # of a person's searches are for the same thing again, in the same words
+PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more than k times, so people must be counted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Searches:
+    """Arrays over N searches. Whoever types something private, adult or spam still gets a page: `intents` has all N."""
+
+    numbers: np.ndarray  # int64 (N)
+    who: Searchers
+    what: np.ndarray  # int8 (N): INTENT and so on
+    intents: Intents
+    form: np.ndarray  # int64 (N)
+    text: list[str]  # (N), as typed
+    understood: np.ndarray  # bool (N): the words are those of the titles, spelled rightly
+    has_client: np.ndarray  # bool (N)
+    altered: np.ndarray  # bool (N, 3): misspelled at random, odd case, odd spaces
+
+
+def draw_searches(
+    config: SimulationConfig,
+    vocabulary: Vocabulary,
+    catalogue: Catalogue,
+    population: Population,
+    phrasebook: Phrasebook,
+    numbers: np.ndarray,
+) -> Searches:
+    """The searches of these numbers."""
+    seed, who = config.seed, population.searchers(numbers)
+    is_human = (who.role == PERSON) | (who.role == HEAVY_PERSON)
+
+    what = np.full(len(numbers), INTENT, np.int8)
+    unit = draws.uniform(draws.stream(seed, "what"), numbers)
+    private = np.where(who.role == HEAVY_PERSON, PRIVATE_OF_HEAVY * config.private, config.private)
+    for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
+        what[is_human & (unit >= 0) & (unit < rate)] = kind
+        unit = unit - rate
+
+    # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
+    favourite = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "favourite"), numbers) < FAVOURITE)
+    counter = np.where(favourite, config.num_searches + who.actor, numbers)
+    wanted = draw_popular(draws.stream(seed, "wanted"), counter, config.intents, config.flattened_head)
+    crawled = (draws.bits(draws.stream(seed, "crawled"), numbers) % np.uint64(config.intents)).astype(np.int64)
+    intents = draw_intents(vocabulary, seed, catalogue, np.where(is_human, wanted, crawled))
+    form = draws.pick(FORMS, draws.uniform(draws.stream(seed, "form"), counter))
+
+    alteration = draws.uniform(draws.stream(seed, "altered"), numbers[:, None], np.arange(3))
+    altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
+    altered &= (what == INTENT)[:, None]
+    text, understood = _texts(vocabulary, seed, phrasebook, numbers, who, what, intents, form, altered)
+    nobody = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "nobody"), numbers) < config.without_client)
+    return Searches(
+        numbers=numbers,
+        who=who,
+        what=what,
+        intents=intents,
+        form=form,
+        text=text,
+        understood=understood & ~altered[:, 0],
+        has_client=~nobody | (what == PRIVATE),
+        altered=altered,
+    )
+
+
+def _texts(
+    vocabulary: Vocabulary,
+    seed: int,
+    phrasebook: Phrasebook,
+    numbers: np.ndarray,
+    who: Searchers,
+    what: np.ndarray,
+    intents: Intents,
+    form: np.ndarray,
+    altered: np.ndarray,
+) -> tuple[list[str], np.ndarray]:
+    texts, understood = [], np.ones(len(numbers), bool)
+    rows = zip(
+        numbers.tolist(),
+        who.actor.tolist(),
+        what.tolist(),
+        intents.number.tolist(),
+        intents.type.tolist(),
+        intents.attributes.tolist(),
+        intents.source.tolist(),
+        intents.by_model.tolist(),
+        form.tolist(),
+        altered.tolist(),
+        strict=True,
+    )
+    for row, (number, actor, kind, intent, product, wanted, source, by_model, shape, changes) in enumerate(rows):
+        if kind == INTENT:
+            text, understood[row] = phrasebook.phrase(intent, product, tuple(wanted), source, by_model, shape)
+            if any(changes):
+                dice = Dice(seed, "altered", number)
+                for changed, change in zip(
+                    changes, (phrases.misspell_text, phrases.odd_case, phrases.odd_spaces), strict=True
+                ):
+                    text = change(text, dice) if changed else text
+        elif kind == PRIVATE:
+            text = phrases.private_text(vocabulary, seed, actor)
+        elif kind == EMPTY:
+            text = phrases.empty_text(Dice(seed, "empty", number))
+        else:
+            write = phrases.adult_text if kind == ADULT else phrases.spam_text
+            text = write(vocabulary, Dice(seed, "unwanted", number))
+        texts.append(text)
+    return texts, understood
