@@ -40,7 +40,7 @@ def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
     tally = add_up(result for result in results if isinstance(result, Tally))
     left = left_at_k(tally, commit.request.config["k"])
     shards = sorted((result for result in results if isinstance(result, FolderMade)), key=lambda made: made.name)
-    num_clicked, num_titled = tally.counts["clicked_documents"], tally.counts["titled_documents"]
+    num_clicked, num_titled = tally.counts.get("clicked_documents", 0), tally.counts.get("titled_documents", 0)
     _require_known_documents(num_clicked, num_titled, commit.asked)
     _require_training_pairs(shards, left, commit)
 
@@ -82,7 +82,7 @@ def left_at_k(tally: Tally, k: int) -> list[dict[str, int]]:
     Judged queries are not counted; k = 0 is the log without a gate.
     """
     return [
-        {"k": at, **{what: tally.counts[f"{what}_at_{at}"] for what in ("queries", "clicks", "pairs")}}
+        {"k": at, **{what: tally.counts.get(f"{what}_at_{at}", 0) for what in ("queries", "clicks", "pairs")}}
         for at in sorted({*REPORTED_K, k})
     ]
 

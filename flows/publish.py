@@ -124,13 +124,13 @@ def publish(
             release, milliseconds = _make(folder, digest, trained, documents, to, config, evaluated, progress)
         progress("swap pointer", 0, None)
         pointer = swap(to, expected=before, release=digest)
-        removed = release_folder.prune(to, pointer, config.keep)
     except OSError as error:
         raise StageError(asked=f"a release was to be published to {to}", found=error.strerror or str(error),
                          follows="what is live there stays as it is",
                          do="make room, or give a folder that can be written") from None  # fmt: skip
     return Published(
-        uri=to, folder=folder, release=release, pointer=pointer, reused=False, repaired=wrong, removed=removed,
+        uri=to, folder=folder, release=release, pointer=pointer, reused=False, repaired=wrong,
+        removed=release_folder.prune(to, pointer, config.keep),
         duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds,
     )  # fmt: skip
 

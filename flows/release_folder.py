@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from schemas import storage
 from schemas.errors import StageError
@@ -96,7 +96,8 @@ def files_of(release: Release) -> list[OutputFile]:
 def prune(uri: str, live: Pointer, keep: int) -> list[str]:
     """Remove all but the `keep` newest releases besides the live one and its predecessor; returns their digests.
 
-    What publishers left that were killed more than a day ago goes too.
+    What publishers left that were killed more than a day ago goes too. What cannot be removed stays: the release
+    that was published is live all the same.
     """
     fs, releases = storage.filesystem(storage.join(uri, "releases"))
     removed, earlier = [], []
@@ -104,10 +105,11 @@ def prune(uri: str, live: Pointer, keep: int) -> list[str]:
         folder = storage.join(uri, "releases", name)
         if name.startswith(_BUILDING):
             if storage.is_local(uri) and time.time() - os.path.getmtime(f"{releases}/{name}") > _ABANDONED_SECONDS:
-                storage.remove(folder)
+                shutil.rmtree(f"{releases}/{name}", ignore_errors=True)
         elif name not in (live.release, live.previous) and (release := find(folder)[0]):
             earlier.append((release.created, name))
     for _, name in sorted(earlier, reverse=True)[keep:]:
-        storage.remove(storage.join(uri, "releases", name))
-        removed.append(name)
+        with suppress(OSError):
+            storage.remove(storage.join(uri, "releases", name))
+            removed.append(name)
     return removed

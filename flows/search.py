@@ -39,9 +39,7 @@ class OpenRelease:
         """The k documents nearest to a query, best first, ties by descending id. Raises UsageError without a word."""
         if k < 1:
             raise UsageError(asked=f"k = {k} documents were to be found", found="k must be at least 1", do="raise k")
-        if not words(text):
-            raise UsageError(asked="documents were to be found for a query", found="the query has no word",
-                             follows="a text without a word has no embedding", do="type at least one word")
+        _require_words(text)
         vector = unit_vectors(self._model, [text], "query")[0]
         found = nearest(self._table, self.release.index, vector, k)
         return [Hit(rank=rank, id=i, title=title, score=score) for rank, (i, title, score) in enumerate(found, 1)]
@@ -49,7 +47,11 @@ class OpenRelease:
 
 def search(release: str, text: str, k: int = 10) -> list[Hit]:
     """The k documents of the live release at a URI that are nearest to a query. Raises UsageError or StageError."""
-    if not words(text):  # before anything is loaded
+    _require_words(text)  # before anything is loaded
+    return OpenRelease(release).search(text, k)
+
+
+def _require_words(text: str) -> None:
+    if not words(text):
         raise UsageError(asked="documents were to be found for a query", found="the query has no word",
                          follows="a text without a word has no embedding", do="type at least one word")
-    return OpenRelease(release).search(text, k)

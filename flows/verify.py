@@ -46,9 +46,7 @@ def _of_pointer(uri: str) -> list[str]:
     try:
         pointer = read_pointer(uri)
     except StageError as error:
-        return [str(error)]
-    except (ValueError, TypeError):
-        return [f"{POINTER} is damaged"]
+        return [error.found]
     if pointer and not storage.exists(storage.join(release_folder(uri, pointer.release), RELEASE)):
         return [f"{POINTER} names the release {pointer.release}, which is not there"]
     return []

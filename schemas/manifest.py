@@ -119,14 +119,14 @@ def read(folder: str) -> Manifest:
         value = json.loads(storage.read_bytes(where))
     except FileNotFoundError:
         raise StageError(
-            asked=f"{folder} was to be read as the output of a stage",
+            asked=f"the folder {folder} was to be read as the output of a stage",
             found=f"there is no {FILE_NAME} in it",
             follows="the stage never finished, or the path is another one",
             do="give the path that the stage printed, or run the stage again",
         ) from None
     except ValueError:
         raise StageError(
-            asked=f"{where} was to be read",
+            asked=f"the file {where} was to be read",
             found="it is not JSON",
             do="run the stage again; the damaged manifest will be set aside",
         ) from None
@@ -138,8 +138,13 @@ def damage(folder: str, manifest: Manifest, *, hashes: bool = False) -> list[str
 
     Sizes are always compared; `hashes` reads every byte as well.
     """
+    return damaged_files(folder, manifest.files, hashes=hashes)
+
+
+def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
+    """What is wrong with files below a folder, one sentence each, as `damage` says it."""
     found = []
-    for file in manifest.files:
+    for file in files:
         where = storage.join(folder, file.path)
         size = storage.size_bytes(where)
         if size is None:

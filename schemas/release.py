@@ -10,7 +10,7 @@ A reader resolves the pointer once and then stays in that release's folder.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from schemas import storage
@@ -50,13 +50,17 @@ class Pointer:
 
 
 def read_pointer(uri: str) -> Pointer | None:
-    """The live pointer of a release URI, or None where nothing was published yet."""
+    """The live pointer of a release URI, or None where nothing was published yet. Raises StageError if damaged."""
     try:
         value = json.loads(storage.read_bytes(storage.join(uri, POINTER)))
+        require_major(f"the pointer of {uri}", value.pop("schema_version", None), SCHEMA_VERSION)
+        return Pointer(release=value["release"], previous=value["previous"], swapped=value["swapped"])
     except FileNotFoundError:
         return None
-    require_major(f"the pointer of {uri}", value.pop("schema_version", None), SCHEMA_VERSION)
-    return Pointer(**value)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise StageError(asked=f"the pointer of {uri} was to be read", found=f"its {POINTER} is damaged",
+                         follows="which release is live cannot be known",
+                         do=f"set {POINTER} aside and publish again: the releases are kept") from None
 
 
 def release_folder(uri: str, digest: str) -> str:
@@ -73,6 +77,19 @@ def read_release(uri: str) -> tuple[str, Release]:
             do="run `clicktower publish` first, or check the URI",
         )
     folder = release_folder(uri, pointer.release)
-    value = json.loads(storage.read_bytes(storage.join(folder, RELEASE)))
-    require_major(f"the release in {folder}", value.pop("schema_version", None), SCHEMA_VERSION)
-    return folder, Release(**value)
+    return folder, read_folder(folder)
+
+
+def read_folder(folder: str) -> Release:
+    """The release in a folder. Raises StageError where there is none or it cannot be read."""
+    try:
+        value = json.loads(storage.read_bytes(storage.join(folder, RELEASE)))
+        require_major(f"the release in {folder}", value.pop("schema_version", None), SCHEMA_VERSION)
+        known = {f.name for f in fields(Release)}  # a later minor version may say more
+        return Release(**{name: value[name] for name in value if name in known})
+    except FileNotFoundError:
+        found = f"there is no {RELEASE} in it"
+    except (ValueError, TypeError, AttributeError):
+        found = f"its {RELEASE} is damaged"
+    raise StageError(asked=f"the release in {folder} was to be read", found=found,
+                     follows="nothing of it can be served", do="publish again")

@@ -42,8 +42,8 @@ TEXTS = pa.schema(
 )
 
 # `clicks`: click lines behind the pair. `weight`: what a recipe may weigh it by; 1 unless set.
-# `sampling_probability`: of each negative, under the pool's distribution. `excluded`: rows of the pool that may not be
-# a negative of this query, because a person clicked them (by id or by title), ascending.
+# `sampling_probability`: of each negative, under the pool's distribution over what is not excluded. `excluded`: rows
+# of the pool that may not be a negative of this query, because a person clicked them (by id or by title), ascending.
 PAIRS = pa.schema(
     [
         pa.field("query", pa.int32(), nullable=False),

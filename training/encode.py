@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
@@ -14,6 +14,7 @@ from schemas.words import words
 from training.pair_gradient import encode_batch
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch
+from training.threads import compute_threads
 
 if TYPE_CHECKING:
     from training.model import Model
@@ -49,11 +50,18 @@ def encode_table(model: Model, table: TextTable, side: str) -> np.ndarray:
     lengths = table.words.lengths
     by_length = grouped_order(lengths)
     by_length = by_length[np.count_nonzero(lengths == 0) :]
-    with torch.inference_mode():
-        for start in range(0, len(by_length), BATCH_TEXTS):
-            index = by_length[start : start + BATCH_TEXTS]
-            batch = text_batch([(table, index)])
-            vectors[index] = encode_batch(batch, side, model.recipe, model.layout, model.point).numpy()
+
+    def encode_some(start: int) -> None:
+        index = by_length[start : start + BATCH_TEXTS]
+        batch = text_batch([(table, index)])
+        vectors[index] = encode_batch(batch, side, model.recipe, model.layout, model.point).numpy()
+
+    batches = range(0, len(by_length), BATCH_TEXTS)
+    if len(batches) == 1:  # a query being served: not worth a thread
+        encode_some(0)
+    elif batches:
+        with compute_threads(min(len(batches), len(os.sched_getaffinity(0)))) as threads:
+            list(threads.map(encode_some, batches))
     return vectors
 
 

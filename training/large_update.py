@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from schemas.errors import StageError
 from training.nesterov import LazyRows, MomentumSchedule
 from training.pair_gradient import PairBatch, pair_gradient
-from training.parameters import Layout, tower_name
+from training.parameters import DTYPES, Layout, tower_name
 from training.recipes import Recipe
 from training.reduction import GradientSum
 from training.workers import Workers
@@ -26,6 +27,10 @@ class Towers:
     rows: dict[str, LazyRows]
     schedule: MomentumSchedule
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.recipe.dtype]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
@@ -34,11 +39,18 @@ class UpdateReport:
 
 
 def large_update(
-    towers: Towers, share: Sequence[PairBatch], *, update: int, num_micro_batches: int, workers: Workers
+    towers: Towers,
+    share: Sequence[PairBatch],
+    *,
+    update: int,
+    num_micro_batches: int,
+    workers: Workers,
+    threads: Executor,
 ) -> UpdateReport:
     """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
 
-    `num_micro_batches`: of the minibatch on all workers together. Raises StageError where numbers are not finite.
+    `num_micro_batches`: of the minibatch on all workers together. `threads` compute the share's micro-batches, then the
+    towers' steps. Raises StageError where numbers are not finite.
     """
     recipe, layout = towers.recipe, towers.layout
 
@@ -46,21 +58,23 @@ def large_update(
         return towers.rows[tower].look_ahead(rows, update, towers.schedule)
 
     touched = {tower: _touched(tower, share, towers, workers) for tower in towers.rows}
-    total = GradientSum(touched, layout.columns, towers.rows[next(iter(touched))].parameters.dtype,
-                        exact=recipe.reduction == "exact", num_addends=num_micro_batches)
-    for micro_batch in share:
-        total.add(*pair_gradient(micro_batch, recipe, layout, look_ahead))
+    total = GradientSum(touched, layout.columns, towers.dtype, exact=recipe.reduction == "exact",
+                        num_addends=num_micro_batches)
+    for addend in threads.map(lambda batch: total.addend(*pair_gradient(batch, recipe, layout, look_ahead)), share):
+        total.add(addend)
     gradients, loss = total.over(workers)
 
-    norms = {}
-    for tower, gradient in gradients.items():
-        norms[tower] = norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
+    def step(tower: str) -> float:
+        gradient = gradients[tower]
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
         if not norm < float("inf"):
             raise _not_finite(update)
         if recipe.clip_norm and norm > recipe.clip_norm:
             gradient *= recipe.clip_norm / norm
         towers.rows[tower].apply(touched[tower], gradient, update, towers.schedule, recipe.step)
-    return UpdateReport(loss=loss, norms=norms)
+        return norm
+
+    return UpdateReport(loss=loss, norms=dict(zip(gradients, threads.map(step, gradients), strict=True)))
 
 
 def _touched(tower: str, share: Iterable[PairBatch], towers: Towers, workers: Workers) -> torch.Tensor:

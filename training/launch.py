@@ -38,8 +38,8 @@ def train(
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
-    `workers`: processes; with exact reduction their number does not change a byte of the model. `threads`: of each
-    worker, by default the cores divided by the workers. `judged`: documents to watch NDCG on after each epoch; they
+    `workers`: processes; with exact reduction their number does not change a byte of the model. Nor does
+    `threads`, those of each worker, by default the cores divided by the workers. `judged`: documents to watch NDCG on after each epoch; they
     choose nothing. Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -47,12 +47,11 @@ def train(
                          found="both must be at least 1", do="give --workers 1 or more")
     built = open_result(shards)
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
-    exact = recipe.reduction == "exact"
     request = Request(
         stage="train",
         stage_version=STAGE_VERSION,
-        # Rounding in matrix products depends on the threads, and a fast sum depends on its grouping.
-        config={"recipe": asdict(recipe), "threads": threads, "workers": "any" if exact else workers},
+        # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
+        config={"recipe": asdict(recipe), "workers": "any" if recipe.reduction == "exact" else workers},
         inputs={"shards": built.manifest.digest,
                 "judged": {k: storage.fingerprint(v) for k, v in asdict(judged).items()} if judged else None},
         seed=recipe.seed,

@@ -28,6 +28,14 @@ class RowGradient:
     values: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Addend:
+    """One micro-batch's part of the sum; without a loss where it does not fit the fixed point."""
+
+    parts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]  # tower, places in its rows, values
+    loss: torch.Tensor | None
+
+
 class GradientSum:
     """Adds up the RowGradients of several towers, and the loss, then sums over workers."""
 
@@ -45,11 +53,21 @@ class GradientSum:
         self._sums = {tower: view.view(-1, columns) for tower, view in zip(rows, views, strict=False)}
         self._loss, self._misfits = self._flat[-2], self._flat[-1]
 
-    def add(self, gradients: Sequence[tuple[str, RowGradient]], loss: torch.Tensor) -> None:
-        for tower, gradient in gradients:
-            at = torch.searchsorted(self._rows[tower], gradient.rows)
-            self._sums[tower].index_add_(0, at, self._number(gradient.values))
-        self._loss += self._number(loss)
+    def addend(self, gradients: Sequence[tuple[str, RowGradient]], loss: torch.Tensor) -> Addend:
+        """A micro-batch's gradients (used up) as they are added; may be made on any thread."""
+        parts = [(tower, torch.searchsorted(self._rows[tower], g.rows), self._number(g.values)) for tower, g in gradients]
+        whole = self._number(loss)
+        fits = whole is not None and all(values is not None for *_, values in parts)
+        return Addend(parts, whole) if fits else Addend([], None)
+
+    def add(self, addend: Addend) -> None:
+        """Add a micro-batch. Calls must follow one another, and for `fast` in the order of the micro-batches."""
+        for tower, at, values in addend.parts:
+            self._sums[tower].index_add_(0, at, values)
+        if addend.loss is None:
+            self._misfits += 1
+        else:
+            self._loss += addend.loss
 
     def over(self, workers: Workers) -> tuple[dict[str, torch.Tensor], float]:
         """(gradient at the rows of each tower, loss), summed over all workers.
@@ -60,18 +78,18 @@ class GradientSum:
         if self._misfits.item():
             raise StageError(
                 asked="the gradients of a minibatch were to be added up exactly",
-                found=f"{self._misfits.item():,} of them are not finite, or above {self._limit:.3g} in size",
+                found=f"those of {int(self._misfits)} micro-batches are not finite, or above {self._limit:.3g} in size",
                 follows="the sum would be wrong without a sign",
                 do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant")
         if not self._exact:
             return self._sums, float(self._loss)
         return {t: s.to(self._dtype).mul_(UNIT) for t, s in self._sums.items()}, int(self._loss) * UNIT
 
-    def _number(self, values: torch.Tensor) -> torch.Tensor:
+    def _number(self, values: torch.Tensor) -> torch.Tensor | None:
+        """Values (used up) as numbers of the sum; None where one does not fit the fixed point."""
         if not self._exact:
             return values.to(self._dtype)
         low, high = values.aminmax()
         if not (low > -self._limit and high < self._limit):  # also where one is NaN
-            self._misfits += 1
-            return torch.zeros_like(values, dtype=torch.int64)
-        return (values * (1 / UNIT)).round_().to(torch.int64)
+            return None
+        return values.mul_(1 / UNIT).round_().to(torch.int64)

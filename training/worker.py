@@ -26,6 +26,7 @@ from training.pair_gradient import PairBatch, pair_batch
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe
 from training.shard_data import ShardData, load_shards
+from training.threads import compute_threads
 from training.watch import Judged, Watch
 from training.workers import Workers
 
@@ -34,7 +35,7 @@ REPORT_SECONDS = 0.25
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a worker is given. Only `recipe` and `shards` (and `threads`, in the last bits) decide the model."""
+    """What a worker is given. Only `recipe` and `shards` decide the model."""
 
     shards: str
     recipe: Recipe
@@ -49,7 +50,8 @@ class Job:
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     """Train and write the model folder; metrics of the run. Raises StageError."""
     # Build.
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(1)  # the share's micro-batches are what threads compute side by side
+    threads = compute_threads(job.threads)
     recipe = job.recipe
     data = load_shards(job.shards, recipe)
     order = Order(lengths=[pair_lengths(shard) for shard in data.train], micro_batch=recipe.micro_batch,
@@ -73,7 +75,7 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
         for minibatch, share in _prepared(minibatches[done:], data, recipe, epoch, workers):
             started = time.monotonic()
             made = large_update(towers, share, update=position.update + 1, num_micro_batches=len(minibatch),
-                                workers=workers)
+                                workers=workers, threads=threads)
             num_pairs += sum(len(micro_batch.pairs) for micro_batch in minibatch)
             position = replace(position, update=position.update + 1, loss=position.loss + made.loss,
                                seconds=position.seconds + time.monotonic() - started)
@@ -88,6 +90,7 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
             report.checkpoint_if_due(position)
 
     # Write.
+    threads.shutdown()
     if not report:
         return {}
     report.curves.close()

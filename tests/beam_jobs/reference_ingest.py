@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
+from functools import cache
 
 from beam_jobs.bot_rules import BotRules
 from beam_jobs.content_filters import content_fate
@@ -25,7 +26,8 @@ def reference_line(line: bytes):
         return "unreadable_not_utf8"
     try:
         value = json.loads(text, parse_constant=_refuse)
-        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # raises for lone surrogates, which are no text
     except (ValueError, RecursionError):
         return "unreadable_not_json"
     if not isinstance(value, dict):
@@ -69,8 +71,16 @@ def reference_line(line: bytes):
     kind = (
         "search" if not is_event else {"click": "click", "impression": "impression"}.get(value["action_name"], "other")
     )
-    return {"kind": kind, "query_id": value["query_id"], "client": value.get("client_id") or None, "agent": agent,
-            "query": value.get("user_query"), "document": document or None, "position": position, "time": time}  # fmt: skip
+    return {
+        "kind": kind,
+        "query_id": value["query_id"],
+        "client": value.get("client_id") or None,
+        "agent": agent,
+        "query": value.get("user_query"),
+        "document": document or None,
+        "position": position,
+        "time": time,
+    }
 
 
 def _time(value):
@@ -117,13 +127,13 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
     named, behaving = _bots(joined, rules, is_bot_agent)
     queries, exposures = defaultdict(lambda: [set(), 0]), defaultdict(lambda: [0, 0])
     for row, found, client in joined:
-        query = normalise(found["query"])
+        query, fate_of_query = _query_and_fate(found["query"])
         if is_bot_agent(found["agent"]) or {client, found["client"]} & named:
             fates["bot_user_agent"] += 1
         elif {client, found["client"]} & behaving:
             fates["bot_behaviour"] += 1
-        elif fate := content_fate(query):
-            fates[fate] += 1
+        elif fate_of_query:
+            fates[fate_of_query] += 1
         else:
             fates[f"day_{row['kind']}"] += 1
             if row["kind"] == "search":
@@ -136,6 +146,11 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
         {query: (min(32, len(people)), count) for query, (people, count) in queries.items()},
         {key: tuple(counts) for key, counts in exposures.items()},
     )
+
+
+@cache
+def _query_and_fate(text):
+    return normalise(text), content_fate(normalise(text))
 
 
 def _bots(joined, rules, is_bot_agent):

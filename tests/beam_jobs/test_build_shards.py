@@ -298,3 +298,12 @@ def test_a_store_that_cannot_be_written_is_a_stage_error(window, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StageError, match=r"(?i)files were to be written below"):
         build(**(window | {"store": str(tmp_path / "file" / "store")}), config=_config())
+
+
+def test_days_without_any_search_or_click_are_an_error_that_says_so(window):
+    day = make_day(window["store"], [], [], logs=["empty"])
+    with pytest.raises(StageError, match="0 of 0 queries passed k = 3"):
+        build(**(window | {"days": [day]}), config=_config())
+    day = make_day(window["store"], [("angle", [1, 2, 3], 3)], [("angle", "d1", 1, 3, 0)], logs=["no clicks"])
+    with pytest.raises(StageError, match="1 of 1 queries passed k = 3, and of 0 pairs 0 are left"):
+        build(**(window | {"days": [day]}), config=_config())

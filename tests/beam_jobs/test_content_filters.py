@@ -9,15 +9,39 @@ from schemas.words import normalise
 
 @pytest.mark.parametrize(
     "query",
-    ["pipe nipple 1/2", "nipple", "stop cock", "ball cock", "wood screw", "stud finder", "strip light", "caulk", "paint stripper",
-     "wire strippers", "nude lipstick", "hardcore drill bit", "cum laude", "butt hinge", "male adapter", "xxxl gloves",
-     "sussex", "sex linked chickens", "adult diapers", "essex lamp", "analog meter", "big dickson screwdriver", "concrete vibrator"],
-)  # fmt: skip
+    [
+        "paint stripper",
+        "pipe nipple 1/2",
+        "nipple",
+        "stop cock",
+        "ball cock",
+        "wood screw",
+        "stud finder",
+        "strip light",
+        "caulk",
+        "nude lipstick",
+        "wire strippers",
+        "hardcore drill bit",
+        "cum laude",
+        "butt hinge",
+        "male adapter",
+        "xxxl gloves",
+        "sussex",
+        "sex linked chickens",
+        "adult diapers",
+        "essex lamp",
+        "analog meter",
+        "big dickson screwdriver",
+        "concrete vibrator",
+    ],
+)
 def test_everyday_words_are_not_adult(query):
     assert content_fate(normalise(query)) is None
 
 
-@pytest.mark.parametrize("query", ["free porn videos", "XXX movies", "nude  celebrity-pics", "ｐｏｒｎ", "hardcore sex dvd", "(porn)"])
+@pytest.mark.parametrize(
+    "query", ["free porn videos", "XXX movies", "nude  celebrity-pics", "ｐｏｒｎ", "hardcore sex dvd", "(porn)"]
+)
 def test_adult_queries_are_found_however_they_are_spelt(query):
     assert content_fate(normalise(query)) == "query_adult"
 
@@ -34,18 +58,42 @@ def test_the_shortest_queries_that_say_something_stay(query):
 
 @pytest.mark.parametrize(
     "query",
-    ["http://x.example/buy", "see www.x.example now", "<a href=x>", "[url=x]", "mail me@x.example", "call 1-800-555-0199 now",
-     "+44 20 7946 0000", "(555) 010-9999 plumber", "aaaaaaaaaaaa", "buy buy buy buy buy", "x " * 65, "y" * 10, "word-" * 150],
-)  # fmt: skip
+    [
+        "http://x.example/buy",
+        "see www.x.example now",
+        "<a href=x>",
+        "[url=x]",
+        "mail me@x.example",
+        "call 1-800-555-0199 now",
+        "+44 20 7946 0000",
+        "(555) 010-9999 plumber",
+        "aaaaaaaaaaaa",
+        "buy buy buy buy buy",
+        "x " * 65,
+        "y" * 10,
+        "word-" * 150,
+    ],
+)
 def test_spam(query):
     assert content_fate(normalise(query)) == "query_spam"
 
 
 @pytest.mark.parametrize(
     "query",
-    ["ge washer 000-767-8116", "flavorizer 2100000", "door door door", "1800 watt heater", "m12 @ 20v", "2x4x8 studs",
-     "100,000,000 btu", "depot.example catalogue", "aaa batteries", "555 0142", "16 in. x 25 in. x 1 in. filter 4-pack"],
-)  # fmt: skip
+    [
+        "ge washer 000-767-8116",
+        "flavorizer 2100000",
+        "door door door",
+        "1800 watt heater",
+        "m12 @ 20v",
+        "2x4x8 studs",
+        "100,000,000 btu",
+        "depot.example catalogue",
+        "aaa batteries",
+        "555 0142",
+        "16 in. x 25 in. x 1 in. filter 4-pack",
+    ],
+)
 def test_part_numbers_and_measures_are_not_spam(query):
     assert content_fate(normalise(query)) is None
 

@@ -56,7 +56,9 @@ def test_many_keys_spread_evenly():
     assert 850 < sizes.min() <= sizes.max() < 1150  # 1,000 each, standard deviation 31
 
 
-@pytest.mark.parametrize(("num_bytes", "buckets"), [(0, 4), (1, 4), (128 << 20, 4), ((128 << 20) + 1, 8), (1 << 50, 1 << 14)])
+@pytest.mark.parametrize(
+    ("num_bytes", "buckets"), [(0, 4), (1, 4), (128 << 20, 4), ((128 << 20) + 1, 8), (1 << 50, 1 << 14)]
+)
 def test_the_number_of_buckets_is_a_power_of_two_that_grows_with_the_input(num_bytes, buckets):
     assert num_buckets_for(num_bytes) == buckets
 

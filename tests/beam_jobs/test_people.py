@@ -1,5 +1,7 @@
 """Capped sets of people: exact up to the cap, however they are merged."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -25,7 +27,7 @@ def test_collecting_keeps_the_smallest_distinct_people_of_each_group(sightings):
 @given(SIGHTINGS, st.lists(st.integers(0, 120), max_size=4))
 def test_merging_parts_gives_what_the_whole_gives(sightings, cuts):
     edges = sorted({0, len(sightings), *(min(cut, len(sightings)) for cut in cuts)})
-    parts = [_collect(sightings[start:end]) for start, end in zip(edges, edges[1:], strict=False)] or [_collect([])]
+    parts = [_collect(sightings[start:end]) for start, end in pairwise(edges)] or [_collect([])]
     groups = np.tile(np.arange(5), len(parts))
     assert merge_people(groups, pa.concat_arrays(parts), 5, CAP).to_pylist() == _collect(sightings).to_pylist()
 

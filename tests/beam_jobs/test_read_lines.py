@@ -1,6 +1,7 @@
 """Reading: every byte of every file is in exactly one block, and blocks begin and end where lines do."""
 
 import gzip
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ def file(tmp_path_factory):
 def test_ranges_hold_each_line_once_in_order_whatever_the_cuts_and_the_block(file, data, cuts, block):
     file.write_bytes(data)
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    units = [Unit(file=str(file), start=a, end=b, is_gzip=False) for a, b in zip(edges, edges[1:], strict=False)]
+    units = [Unit(file=str(file), start=a, end=b, is_gzip=False) for a, b in pairwise(edges)]
     _assert_whole([b for unit in units for b in read_blocks(unit, block)], data)
 
 

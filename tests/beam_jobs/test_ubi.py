@@ -14,7 +14,9 @@ from tests.beam_jobs.reference_ingest import reference_line
 from tests.beam_jobs.ubi_lines import event, random_log, search
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
-TIMES = st.sampled_from(["2026-09-01T10:00:00Z", "2026-09-01", "2026-09-01T10:00:00+02:00", "yesterday", "", 0, -1, 10**40, 1.5])
+TIMES = st.sampled_from(
+    ["2026-09-01T10:00:00Z", "2026-09-01", "2026-09-01T10:00:00+02:00", "yesterday", "", 0, -1, 10**40, 1.5]
+)
 VALUES = st.fixed_dictionaries(
     {},
     optional={
@@ -37,7 +39,9 @@ VALUES = st.fixed_dictionaries(
     },
 )
 LINES = st.binary(max_size=20) | st.builds(
-    lambda value, prefix, suffix, ascii_: prefix + json.dumps(value, ensure_ascii=ascii_).encode(errors="surrogatepass") + suffix,
+    lambda value, prefix, suffix, ascii_: (
+        prefix + json.dumps(value, ensure_ascii=ascii_).encode(errors="surrogatepass") + suffix
+    ),
     VALUES,
     st.sampled_from([b"", b"", b"", b" ", b"\xef\xbb\xbf"]),
     st.sampled_from([b"", b"", b"", b"\r", b"{}", b"\x00", b"}", b'{"query_id": "q"}']),
@@ -64,7 +68,9 @@ def _row(line):
 @example(b'{"query_id": "a\x00", "user_query": "x"}')  # NUL, bare
 @example(b'{"query_id": "a", "user_query": NaN}')
 @example(b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": 1e2}}}')
-@example(b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": 99999999999999999999999}}}')
+@example(
+    b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": 99999999999999999999999}}}'
+)
 @example(b'{"query_id": "a", "user_query": "x"}{"query_id": "a"}')
 @example(b"[" * 5000)
 @example(b'{"query_id": 0, "user_query": "x"}')
@@ -120,4 +126,6 @@ def test_every_line_of_a_block_is_a_row_a_reject_or_an_action():
     lines = random_log(1)
     parsed = parse_block(b"\n".join(lines) + b"\n")
     assert parsed.rows.num_rows + len(parsed.reject_reasons) + parsed.num_action_lines == len(lines)
-    assert pa.Table.from_batches([parsed.rows]).num_rows == sum(isinstance(reference_line(line), dict) for line in lines)
+    assert pa.Table.from_batches([parsed.rows]).num_rows == sum(
+        isinstance(reference_line(line), dict) for line in lines
+    )

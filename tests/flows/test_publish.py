@@ -265,7 +265,7 @@ def test_a_damaged_release_is_refused_by_search_and_repaired_by_publish(live, mo
     assert "should have" in made.repaired[0]
     assert search(live, "angle bracket", 3)
     assert verify(live) == []
-    next(Path(live).glob("releases/*/release.json")).unlink()
+    Path(made.folder, "release.json").unlink()
     with pytest.raises(StageError, match=r"no release\.json"):
         search(live, "angle bracket")
     assert publish(model, documents=documents, to=live, config=CONFIG).repaired == ["release.json is missing"]
@@ -402,6 +402,15 @@ def test_an_unknown_major_version_is_refused(live, model, documents, where):
     if where == "pointer.json":
         with pytest.raises(UnknownVersionError):
             publish(model, documents=documents, to=live, config=CONFIG)
+
+
+def test_a_damaged_pointer_is_an_error_for_search_publish_and_verify(live, model, documents):
+    Path(live, "pointer.json").write_text('{"schema_version": "1.0", "rel')
+    with pytest.raises(StageError, match=r"pointer\.json is damaged"):
+        search(live, "hose")
+    with pytest.raises(StageError, match=r"pointer\.json is damaged"):
+        publish(model, documents=documents, to=live, config=CONFIG)
+    assert verify(live) == ["its pointer.json is damaged"]
 
 
 def test_a_release_of_a_later_minor_version_is_read(live):

@@ -15,10 +15,12 @@ from training.nesterov import LazyRows, MomentumSchedule
 from training.pair_gradient import PairBatch, pair_batch
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe
+from training.threads import compute_threads
 from training.workers import Alone
 
 torch.set_num_threads(1)
 TRIGRAMS = 40
+THREADS = compute_threads(2)
 RECIPE = Recipe(name="small", cells=5, gamma=4.0, num_negatives=2, minibatch=8, micro_batch=2, step=0.05,
                 momentum_edge=0.5, momentum_middle=0.9, clip_norm=0.8, truncate_steps=3, initial_range=0.5,
                 dtype="float64")
@@ -88,7 +90,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, reduction, to
     recipe = replace(RECIPE, dtype=dtype, reduction=reduction, tower=tower)
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
-    reports = [large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone())
+    reports = [large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone(), threads=THREADS)
                for k, batch in enumerate(made.batches, start=1)]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
 
@@ -145,7 +147,7 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
         try:
             for update, batch in enumerate(made.batches, start=1):
                 large_update(states[rank], batch[rank::size], update=update, num_micro_batches=len(batch),
-                             workers=group.rank(rank))
+                             workers=group.rank(rank), threads=THREADS)
         except BaseException as error:
             failures.append(error)
             group.barrier.abort()
@@ -185,5 +187,5 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     towers.rows["query"].parameters[-1, 0] = float("nan")
     made = Minibatches(1, recipe)
     with pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Alone())
+        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Alone(), threads=THREADS)
     assert "step" in caught.value.do

@@ -22,6 +22,12 @@ def addend(rng: np.random.Generator) -> tuple[list[tuple[str, RowGradient]], tor
             torch.tensor(float(rng.random()), dtype=torch.float32))
 
 
+def add(total: GradientSum, made) -> None:
+    gradients, loss = made
+    copies = [(tower, RowGradient(g.rows, g.values.clone())) for tower, g in gradients]
+    total.add(total.addend(copies, loss.clone()))
+
+
 class Others:
     """A worker whose fellows' sums are given."""
 
@@ -44,14 +50,14 @@ def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed
     addends = [addend(rng) for _ in range(8)]
     alone = gradient_sum()
     for a in addends:
-        alone.add(*a)
+        add(alone, a)
     expected, loss = alone.over(Alone())
 
     order = data.draw(st.permutations(range(8)))
     owner = data.draw(st.lists(st.integers(0, num_workers - 1), min_size=8, max_size=8))
     sums = [gradient_sum() for _ in range(num_workers)]
     for at in order:
-        sums[owner[at]].add(*addends[at])
+        add(sums[owner[at]], addends[at])
     grouped, grouped_loss = sums[0].over(Others([s._flat for s in sums[1:]]))
     assert torch.equal(grouped["query"], expected["query"])
     assert grouped_loss == loss
@@ -61,7 +67,7 @@ def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed
 def test_sum_is_the_sum_and_not_the_mean(exact):
     total = gradient_sum(exact=exact)
     for _ in range(3):
-        total.add([("query", RowGradient(ROWS[1:3], torch.full((2, COLUMNS), 0.25)))], torch.tensor(1.5))
+        add(total, ([("query", RowGradient(ROWS[1:3], torch.full((2, COLUMNS), 0.25)))], torch.tensor(1.5)))
     gradients, loss = total.over(Alone())
     assert gradients["query"].tolist() == [[0] * 3, [0.75] * 3, [0.75] * 3, [0] * 3]
     assert loss == 4.5
@@ -72,7 +78,7 @@ def test_exact_sum_is_off_by_no_more_than_its_unit():
     addends, dense = [addend(rng) for _ in range(8)], np.zeros((10, COLUMNS))
     total = gradient_sum()
     for gradients, loss in addends:
-        total.add(gradients, loss)
+        add(total, (gradients, loss))
         dense[gradients[0][1].rows.numpy()] += gradients[0][1].values.double().numpy()
     found = total.over(Alone())[0]["query"].double().numpy()
     np.testing.assert_allclose(found, dense[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-41)
@@ -82,14 +88,14 @@ def test_exact_sum_is_off_by_no_more_than_its_unit():
 def test_what_does_not_fit_the_fixed_point_is_an_error_and_never_wraps(bad):
     # 2^62 units of 2^-40 are 4,194,304; with 8 addends each may have 524,288 at most
     total = gradient_sum()
-    total.add([("query", RowGradient(ROWS[:1], torch.tensor([[1.0, bad, 2.0]])))], torch.tensor(0.0))
+    add(total, ([("query", RowGradient(ROWS[:1], torch.tensor([[1.0, bad, 2.0]])))], torch.tensor(0.0)))
     with pytest.raises(StageError, match="not finite, or above 5.24e"):
         total.over(Alone())
 
 
 def test_a_worker_without_a_share_adds_exact_zeros():
     busy, idle = gradient_sum(), gradient_sum()
-    busy.add(*addend(np.random.default_rng(3)))
+    add(busy, addend(np.random.default_rng(3)))
     alone, _ = busy.over(Alone())
     together, _ = busy.over(Others([idle._flat]))
     assert torch.equal(alone["query"], together["query"])

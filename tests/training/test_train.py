@@ -136,6 +136,12 @@ def test_how_often_checkpoints_are_taken_does_not_show_in_the_bytes(build, train
     assert weights(often) == weights(trained[0])
 
 
+def test_the_number_of_threads_does_not_show_in_the_bytes(build, trained, tmp_path):
+    several = train(build, store=str(tmp_path), recipe=RECIPE, threads=3)
+    assert weights(several) == weights(trained[0])
+    assert several.manifest.digest == trained[0].manifest.digest
+
+
 def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
     shuffled = train(build, store=str(tmp_path), recipe=replace(RECIPE, shuffle_clicks=True), threads=1)
     assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]

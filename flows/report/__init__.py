@@ -1,0 +1,6 @@
+"""report.html of a run: one file that explains itself, without anything to load from elsewhere."""
+
+from flows.report.page import write_report
+from flows.report.summary import Example, RankedTitle, RunSummary, StageSummary
+
+__all__ = ["Example", "RankedTitle", "RunSummary", "StageSummary", "write_report"]

@@ -1,0 +1,172 @@
+"""Pictures as inline SVG: the DAG, training curves, means with whiskers. Colours come from the page's style sheet.
+
+Each picture has a role and a label that says what it shows; the numbers stand in a table beside it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+from flows.report.summary import StageSummary
+from flows.report.wording import duration
+
+EDGES = (("ingest", "build"), ("build", "train"), ("train", "evaluate"), ("evaluate", "publish"), ("train", "publish"))
+_BOX_WIDTH, _BOX_HEIGHT, _GAP = 148, 78, 40
+
+
+def dag(stages: Sequence[StageSummary], *, upright: bool) -> Markup:
+    """The stages as boxes and what each takes from another as arrows; upright for narrow screens."""
+    top = 8 if upright else 34
+    at = {
+        stage.name: (60, top + i * (_BOX_HEIGHT + _GAP)) if upright else (4 + i * (_BOX_WIDTH + _GAP), top)
+        for i, stage in enumerate(stages)
+    }
+    edges = [edge for edge in EDGES if edge[0] in at and edge[1] in at]
+    if not edges:
+        edges = [(a.name, b.name) for a, b in pairwise(stages)]
+    longest = max((stage.duration_seconds or 0 for stage in stages), default=0) or 1
+    marks = [_arrow(at[a], at[b], upright) for a, b in edges]
+    marks += [_stage_box(stage, *at[stage.name], longest) for stage in stages]
+    width = 60 + _BOX_WIDTH + 12 if upright else len(stages) * (_BOX_WIDTH + _GAP) - _GAP + 8
+    height = top + len(stages) * (_BOX_HEIGHT + _GAP) - _GAP + 8 if upright else top + _BOX_HEIGHT + 8
+    told = ", then ".join(f"{s.name} ({'reused' if s.reused else duration(s.duration_seconds)})" for s in stages)
+    return _svg(f"dag {'upright' if upright else 'level'}", width, height, f"Stages in order: {told}", marks)
+
+
+def _stage_box(stage: StageSummary, x: float, y: float, longest: float) -> str:
+    share = (stage.duration_seconds or 0) / longest
+    state = "reused" if stage.reused else "new"
+    length = max(2, share * (_BOX_WIDTH - 28))
+    bar = f'<rect class="time" x="{x + 14}" y="{y + 62}" width="{length:.1f}" height="5" rx="2.5"/>'
+    return (
+        f'<g class="{state}"><rect class="box" x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="10"/>'
+        f'<text class="name" x="{x + 14}" y="{y + 27}">{escape(stage.name)}</text>'
+        f'<text class="state" x="{x + _BOX_WIDTH - 14}" y="{y + 27}" text-anchor="end">{state}</text>'
+        f'<text class="seconds" x="{x + 14}" y="{y + 50}">{duration(stage.duration_seconds)}</text>'
+        f"{bar if stage.duration_seconds else ''}</g>"
+    )
+
+
+def _arrow(start: tuple[float, float], end: tuple[float, float], upright: bool) -> str:
+    """A straight arrow between neighbours, a bow past the boxes between others."""
+    (x1, y1), (x2, y2) = start, end
+    if upright:
+        near = y2 - y1 <= _BOX_HEIGHT + _GAP
+        if near:
+            middle = x1 + _BOX_WIDTH / 2
+            return _arrow_path(f"M{middle} {y1 + _BOX_HEIGHT} V{y2 - 7}", (middle, y2), "down")
+        path = f"M{x1} {y1 + 50} C{x1 - 56} {y1 + 60} {x1 - 56} {y2 + 20} {x2 - 7} {y2 + 28}"
+        return _arrow_path(path, (x2, y2 + 28), "right")
+    if x2 - x1 <= _BOX_WIDTH + _GAP:
+        middle = y1 + _BOX_HEIGHT / 2
+        return _arrow_path(f"M{x1 + _BOX_WIDTH} {middle} H{x2 - 7}", (x2, middle), "right")
+    begin, finish = x1 + _BOX_WIDTH * 0.7, x2 + _BOX_WIDTH * 0.3
+    path = f"M{begin} {y1} C{begin + 30} {y1 - 34} {finish - 30} {y1 - 34} {finish} {y2 - 7}"
+    return _arrow_path(path, (finish, y2), "down")
+
+
+def _arrow_path(path: str, tip: tuple[float, float], towards: str) -> str:
+    x, y = tip
+    head = f"M{x} {y} l-8 -4.5 v9 z" if towards == "right" else f"M{x} {y} l-4.5 -8 h9 z"
+    return f'<path class="edge" d="{path}"/><path class="head" d="{head}"/>'
+
+
+def curves(points: Sequence[Mapping], series: Sequence[tuple[str, str]], label: str) -> Markup:
+    """Lines over epochs. series: (key of a point, name); a point may lack any of them. Empty where nothing is known."""
+    known = {
+        key: [(p["epoch"], p[key]) for p in points if p.get(key) is not None and math.isfinite(p[key])]
+        for key, _ in series
+    }
+    values = [value for line in known.values() for _, value in line]
+    if not values:
+        return Markup("")
+    width, height, left, right, top, bottom = 520, 268, 50, 118, 14, 46
+    epochs = [epoch for line in known.values() for epoch, _ in line]
+    ticks = _ticks(min(values), max(values))
+    x_of = _scale(min(epochs), max(epochs), left, width - right)
+    y_of = _scale(min(ticks[0], min(values)), max(ticks[-1], max(values)), height - bottom, top)
+    marks = [
+        f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y_of(t):.1f}" y2="{y_of(t):.1f}"/>'
+        f'<text class="tick" x="{left - 8}" y="{y_of(t) + 4:.1f}" text-anchor="end">{t:g}</text>'
+        for t in ticks
+    ]
+    for epoch in sorted({min(epochs), (min(epochs) + max(epochs)) // 2, max(epochs)}):
+        marks.append(
+            f'<text class="tick" x="{x_of(epoch):.1f}" y="{height - bottom + 18}" text-anchor="middle">{epoch:g}</text>'
+        )
+    marks.append(
+        f'<text class="tick" x="{(left + width - right) / 2}" y="{height - 2}" text-anchor="middle">epoch</text>'
+    )
+    ends = _spread([(y_of(known[key][-1][1]), key) for key, _ in series if known[key]], least=15)
+    for number, (key, name) in enumerate(series):
+        if not known[key]:
+            continue
+        line = " ".join(f"{x_of(e):.1f},{y_of(v):.1f}" for e, v in known[key])
+        last_epoch, last = known[key][-1]
+        marks.append(f'<polyline class="line series{number}" points="{line}"/>')
+        marks.append(f'<circle class="dot series{number}" cx="{x_of(last_epoch):.1f}" cy="{y_of(last):.1f}" r="3.5"/>')
+        marks.append(
+            f'<text class="end series{number}" x="{x_of(last_epoch) + 9:.1f}" y="{ends[key] + 4:.1f}">'
+            f"{escape(name)} {last:.3f}</text>"
+        )
+    told = "; ".join(f"{name} from {known[k][0][1]:.3f} to {known[k][-1][1]:.3f}" for k, name in series if known[k])
+    return _svg("curves", width, height, f"{label}: {told}", marks)
+
+
+def whiskers(systems: Sequence[tuple[str, str, Mapping[str, float]]], measure: str) -> Markup:
+    """A dot at each mean with its interval. systems: (key, name, {"mean", "low", "high"}), top to bottom."""
+    width, row, left, right = 520, 34, 92, 66
+    edges = [value for _, _, v in systems for value in (v["mean"], v.get("low", v["mean"]), v.get("high", v["mean"]))]
+    ticks = _ticks(min(edges), max(edges))
+    x_of = _scale(min(ticks[0], min(edges)), max(ticks[-1], max(edges)), left, width - right)
+    height = row * len(systems) + 30
+    marks = [
+        f'<line class="grid" x1="{x_of(t):.1f}" x2="{x_of(t):.1f}" y1="4" y2="{height - 24}"/>'
+        f'<text class="tick" x="{x_of(t):.1f}" y="{height - 6}" text-anchor="middle">{t:g}</text>'
+        for t in ticks
+    ]
+    for number, (key, name, value) in enumerate(systems):
+        y = number * row + row / 2 + 2
+        low, high = value.get("low", value["mean"]), value.get("high", value["mean"])
+        marks.append(
+            f'<g class="system {"ours" if key == "model" else "other"}">'
+            f'<text class="label" x="{left - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(name)}</text>'
+            f'<path class="whisker" d="M{x_of(low):.1f} {y - 5} v10 M{x_of(low):.1f} {y} H{x_of(high):.1f}'
+            f' M{x_of(high):.1f} {y - 5} v10"/>'
+            f'<circle class="mean" cx="{x_of(value["mean"]):.1f}" cy="{y}" r="5"/>'
+            f'<text class="value" x="{width - right + 14}" y="{y + 4:.1f}">{value["mean"]:.3f}</text></g>'
+        )
+    told = ", ".join(f"{name} {value['mean']:.3f}" for _, name, value in systems)
+    return _svg("whiskers", width, height, f"{measure}: {told}", marks)
+
+
+def _svg(kind: str, width: float, height: float, label: str, marks: Sequence[str]) -> Markup:
+    head = f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
+    return Markup(head + "".join(marks) + "</svg>")  # what is not a number was escaped above
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    span = (high - low) or 1
+    return lambda value: start + (value - low) / span * (end - start)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Four or so round numbers around a range."""
+    if high - low < 1e-9:
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    rough = (high - low) / 4
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough)
+    return [round(step * i, 12) for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
+def _spread(places: list[tuple[float, str]], least: float) -> dict[str, float]:
+    """Places of labels moved down until no two are closer than `least`."""
+    moved: dict[str, float] = {}
+    last = -math.inf
+    for y, key in sorted(places):
+        last = max(y, last + least)
+        moved[key] = last
+    return moved

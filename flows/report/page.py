@@ -1,0 +1,94 @@
+"""A RunSummary -> report.html: one file with its style and pictures inside, nothing loaded, nothing run."""
+
+from importlib import resources
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from flows.report import charts, wording
+from flows.report.summary import RunSummary
+from schemas import storage
+from schemas.ledger import FATES, Ledger
+
+KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
+MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
+LOSSES = (("train_loss", "train"), ("dev_loss", "held out"))
+RANKINGS = (("dev_ndcg@10", "@10"), ("dev_ndcg@3", "@3"), ("dev_ndcg@1", "@1"))
+
+
+def write_report(path: str, run: RunSummary) -> None:
+    """Write the report of a run; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    storage.write_atomic(path, render(run).encode("utf-8"))
+
+
+def render(run: RunSummary) -> str:
+    """The report as HTML. Every text of the run is escaped."""
+    sources = {name: _shipped(name) for name in ("report.html", "report.css")}
+    pages = Environment(
+        loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    pages.filters |= {"duration": wording.duration, "measure": wording.measure_name, "system": wording.system_name}
+    return pages.get_template("report.html").render(
+        run=run,
+        style=Markup(sources["report.css"]),
+        result=wording.result(run),
+        verdict=wording.verdict(run),
+        percent=wording.percent,
+        why=wording.WHY,
+        grade_names=wording.GRADE_NAMES,
+        dags=[charts.dag(run.stages, upright=upright) for upright in (False, True)] if run.stages else [],
+        total_seconds=sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused),
+        ledger=_ledger_groups(run.ledger) if run.ledger else [],
+        privacy=sorted(run.privacy, key=lambda row: row["k"]),
+        curves=_curves(run),
+        measures=_measures(run),
+        whiskers=_whiskers(run),
+        rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
+        settings=wording.flatten(run.settings),
+    )
+
+
+def _shipped(name: str) -> str:
+    return (resources.files("flows.report") / name).read_text(encoding="utf-8")
+
+
+def _ledger_groups(ledger: Ledger) -> list[dict]:
+    """The fates by kind, kept first, each kind's largest first."""
+    groups = []
+    for kind, name in KINDS.items():
+        rows = sorted(((n, f) for f, n in ledger.lines.items() if n and FATES[f][0] == kind), reverse=True)
+        fates = [{"name": fate, "words": FATES[fate][1], "lines": lines} for lines, fate in rows]
+        groups.append({"kind": kind, "name": name, "lines": ledger.of_kind(kind), "fates": fates})
+    return groups
+
+
+def _curves(run: RunSummary) -> list[tuple[str, Markup]]:
+    drawn = [("Loss per pair", LOSSES), ("NDCG on judged queries", RANKINGS)]
+    pictures = [(label, charts.curves(run.curves, series, label)) for label, series in drawn]
+    return [(label, picture) for label, picture in pictures if picture]
+
+
+def _measures(run: RunSummary) -> list[str]:
+    systems = run.table["systems"] if run.table else {}
+    return list(dict.fromkeys(measure for measures in systems.values() for measure in measures))
+
+
+def _whiskers(run: RunSummary) -> list[tuple[str, Markup]]:
+    systems = run.table["systems"] if run.table else {}
+    pictures = []
+    for measure in MEASURES_DRAWN:
+        rows = [(key, wording.system_name(key), v[measure]) for key, v in systems.items() if measure in v]
+        if rows:
+            pictures.append((measure, charts.whiskers(rows, wording.measure_name(measure))))
+    return pictures
+
+
+def _sentences(value: object) -> list[str]:
+    """Rules as they come: one text, several, or several by name."""
+    if not value:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [f"{name.replace('_', ' ')}: {text}" for name, text in value.items()]
+    return [str(text) for text in value] if isinstance(value, list | tuple) else [str(value)]

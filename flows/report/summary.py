@@ -1,0 +1,65 @@
+"""What a report tells of a run. Plain values, so that a report does not depend on how stages keep theirs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSummary:
+    """One stage of the DAG. `duration_seconds` is that of the work itself, also where its output was reused."""
+
+    name: str
+    digest: str
+    path: str
+    reused: bool
+    duration_seconds: float | None = None
+    headline: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankedTitle:
+    """A title of a ranking. `grade` is None where nobody judged it."""
+
+    title: str
+    grade: int | None
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    """A query with the best titles of our model and of BM25. `why` it was chosen: "gain", "loss" and the like."""
+
+    query: str
+    ours: Sequence[RankedTitle]
+    bm25: Sequence[RankedTitle]
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSummary:
+    """A run. Whatever is empty or None is left out of the report.
+
+    privacy: for each k, {"k", "queries", "clicks", "pairs"}; k = 0 is the log without a gate. `k` is the chosen one.
+    curves: for each epoch, {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...}; what was not measured is None.
+    table: {"n", "systems": {name: {measure: interval}}, "difference": {"of", "to", "measures": {measure: interval}},
+    "confidence", "rules", "warnings"}, of which only "systems" is needed; an interval is {"mean", "low", "high"}. Our
+    system is called "model", the lexical baseline "bm25".
+    """
+
+    title: str
+    simulated: bool
+    description: str = ""
+    stages: Sequence[StageSummary] = ()
+    ledger: Ledger | None = None
+    privacy: Sequence[Mapping[str, int]] = ()
+    k: int | None = None
+    curves: Sequence[Mapping[str, Any]] = ()
+    table: Mapping[str, Any] | None = None
+    examples: Sequence[Example] = ()
+    release: str | None = None
+    commands: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)

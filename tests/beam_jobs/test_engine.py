@@ -1,0 +1,49 @@
+"""Running on Beam: the error a worker raised is the error the caller gets, and nothing is printed on the way."""
+
+import apache_beam as beam
+import pytest
+
+from beam_jobs.engine import carries_errors, run_pipeline
+from schemas.errors import StageError, UsageError
+
+
+@carries_errors
+def _refuse(_element):
+    raise UsageError(asked="it was asked", found="«found» 電", follows="it follows", do="do it")
+
+
+@carries_errors
+def _refuse_after_one(_element):
+    yield 1
+    raise StageError(asked="it was asked", found="found", do="do it")
+
+
+@pytest.mark.parametrize("step", [beam.Map(_refuse), beam.FlatMap(_refuse_after_one)])
+def test_a_stage_error_of_a_worker_reaches_the_caller_and_nothing_is_printed(capfd, step):
+    with pytest.raises(StageError) as caught:
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | step, [])
+    assert caught.value.asked == "it was asked"
+    assert caught.value.do == "do it"
+    if isinstance(caught.value, UsageError):
+        assert caught.value.found == "«found» 電"
+        assert caught.value.follows == "it follows"
+    assert caught.value.__cause__ is None
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.engine
+def test_it_reaches_the_caller_from_another_process_too(capfd):
+    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    with pytest.raises(UsageError, match="«found» 電"):
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse), options)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_another_exception_stays_what_it_is():
+    with pytest.raises(ZeroDivisionError):
+        run_pipeline(lambda pipeline: pipeline | beam.Create([0]) | beam.Map(lambda x: 1 / x), [])
+
+
+def test_options_beam_refuses_are_wrong_usage():
+    with pytest.raises(UsageError, match="direct_num_workers=many"):
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]), ["--direct_num_workers=many"])

@@ -1,0 +1,58 @@
+"""The join: which of several lines stays does not depend on their order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.join_search_events import join_search_events
+from beam_jobs.people import hash_people
+from beam_jobs.sources.ubi import parse_block
+from tests.beam_jobs.ubi_lines import CRAWLER, event, random_log, search
+
+import pyarrow as pa  # isort: skip
+
+KEY = b"k" * 32
+EARLY, LATE = "2026-09-01T10:00:00Z", "2026-09-01T10:00:01Z"
+
+
+def _join(lines):
+    joined, dropped = join_search_events(pa.Table.from_batches([parse_block(b"\n".join(lines)).rows]), KEY)
+    return joined.to_pylist(), dropped
+
+
+def test_the_earliest_search_stays_and_one_without_a_time_comes_last():
+    lines = [search("a", "late", time=LATE), search("a", "never", time=None), search("a", "early", time=EARLY)]
+    for order in (lines, lines[::-1]):
+        joined, dropped = _join(order)
+        assert [row["query"] for row in joined] == ["early"]
+        assert dropped == {"search_repeated": 2}
+
+
+def test_among_equally_early_searches_the_smallest_line_hash_stays():
+    lines = [search("a", f"text {number}", time=EARLY) for number in range(9)]
+    hashes = parse_block(b"\n".join(lines)).rows["line_hash"].to_pylist()
+    smallest = f"text {hashes.index(min(hashes))}"
+    for order in (lines, lines[::-1], lines[4:] + lines[:4]):
+        assert [row["query"] for row in _join(order)[0]] == [smallest]
+
+
+def test_an_event_takes_query_and_agent_and_a_missing_client_from_its_search():
+    joined, _ = _join([event("a", "click", "D1", 2, None), event("a", "click", "D1", 1, "eve"),
+                       search("a", "drill", "ann", agent=CRAWLER)])  # fmt: skip
+    ann, eve = hash_people(pa.array(["ann", "eve"]), KEY).to_pylist()
+    assert {row["query"] for row in joined} == {"drill"}
+    assert all(row["names_bot"] for row in joined)
+    assert {(row["position"], row["person"], row["searcher"]) for row in joined} == {
+        (2, ann, ann),
+        (1, eve, ann),
+        (-1, ann, ann),
+    }
+
+
+@given(st.integers(0, 50), st.randoms())
+def test_rows_and_drops_do_not_depend_on_the_order_of_lines(seed, rng):
+    lines = random_log(seed, 20)
+    shuffled = lines.copy()
+    rng.shuffle(shuffled)
+    (rows, drops), (rows_of_shuffled, drops_of_shuffled) = _join(lines), _join(shuffled)
+    assert sorted(map(repr, rows)) == sorted(map(repr, rows_of_shuffled))
+    assert drops == drops_of_shuffled

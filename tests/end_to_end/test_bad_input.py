@@ -1,0 +1,165 @@
+"""Bad input, through the command line: an exit code, a sentence that says what to do, no traceback, nothing half-written."""
+
+import gzip
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.shop import clicktower, make_shop
+
+SEARCH = b'{"query_id": "s1", "client_id": "c1", "user_query": "red hammer", "timestamp": "2026-09-01T10:00:00Z"}\n'
+CLICK = (
+    b'{"query_id": "s1", "client_id": "c1", "action_name": "click", "timestamp": "2026-09-01T10:00:05Z", '
+    b'"event_attributes": {"object": {"object_id": "d1"}, "position": {"ordinal": 1}}}\n'
+)
+GOOD_LOG = SEARCH + CLICK
+DOCUMENTS = b"d1\tRed hammer\nd2\tBlue saw\n"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "documents.tsv").write_bytes(DOCUMENTS)
+    (tmp_path / "log.ndjson").write_bytes(GOOD_LOG)
+    return tmp_path
+
+
+def assert_refused(done, code: int, *words: str) -> None:
+    told = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == code, told
+    assert "Traceback" not in told
+    assert "defect" not in told
+    for word in words:
+        assert word in told
+
+
+def assert_nothing_published(folder: Path) -> None:
+    assert [p for p in folder.rglob("*") if p.name == "manifest.json" or p.name.startswith("attempt-")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "words"),
+    [
+        ("nowhere.ndjson", None, 2, "nowhere.ndjson"),
+        ("empty.ndjson", b"", 1, "not one line"),
+        ("empty.ndjson.gz", gzip.compress(b""), 1, "not one line"),
+        ("cut.ndjson.gz", gzip.compress(GOOD_LOG * 200)[:-20], 1, "cut.ndjson.gz"),
+        ("plain.ndjson.gz", GOOD_LOG, 1, "plain.ndjson.gz"),
+        ("other.ndjson", "q1\thämmer\td1\n".encode() * 50, 1, "50"),
+        ("latin.ndjson", GOOD_LOG.replace(b"red", b"r\xe4d") * 50, 1, "UTF-8"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_refused(place, name, content, code, words):
+    if content is not None:
+        (place / name).write_bytes(content)
+    assert_refused(clicktower("ingest", name, "--into", "store"), code, words)
+    assert_nothing_published(place / "store")
+
+
+def test_a_folder_where_a_log_should_be_unreadable(place):
+    (place / "logs").mkdir()
+    assert_refused(clicktower("ingest", "logs", "--into", "store"), 2, "logs")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"d1\t\nd2\t \n", "None of its 2 documents has a title"),
+        (DOCUMENTS + b"d1\tAgain\n", "(d1)"),
+        (b"", "file is empty"),
+        (b"d9\tSome other catalogue\n", "document"),
+    ],
+)
+def test_documents_that_cannot_be_used_are_refused(place, content, words):
+    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
+    (place / "documents.tsv").write_bytes(content)
+    done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--k", "1", "--into", "store")
+    assert_refused(done, 1, words)
+    assert_nothing_published(place / "store" / "build")
+
+
+def test_a_log_in_which_nothing_survives_k_says_what_would_help(place):
+    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
+    done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--into", "store")
+    assert_refused(done, 1, "k = 5", "Lower")
+    assert_nothing_published(place / "store" / "build")
+
+
+def test_a_k_beyond_what_a_day_can_answer_is_wrong_usage(place):
+    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
+    done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--k", "33", "--into", "store")
+    assert_refused(done, 2, "32")
+
+
+@pytest.mark.parametrize("command", ["build", "train", "evaluate", "publish", "search"])
+def test_an_input_folder_that_is_not_there_is_refused(place, command):
+    documents = ["--documents", "documents.tsv"]
+    arguments = {
+        "build": ["--days", "nowhere", *documents, "--into", "store"],
+        "train": ["--shards", "nowhere", "--into", "store"],
+        "evaluate": ["--model", "nowhere", *documents, "--queries", "q", "--qrels", "r", "--into", "store"],
+        "publish": ["--model", "nowhere", *documents, "--to", "release"],
+        "search": ["--release", "nowhere", "hammer"],
+    }[command]
+    done = clicktower(command, *arguments)
+    assert_refused(done, done.returncode or 1, "nowhere")
+
+
+def test_an_output_that_cannot_be_written_is_refused(place):
+    (place / "file").write_bytes(b"not a folder")
+    assert_refused(clicktower("ingest", "log.ndjson", "--into", "file/store"), 1)
+    assert (place / "file").read_bytes() == b"not a folder"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    return make_shop(tmp_path_factory.mktemp("bad"))
+
+
+@pytest.mark.engine
+def test_a_full_disk_leaves_nothing_half_written_in_any_stage(shop, monkeypatch):
+    """A limit on the size of files stands for the disk: writing fails in the middle, as on a full one."""
+    monkeypatch.chdir(shop)
+    judgments = ["--queries", "data/judgments/queries.dev.tsv", "--qrels", "data/judgments/qrels.dev.txt"]
+    documents = ["--documents", "data/documents.tsv"]
+    small = ["--epochs", "1", "--threads", "1", "--set", "cells=8"]
+    stages = {
+        "ingest": ["data/log", "--into", "store"],
+        "build": ["--days", "store", *documents, "--k", "2", "--into", "store"],
+        "train": ["--shards", "BUILD", *small, "--into", "store"],
+        "evaluate": ["--model", "TRAIN", *documents, *judgments, "--into", "store"],
+        "publish": ["--model", "TRAIN", *documents, "--to", "release"],
+    }
+    for stage, arguments in stages.items():
+        filled = [str(next((shop / "store" / a.lower()).iterdir())) if a.isupper() else a for a in arguments]
+        assert_refused(clicktower(stage, *filled, preexec_fn=_no_file_above_20_kb), 1)
+        assert_nothing_published(shop / "store" / stage)
+        assert not (shop / "release" / "pointer.json").exists()
+        assert clicktower(stage, *filled).returncode == 0
+    found = clicktower("search", "--release", "release", "hammer")
+    assert found.returncode == 0
+
+
+@pytest.mark.engine
+def test_qrels_of_unknown_documents_are_counted_and_all_unknown_refused(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    model = str(next((shop / "store" / "train").iterdir()))
+    queries = (shop / "data/judgments/queries.dev.tsv").read_text().split("\n")[0].split("\t")[0]
+    (shop / "unknown.txt").write_text(f"{queries} 0 nosuchdocument 3\n")
+    done = clicktower(
+        "evaluate", "--model", model, "--documents", "data/documents.tsv", "--into", "store",
+        "--queries", "data/judgments/queries.dev.tsv", "--qrels", "unknown.txt",
+    )  # fmt: skip
+    assert_refused(done, 1, "documents")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("text", ["", "   "])
+def test_a_query_without_words_is_refused(shop, text):
+    done = clicktower("search", "--release", str(shop / "release"), text)
+    assert_refused(done, done.returncode or 1, "word")
+
+
+def _no_file_above_20_kb() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

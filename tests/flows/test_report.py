@@ -1,0 +1,222 @@
+"""report.html: whole in itself, true to the summary, safe against the texts of a log, complete without its parts."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from flows.report import RunSummary, write_report
+from flows.report.charts import curves, whiskers
+from flows.report.page import render
+from flows.report.wording import duration, measure_name, percent, result, verdict
+from schemas.ledger import FATES, Ledger
+from tests.flows.sample_run import NASTY, sample_run
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+SELF_CLOSED_SVG = {"path", "rect", "circle", "line", "polyline"}
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements with attributes, the text, and whether every end tag closes what is open."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag in SELF_CLOSED_SVG | VOID, f"<{tag}/> is not closed in HTML"
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return render(sample_run())
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
+
+
+def test_every_element_is_closed_where_it_should_be(page):
+    assert page.open == []
+    assert {"main", "section", "table", "svg", "h1", "h2"} <= {name for name, _ in page.elements}
+
+
+def test_nothing_is_loaded_and_nothing_runs(html, page):
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "link", "iframe", "img", "object", "embed", "base"}
+    for name, attributes in page.elements:
+        assert not attributes.keys() & {"src", "href", "srcset", "action", "data", "xlink:href"}, name
+        assert not [a for a in attributes if a.startswith("on")], name
+    assert not re.search(r"url\(|@import|https?://", html)
+
+
+def test_texts_of_the_log_are_escaped(html, page):
+    assert NASTY not in html
+    assert "<script" not in html.lower()
+    assert page.words.count(NASTY) >= 5  # title, headline of an example, rankings: as text
+
+
+def test_titles_in_pictures_are_escaped_too():
+    nasty = '"><script>'
+    value = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    for picture in (
+        whiskers([(nasty, nasty, value)], nasty),
+        curves([{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}], [("loss", nasty)], nasty),
+    ):
+        assert "<script" not in picture
+        assert Page(str(picture)).open == []
+
+
+def test_the_ledger_is_told_in_plain_words_and_adds_up(page):
+    ledger = sample_run().ledger
+    assert ledger is not None
+    for fate, lines in ledger.check().lines.items():
+        assert f"{FATES[fate][1]} {lines:,}" in page.words
+    # 15,000 + 118,000 + 18,005 + 950 = 151,955 kept; 269 unreadable; the rest of 328,728 is 176,504.
+    for text in ("Kept 151,955 46.2%", "Dropped by a rule 176,504 53.7%", "Unreadable 269 0.08%", "All lines 328,728"):
+        assert text in page.words
+
+
+def test_numbers_of_every_part_are_there(page):
+    for text in (
+        "our NDCG@10 is 0.861 (0.841 to 0.881), and BM25's is 0.757 (0.737 to 0.777)",
+        "the difference is +0.104 (95% interval +0.082 to +0.127), which excludes zero",
+        "1 min 05 s",  # training took 64.9 s
+        "This run worked for 1 min 11 s",  # 64.9 + 4.2 + 2.1 = 71.2; reused stages do not count
+        "23,199 54.6%",  # of 42,457 clicks at k = 5
+        "train 0.211",
+        "clicktower verify /tmp/store/release",
+        "recipe.forget_gate False",
+        "25.0.1",
+    ):
+        assert text in page.words, text
+
+
+def test_a_simulated_run_says_so_and_a_real_one_does_not(page):
+    assert "Simulated." in page.words
+    real = Page(render(dataclasses.replace(sample_run(), simulated=False, description="", title="t")))
+    assert "imulated" not in real.words
+
+
+def test_pictures_and_tables_can_be_told_without_seeing_them(page):
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+    assert len(page.all("caption")) == len(page.all("table")) > 4
+    levels = [int(name[1]) for name, _ in page.elements if re.fullmatch(r"h[1-6]", name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    assert {section["aria-labelledby"] for section in page.all("section")} == ids
+
+
+@pytest.mark.parametrize("missing", [
+    "description", "stages", "ledger", "privacy", "k", "curves", "table", "examples", "release", "commands", "settings",
+    "versions",
+])  # fmt: skip
+def test_any_part_may_be_missing(missing):
+    empty = RunSummary(title="", simulated=False)
+    page = Page(render(dataclasses.replace(sample_run(), **{missing: getattr(empty, missing)})))
+    assert page.open == []
+
+
+def test_a_run_of_which_nothing_is_known_has_a_report():
+    page = Page(render(RunSummary(title="nothing", simulated=False)))
+    assert "This run measured no ranking" in page.words
+    assert page.all("svg") == []
+
+
+def test_curves_leave_out_what_was_not_measured():
+    points = [{"epoch": 1, "a": None, "b": 1.0}, {"epoch": 2, "a": float("nan"), "b": 0.5}]
+    picture = curves(points, [("a", "first"), ("b", "second")], "loss")
+    assert picture.count("<polyline") == 1
+    assert "first" not in picture
+    assert curves(points, [("a", "first")], "loss") == ""
+    assert "nan" not in curves([{"epoch": 1, "b": 0.25}], [("b", "one")], "one epoch, one value").lower()
+
+
+def test_whiskers_reach_from_low_to_high():
+    """A mean in the middle of its interval stands in the middle of its whisker."""
+    picture = whiskers([("model", "Ours", {"mean": 0.5, "low": 0.45, "high": 0.55})], "NDCG")
+    low, high = map(float, re.search(r"M([\d.]+) \S+ v10 M\S+ \S+ H([\d.]+)", picture).groups())
+    mean = float(re.search(r'<circle class="mean" cx="([\d.]+)"', picture)[1])
+    assert low < mean < high
+    assert mean - low == pytest.approx(high - mean, abs=0.11)
+
+
+def _table(low: float, high: float) -> dict:
+    value = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    difference = {"mean": (low + high) / 2, "low": low, "high": high}
+    return {
+        "systems": {"model": {"ndcg@10": value}, "bm25": {"ndcg@10": value}},
+        "difference": {"of": "model", "to": "bm25", "measures": {"ndcg@10": difference}},
+    }
+
+
+@pytest.mark.parametrize(("low", "high", "expected", "words"), [
+    (0.01, 0.03, "better", "excludes zero: ours is better"),
+    (-0.03, -0.01, "worse", "excludes zero: BM25 is better"),
+    (-0.01, 0.03, "open", "includes zero"),
+])  # fmt: skip
+def test_the_verdict_follows_the_interval(low, high, expected, words):
+    run = RunSummary(title="t", simulated=False, table=_table(low, high))
+    assert verdict(run) == expected
+    assert words in result(run)
+
+
+def test_no_verdict_without_a_paired_comparison():
+    table = _table(0.1, 0.2) | {"difference": None}
+    run = RunSummary(title="t", simulated=False, table=table)
+    assert verdict(run) == "unknown"
+    assert "nothing is said about chance" in result(run)
+    assert Page(render(run)).open == []
+
+
+def test_times_and_shares_read_as_people_say_them():
+    assert [duration(s) for s in (None, 0.04, 9.94, 12.4, 59.6, 65, 7_800)] == [
+        "—", "0.0 s", "9.9 s", "12 s", "1 min 00 s", "1 min 05 s", "2 h 10 min"]  # fmt: skip
+    assert [percent(*x) for x in ((1, 2), (0, 5), (1, 1_000), (1, 10**6), (1, 0))] == [
+        "50.0%", "0.0%", "0.10%", "< 0.01%", "—"]  # fmt: skip
+    assert measure_name("collection_ndcg@10") == "NDCG@10, all documents"
+
+
+def test_a_ledger_without_a_kind_leaves_that_kind_out():
+    run = RunSummary(title="t", simulated=False, ledger=Ledger(total=3, lines={"search": 3}))
+    words = Page(render(run)).words
+    assert "Kept 3 100.0%" in words
+    assert "Dropped" not in words
+
+
+def test_the_report_replaces_an_older_one_and_can_be_written_twice(tmp_path):
+    path = tmp_path / "below" / "report.html"
+    write_report(str(path), RunSummary(title="old", simulated=False))
+    write_report(str(path), sample_run())
+    assert path.read_text(encoding="utf-8") == render(sample_run())
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
