@@ -108,7 +108,7 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
             return
         if not data.endswith(b"\n"):
             data += _read_line(unit, stream, position + len(data))
-        here = file.tell() if unit.is_gzip else position + len(data)
+        here = file.tell() if unit.is_gzip else min(position + len(data), unit.end)
         yield Block(offset=position, data=data, stored_bytes=here - told)
         position, told = position + len(data), here
 

@@ -1,5 +1,6 @@
 """Results as a person reads them in a terminal: a line per stage, the ledger, the NDCG table, what to do next."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,19 +57,18 @@ def run_results(results: dict) -> None:
     output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
     if results["evaluate"]["labels"].get("simulated"):
         output.print(Text("All of this comes from a simulated log.", style="bold yellow"))
-    release = results["publish"]["metrics"]["release"]
-    output.print()
-    output.print(f"report   {plain(results['report'])}", soft_wrap=True)
-    output.print(f"release  {plain(release)}", soft_wrap=True)
+    output.print(f"\nreport   {plain(results['report'])}", soft_wrap=True)
+    output.print(f"release  {plain(results['publish']['metrics']['release'])}", soft_wrap=True)
     output.print("\nTry next:", style="bold")
-    output.print(f'  clicktower search --release {plain(release)} "{next_query(results)}"', soft_wrap=True)
-    output.print(f"  clicktower verify {plain(release)}", soft_wrap=True)
+    for command in next_commands(results["publish"]["metrics"]["release"], results["evaluate"]):
+        output.print(f"  {plain(command)}", soft_wrap=True)
 
 
-def next_query(results: dict) -> str:
-    """A query worth trying: the first example of the evaluation."""
-    examples = results["evaluate"]["metrics"].get("example_queries") or ["angle bracket"]
-    return plain(examples[0]).replace('"', "")
+def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
+    """The two commands to try after a run: a search for a query that was judged, and a check of every byte."""
+    query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])
+    place = shlex.quote(release)
+    return [f"clicktower search --release {place} {query}", f"clicktower verify {place}"]
 
 
 def headline(result: Mapping[str, Any]) -> str:

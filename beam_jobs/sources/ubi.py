@@ -5,8 +5,8 @@ needed: events are joined by `query_id`). Used of a search line: query_id, clien
 query_attributes.user_agent, application. Used of an event line: query_id, client_id, timestamp, action_name,
 event_attributes.object.object_id, event_attributes.position.ordinal, application.
 
-Every line is parsed by orjson, one at a time: 1.5 M lines/s on one core, as fast as pyarrow's block parser once the
-rest of the work is counted, and one bad line costs one line.
+Every line is parsed by orjson, one at a time, so there is one definition of a readable line and one bad line costs one
+line. orjson alone takes 1.5 M lines/s on one core; with hashes, checks and Arrow columns it is 260,000.
 """
 
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ def curves(points: Sequence[Mapping], series: Sequence[tuple[str, str]], label: 
     values = [value for line in known.values() for _, value in line]
     if not values:
         return Markup("")
-    width, height, left, right, top, bottom = 520, 268, 50, 118, 14, 46
+    width, height, left, right, top, bottom = 520, 268, 50, 132, 14, 46
     epochs = [epoch for line in known.values() for epoch, _ in line]
     ticks = _ticks(min(values), max(values))
     x_of = _scale(min(epochs), max(epochs), left, width - right)
@@ -97,9 +97,9 @@ def curves(points: Sequence[Mapping], series: Sequence[tuple[str, str]], label: 
             f'<text class="tick" x="{x_of(epoch):.1f}" y="{height - bottom + 18}" text-anchor="middle">{epoch:g}</text>'
         )
     marks.append(
-        f'<text class="tick" x="{(left + width - right) / 2}" y="{height - 2}" text-anchor="middle">epoch</text>'
+        f'<text class="tick" x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">epoch</text>'
     )
-    ends = _spread([(y_of(known[key][-1][1]), key) for key, _ in series if known[key]], least=15)
+    ends = _spread([(y_of(known[key][-1][1]), key) for key, _ in series if known[key]], least=17)
     for number, (key, name) in enumerate(series):
         if not known[key]:
             continue

@@ -19,7 +19,7 @@ from flows.simulation.vocabulary import Vocabulary
 PAGE = 10
 OF_TYPE, OF_NEAR_TYPE, OF_OTHERS = 112, 16, 8  # the documents that the engine looks at for a query
 POPULAR_PART = 0.4  # of those of the type: the popular ones; the rest are spread over all others, by query
-ATTRACTION = (0.012, 0.06, 0.22, 0.55)  # P(click | examined) by grade; the first is noise
+ATTRACTION = (0.012, 0.04, 0.16, 0.58)  # P(click | examined) by grade; the first is noise
 EXAMINED = 1 / np.arange(1, PAGE + 1) ** 0.55  # P(examined) by rank: the position bias
 FIXED_RANK = 2  # counted from 0: what the bots click that do not click everything
 

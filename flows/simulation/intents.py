@@ -13,7 +13,7 @@ from flows.simulation.catalogue import MODEL_SHARE, NONE, Catalogue
 from flows.simulation.vocabulary import MAX_ATTRIBUTES, Vocabulary
 
 ANY = -1  # an attribute that the intent leaves open
-MENTIONED = (0.38, 0.30, 0.22, 0.15, 0.14)  # of the attributes in the type's order, and of the brand
+MENTIONED = (0.36, 0.26, 0.16, 0.10, 0.12)  # of the attributes in the type's order, and of the brand
 BY_MODEL = 0.03  # of the intents whose product carries a model number in its title, relative to all that could
 
 

@@ -225,7 +225,8 @@ def test_bulk_action_lines_alone_give_a_day_without_rows(tmp_path):
     assert result.manifest.outcome.ledger.to_json() == {"total": 3, "lines": {"action_line": 3}}
 
 
-def test_progress_ends_at_all_bytes_of_the_files(tmp_path):
+def test_progress_ends_at_all_bytes_of_the_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_jobs.read_lines.RANGE_BYTES", 10_000)
     log = write_log(tmp_path, random_log(5))
     told = []
     ingest([log], store=str(tmp_path / "store"), config=LENIENT, progress=lambda *step: told.append(step))

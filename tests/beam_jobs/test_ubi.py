@@ -72,6 +72,7 @@ def _row(line):
     b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": 99999999999999999999999}}}'
 )
 @example(b'{"query_id": "a", "user_query": "x"}{"query_id": "a"}')
+@example(b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": true}}}')
 @example(b"[" * 5000)
 @example(b'{"query_id": 0, "user_query": "x"}')
 @example(b'{"query_id": "\xc3\x28"}')

@@ -1,0 +1,65 @@
+"""The results of a run's stages -> what its report tells."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flows import present
+from flows.pipeline_config import PipelineConfig
+from flows.report import Example, RankedTitle, RunSummary, StageSummary
+from schemas import storage
+from schemas.ledger import Ledger
+from schemas.stage import open_result
+
+
+def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary:
+    """The summary of a run, from each stage's JSON result and the files that it points to."""
+    build, train, evaluation, release = (results[name] for name in ("build", "train", "evaluate", "publish"))
+    manifest = open_result(train["path"]).manifest
+    return RunSummary(
+        title=config.title,
+        simulated=bool(evaluation["labels"].get("simulated")),
+        description=_description(results),
+        stages=[_stage(result) for result in results.values()],
+        ledger=Ledger.from_json(build["ledger"]),
+        privacy=build["metrics"]["left_at_k"],
+        k=open_result(build["path"]).manifest.request.config["k"],
+        curves=_read_json(train, "curves.json"),
+        table=evaluation["metrics"],
+        examples=[_example(value) for value in _read_json(evaluation, "examples.json")],
+        release=config.publish.to,
+        commands=present.next_commands(config.publish.to, evaluation),
+        settings=manifest.request.config["recipe"] | {"release": release["digest"]},
+        versions=manifest.software,
+    )
+
+
+def _description(results: Mapping[str, dict]) -> str:
+    log, build, metrics = results["ingest"]["counts"], results["build"]["counts"], results["ingest"]["metrics"]
+    return (
+        f"{results['build']['ledger']['total']:,} log lines from {metrics['first_time'][:10]} to "
+        f"{metrics['last_time'][:10]}: {log['queries']:,} different queries, {build['train_pairs']:,} pairs to train on."
+    )
+
+
+def _stage(result: dict) -> StageSummary:
+    return StageSummary(
+        name=result["stage"],
+        digest=result["digest"],
+        path=result["path"],
+        reused=result["reused"],
+        duration_seconds=result["duration_seconds"],
+        headline=present.headline(result),
+    )
+
+
+def _example(value: Mapping[str, Any]) -> Example:
+    ours, bm25 = (
+        [RankedTitle(title=t["title"], grade=t["grade"], score=t["score"]) for t in value["rankings"][system]]
+        for system in ("model", "bm25")
+    )
+    return Example(query=value["query"], ours=ours, bm25=bm25, why=value["why"])
+
+
+def _read_json(result: dict, name: str) -> Any:
+    return json.loads(storage.read_bytes(storage.join(result["data"], name)))
