@@ -91,7 +91,9 @@ def _ingest(r: Mapping[str, Any]) -> str:
 
 def _build(r: Mapping[str, Any]) -> str:
     c = r["counts"]
-    return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {c['pool_documents']:,} titles in the pool"
+    return (
+        f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, a pool of {c['pool_documents']:,} titles"
+    )
 
 
 def _train(r: Mapping[str, Any]) -> str:

@@ -183,9 +183,7 @@ def _make(
         progress("measure the index against exact search", 0, None)
         queries_QD = _recall_queries(model, rows, config)
         kind = _index_kind(config, len(rows))
-        index = build_index(
-            table, rows, kind, queries_QD, recall_at=config.recall_at, min_recall=config.min_recall
-        )
+        index = build_index(table, rows, kind, queries_QD, recall_at=config.recall_at, min_recall=config.min_recall)
         asked_at = time.monotonic()
         for query in queries_QD:
             nearest(table, index, query, config.recall_at)

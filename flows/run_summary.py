@@ -38,7 +38,7 @@ def _description(results: Mapping[str, dict]) -> str:
     log, build, metrics = results["ingest"]["counts"], results["build"]["counts"], results["ingest"]["metrics"]
     return (
         f"{results['build']['ledger']['total']:,} log lines from {metrics['first_time'][:10]} to "
-        f"{metrics['last_time'][:10]}: {log['queries']:,} different queries, {build['train_pairs']:,} pairs to train on."
+        f"{metrics['last_time'][:10]}: {log['queries']:,} different queries, {build['train_pairs']:,} training pairs."
     )
 
 

@@ -30,8 +30,12 @@ class OpenRelease:
         self.folder, self.release = read_release(uri)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
         if wrong := damaged_files(self.folder, files_of(self.release)):
-            raise StageError(asked=f"the release at {uri} was to be opened", found=f"{'; '.join(wrong[:3])}",
-                             follows="its answers could not be believed", do="publish again: it will be repaired")
+            raise StageError(
+                asked=f"the release at {uri} was to be opened",
+                found=f"{'; '.join(wrong[:3])}",
+                follows="its answers could not be believed",
+                do="publish again: it will be repaired",
+            )
         self._model = load_model(f"{self.folder}/{MODEL}")
         self._table = open_table(self.folder)
 
@@ -53,5 +57,9 @@ def search(release: str, text: str, k: int = 10) -> list[Hit]:
 
 def _require_words(text: str) -> None:
     if not words(text):
-        raise UsageError(asked="documents were to be found for a query", found="the query has no word",
-                         follows="a text without a word has no embedding", do="type at least one word")
+        raise UsageError(
+            asked="documents were to be found for a query",
+            found="the query has no word",
+            follows="a text without a word has no embedding",
+            do="type at least one word",
+        )

@@ -34,7 +34,9 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
     try:
         return dataclasses.replace(cast(Any, config), **changes)
     except ValueError as error:
-        raise UsageError(asked=f"--set {' '.join(assignments)}", found=f"it is refused: {error}", do="choose another value") from None
+        raise UsageError(
+            asked=f"--set {' '.join(assignments)}", found=f"it is refused: {error}", do="choose another value"
+        ) from None
 
 
 def _value(config: object, name: str, text: str, assignment: str) -> Any:

@@ -18,8 +18,11 @@ def verify(folder: str, *, progress: Progress = silent) -> list[str]:
     """
     units = _units(folder)
     if not units:
-        raise UsageError(asked=f"{folder} was to be verified",
-                         found="it is no stage's output, no store and no release", do="check the path")
+        raise UsageError(
+            asked=f"{folder} was to be verified",
+            found="it is no stage's output, no store and no release",
+            do="check the path",
+        )
     found = []
     if storage.exists(storage.join(folder, POINTER)):
         found += _of_pointer(folder)
