@@ -1,8 +1,12 @@
 """Arrow IPC files by URI: written under their name at once, or not at all."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 
 from schemas import storage
+from schemas.errors import StageError
 
 BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
 PART_ROWS = 262_144  # rows of a file that is one of several, so that workers share the reading
@@ -30,3 +34,17 @@ def read_table(uri: str) -> pa.Table:
     """The table in a file of this form."""
     with storage.open_read(uri) as file:
         return pa.ipc.open_file(file).read_all()
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """OSErrors of writing as the StageError a user reads."""
+    try:
+        yield
+    except OSError as error:
+        raise StageError(
+            asked=f"files were to be written below {where}",
+            found=f"the system says: {error.strerror or type(error).__name__}",
+            follows="nothing was committed, and what was begun has been removed",
+            do="make space there, or make the folder writable, or give another store; then run the same command again",
+        ) from None

@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, TaggedOutput
 
-from beam_jobs.arrow_files import read_table, write_parts, write_table
+from beam_jobs.arrow_files import explained, read_table, write_parts, write_table
 from beam_jobs.build_commit import Commit, commit_build
 from beam_jobs.build_config import BuildConfig, build_request
 from beam_jobs.click_pairs import click_pairs
-from beam_jobs.commit_day import explained
 from beam_jobs.days import day_files, inherited_labels, open_days, read_day_file
 from beam_jobs.engine import carries_errors, run_pipeline
 from beam_jobs.exchange import from_ipc, num_buckets_for, split_by_bucket, to_ipc

@@ -1,15 +1,14 @@
 """The files of a day: written by workers under names of their own, chosen, named and committed in one last step."""
 
-import os
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
 from beam_jobs.aggregate_day import logical_digest
+from beam_jobs.arrow_files import explained, write_table
 from beam_jobs.bots import Bots
 from beam_jobs.exchange import from_ipc
 from beam_jobs.tally import Tally, add_up
@@ -44,7 +43,8 @@ def write_bucket(folder: str, bucket: int, queries: pa.Table, exposures: pa.Tabl
     """Both files of a bucket, written. Raises StageError where they cannot be."""
     attempt = uuid.uuid4().hex[:12]
     for kind, table in (("queries", queries), ("exposures", exposures)):
-        _write(join(folder, _attempt_name(kind, bucket, attempt)), table)
+        with explained(folder):
+            write_table(table, folder, _attempt_name(kind, bucket, attempt))
     return WrittenBucket(
         bucket=bucket,
         attempt=attempt,
@@ -90,7 +90,7 @@ def commit_day(
     for bucket in written:
         digest.merge(bucket.digest)
     with explained(folder):
-        _write(join(folder, "rejects.arrow"), rejected)
+        write_table(rejected, folder, "rejects")
         _name_winners(folder, written)
         stage_folder, attempt = folder.rsplit("/", 1)
         commit(stage_folder, request, attempt, _outcome(tally, ledger, bots, written, rejected, digest), started)
@@ -121,20 +121,6 @@ def check_readable(tally: Tally, rejected: pa.Table, max_unreadable_share: float
         follows="what is learnt from the rest could be badly skewed, so nothing was ingested",
         do="look at these lines; if they may go, raise max_unreadable_share",
     )
-
-
-@contextmanager
-def explained(where: str) -> Iterator[None]:
-    """OSErrors of writing as the StageError a user reads."""
-    try:
-        yield
-    except OSError as error:
-        raise StageError(
-            asked=f"files were to be written below {where}",
-            found=f"the system says: {error.strerror or type(error).__name__}",
-            follows="nothing was committed, and what was begun has been removed",
-            do="make space there, or make the folder writable, or give another store; then run the same command again",
-        ) from None
 
 
 def _outcome(
@@ -168,7 +154,7 @@ def _name_winners(folder: str, written: list[WrittenBucket]) -> None:
     """Give the chosen files their names and remove what other attempts left. May be repeated after a failure."""
     for bucket in written:
         for kind in ("queries", "exposures"):
-            begun = join(folder, _attempt_name(kind, bucket.bucket, bucket.attempt))
+            begun = join(folder, _attempt_name(kind, bucket.bucket, bucket.attempt) + ".arrow")
             if storage.exists(begun):
                 fs, path = storage.filesystem(begun)
                 fs.mv(path, storage.filesystem(join(folder, f"{kind}-{bucket.bucket:05d}.arrow"))[1])
@@ -176,15 +162,7 @@ def _name_winners(folder: str, written: list[WrittenBucket]) -> None:
 
 
 def _attempt_name(kind: str, bucket: int, attempt: str) -> str:
-    return f"{ATTEMPTS}/{kind}-{bucket:05d}-{attempt}.arrow"
-
-
-def _write(uri: str, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    with explained(os.path.dirname(uri)):
-        storage.write_atomic(uri, sink.getvalue())
+    return f"{ATTEMPTS}/{kind}-{bucket:05d}-{attempt}"
 
 
 def _empty(schema: pa.Schema) -> bytes:

@@ -94,9 +94,9 @@ class LazyRows:
         """Make update k on the rows (ascending, none twice) that have a gradient."""
         index = rows.cpu().numpy()
         gain, decay = schedule.drift(self.last[index], update - 1)
-        parameters = self._moved(rows, gain)
-        velocity = self.velocity.index_select(0, rows).mul_(self._column(decay * schedule.momentum(update)))
-        velocity.sub_(gradient, alpha=step)
+        parameters, velocity = self.parameters.index_select(0, rows), self.velocity.index_select(0, rows)
+        parameters.addcmul_(velocity, self._column(gain))
+        velocity.mul_(self._column(decay * schedule.momentum(update))).sub_(gradient, alpha=step)
         self.parameters.index_copy_(0, rows, parameters.add_(velocity))
         self.velocity.index_copy_(0, rows, velocity)
         self.last[index] = update

@@ -15,7 +15,7 @@ from training.recipes import Recipe
 from training.reduction import RowGradient
 from training.text_batch import TextBatch, TextTable, text_batch
 from training.towers import tower_of
-from training.trigram_embedding import gather_sum, row_gradient
+from training.trigram_embedding import input_gradient, word_inputs
 
 # The parameter rows [R, G] of a tower (by name) at which a forward pass is made.
 Point = Callable[[str, torch.Tensor], torch.Tensor]
@@ -63,14 +63,14 @@ def _forward(
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[str, RowGradient]]]:
     tower, name, rows = tower_of(recipe), tower_name(recipe, side), layout.touched(batch.rows)
     table_RG, recurrent_dG, bias_G = layout.split(point(name, rows))
-    sorted_Nd, trace = tower.forward(gather_sum(table_RG, bias_G, batch), recurrent_dG, batch)
+    sorted_Nd, trace = tower.forward(word_inputs(table_RG, bias_G, batch), recurrent_dG, batch)
     vectors_Nd = torch.empty_like(sorted_Nd)
     vectors_Nd[batch.order] = sorted_Nd
 
     def back(by_vectors_Nd: torch.Tensor) -> tuple[str, RowGradient]:
         packed_PG, by_recurrent_dG = tower.backward(
             trace, by_vectors_Nd[batch.order], recurrent_dG, batch, recipe.truncate_steps)
-        gradient = torch.cat([row_gradient(packed_PG, batch), by_recurrent_dG, packed_PG.sum(0, keepdim=True)])
-        return name, RowGradient(rows, gradient)
+        by_table_RG, by_bias_G = input_gradient(packed_PG, batch)
+        return name, RowGradient(rows, torch.cat([by_table_RG, by_recurrent_dG, by_bias_G[None]]))
 
     return vectors_Nd, back

@@ -1,6 +1,6 @@
 """The sum of the micro-batches' gradients over a minibatch and over all workers.
 
-exact: every gradient is rounded once to a 64-bit fixed-point number with 2^-40 as its unit; integers add up to the same
+exact: every gradient is cut once to a 64-bit fixed-point number with 2^-40 as its unit; integers add up to the same
 sum in any grouping, so one, two or five workers give the same bytes. Values of 2^-16 and more keep every bit of a
 float32. fast: floating point, an ordinary all-reduce, equal up to rounding.
 
@@ -16,7 +16,7 @@ from schemas.errors import StageError
 from training.workers import Workers
 
 UNIT = 2.0**-40
-# The sum of a minibatch must stay below 2^63; half of that leaves room for rounding.
+# The sum of a minibatch must stay below 2^63; half of that is far enough.
 LARGEST = 2.0**62
 
 
@@ -92,4 +92,4 @@ class GradientSum:
         low, high = values.aminmax()
         if not (low > -self._limit and high < self._limit):  # also where one is NaN
             return None
-        return values.mul_(1 / UNIT).round_().to(torch.int64)
+        return values.mul_(1 / UNIT).to(torch.int64)

@@ -81,7 +81,7 @@ def test_exact_sum_is_off_by_no_more_than_its_unit():
         add(total, (gradients, loss))
         dense[gradients[0][1].rows.numpy()] += gradients[0][1].values.double().numpy()
     found = total.over(Alone())[0]["query"].double().numpy()
-    np.testing.assert_allclose(found, dense[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-41)
+    np.testing.assert_allclose(found, dense[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-40)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1e7])

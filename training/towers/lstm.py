@@ -36,60 +36,61 @@ class LSTM:
         return 3 * self.cells
 
     def forward(
-        self, inputs_PG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
+        self, word_UG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
     ) -> tuple[torch.Tensor, LSTMTrace]:
-        """(y at the last word of each sorted text [N, d], trace). `inputs_PG` is W l(t) + b, and is overwritten."""
-        d, offsets = self.cells, batch.step_offsets
-        gates = inputs_PG
-        squashed = gates.new_empty(len(gates), d)
-        previous = gates.new_zeros(len(gates), d)
+        """(y at the last word of each sorted text [N, d], trace). `word_UG`: W l + b of each distinct word."""
+        d, num_packed = self.cells, batch.step_offsets[-1]
+        gates = word_UG.new_empty(num_packed, 3 * d)
+        squashed = gates.new_empty(num_packed, d)
+        previous = gates.new_empty(num_packed, d)
         cell = gates.new_zeros(batch.active(batch.num_steps - 1), d)
         last = gates.new_empty(len(cell), d)
         begun = 0  # texts that had a word at the step before
         for step in range(batch.num_steps):
-            start, active = offsets[step], batch.active(step)
-            rows = gates[start : start + active]
+            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
+            active, rows = end - start, gates[start:end]
+            torch.index_select(word_UG, 0, batch.packed_words[start:end], out=rows)
+            previous[start + begun : end].zero_()
             if begun:
                 rows[:begun].addmm_(previous[start : start + begun], recurrent_dG)
             rows[:, : 2 * d].sigmoid_()
             rows[:, 2 * d :].tanh_()
             cell[:active].addcmul_(rows[:, d : 2 * d], rows[:, 2 * d :])
-            torch.tanh(cell[:active], out=squashed[start : start + active])
-            is_last = step == batch.num_steps - 1
-            following = last if is_last else previous[start + active : start + 2 * active]
-            torch.mul(rows[:, :d], squashed[start : start + active], out=following)
+            torch.tanh(cell[:active], out=squashed[start:end])
+            following = last if step == batch.num_steps - 1 else previous[end : end + active]
+            torch.mul(rows[:, :d], squashed[start:end], out=following)
             begun = active
         return last, LSTMTrace(gates, squashed, previous)
 
     def backward(
         self, trace: LSTMTrace, last_Nd: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients (of W l(t) + b for every packed row [P, G], of W_rec [d, G]) for `last_Nd`, that of the result.
+        """Gradients (of W l(t) + b in every packed row [P, G], of W_rec [d, G]) for `last_Nd`, that of the result.
 
-        `steps`: how many steps from a text's last word gradients reach back; 0 is all of them. Uses up the trace and
-        `last_Nd`.
+        `steps`: how many steps from a text's last word gradients reach back; 0 is all of them. Uses up the trace.
         """
         d, offsets = self.cells, batch.step_offsets
-        gates, squashed = trace.gates_PG, trace.squashed_Pd
-        output, inward, candidate = gates[:, :d], gates[:, d : 2 * d], gates[:, 2 * d :]
-        # The factors of every step at once; the loop then only multiplies.
-        slope = torch.addcmul(output, output * squashed, squashed, value=-1)  # dy/dc = o (1 - tanh²c)
-        out_factor = squashed * torch.addcmul(output, output, output, value=-1)
-        in_factor = candidate * torch.addcmul(inward, inward, inward, value=-1)
-        candidate_factor = torch.addcmul(inward, inward * candidate, candidate, value=-1)
-        torch.cat([out_factor, in_factor, candidate_factor], dim=1, out=gates)
-        gradient = gates
-
+        gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
         first = max(0, batch.num_steps - steps) if steps else 0
         by_y = last_Nd
         by_cell = torch.zeros_like(last_Nd)
+        buffers = torch.empty(3, *last_Nd.shape, dtype=last_Nd.dtype, device=last_Nd.device)
         transposed = recurrent_dG.t()
         for step in reversed(range(first, batch.num_steps)):
-            start, active = offsets[step], batch.active(step)
-            rows = gradient[start : start + active]
-            by_cell = by_cell[:active].addcmul_(by_y, slope[start : start + active])
-            rows[:, :d].mul_(by_y)
-            rows[:, d:].view(active, 2, d).mul_(by_cell[:, None])
+            start, end = offsets[step], offsets[step + 1]
+            rows, squashed = gradient[start:end], trace.squashed_Pd[start:end]
+            out, inward, candidate = rows[:, :d], rows[:, d : 2 * d], rows[:, 2 * d :]
+            y, product, factor = buffers[:, : end - start]
+            torch.mul(out, squashed, out=y)
+            torch.addcmul(out, y, squashed, value=-1, out=factor)  # dy/dc = o (1 - tanh²c)
+            by_cell = by_cell[: end - start].addcmul_(by_y, factor)
+            torch.addcmul(y, y, out, value=-1, out=factor)  # dy by o's argument: o (1 - o) tanh c
+            torch.mul(factor, by_y, out=out)
+            torch.mul(inward, candidate, out=product)
+            torch.addcmul(inward, product, candidate, value=-1, out=y)  # dc by y_g's argument: i (1 - y_g²)
+            torch.addcmul(product, product, inward, value=-1, out=factor)  # dc by i's argument: i (1 - i) y_g
+            torch.mul(factor, by_cell, out=inward)
+            torch.mul(y, by_cell, out=candidate)
             if step > first:
                 by_y = rows[: batch.active(step - 1)] @ transposed
         begin = offsets[first]

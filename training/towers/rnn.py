@@ -25,35 +25,35 @@ class RNN:
         return self.cells
 
     def forward(
-        self, inputs_PG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
+        self, word_UG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
     ) -> tuple[torch.Tensor, RNNTrace]:
-        """(y at the last word of each sorted text [N, d], trace). `inputs_PG` is W l(t) + b, and is overwritten."""
-        offsets = batch.step_offsets
-        state = inputs_PG
-        previous = state.new_zeros(state.shape)
+        """(y at the last word of each sorted text [N, d], trace). `word_UG`: W l + b of each distinct word."""
+        state = word_UG.new_empty(batch.step_offsets[-1], self.cells)
+        previous = torch.zeros_like(state)
         begun = 0  # texts that had a word at the step before
         for step in range(batch.num_steps):
-            start, active = offsets[step], batch.active(step)
-            rows = state[start : start + active]
+            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
+            rows = state[start:end]
+            torch.index_select(word_UG, 0, batch.packed_words[start:end], out=rows)
             if begun:
                 previous[start : start + begun] = state[start - begun : start]
                 rows[:begun].addmm_(previous[start : start + begun], recurrent_dG)
             rows.tanh_()
-            begun = active
-        return state[offsets[-2] :].clone(), RNNTrace(state, previous)
+            begun = end - start
+        return state[batch.step_offsets[-2] :].clone(), RNNTrace(state, previous)
 
     def backward(
         self, trace: RNNTrace, last_Nd: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As training.towers.lstm.LSTM.backward."""
         offsets = batch.step_offsets
-        gradient = trace.state_Pd.square_().neg_().add_(1)  # dy/dz = 1 - y²
+        gradient = trace.state_Pd  # overwritten step by step
         first = max(0, batch.num_steps - steps) if steps else 0
         by_y = last_Nd
         transposed = recurrent_dG.t()
         for step in reversed(range(first, batch.num_steps)):
-            start, active = offsets[step], batch.active(step)
-            rows = gradient[start : start + active].mul_(by_y)
+            rows = gradient[offsets[step] : offsets[step + 1]]
+            rows.square_().neg_().add_(1).mul_(by_y)  # dy by its argument: 1 - y²
             if step > first:
                 by_y = rows[: batch.active(step - 1)] @ transposed
         begin = offsets[first]
