@@ -1,17 +1,14 @@
 """Job 2, build: days + documents -> shards.
 
-    build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
-
 Reads schemas.day from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST. On
 the way: titles are joined by document id, people are counted over all days, the privacy gate closes, queries are split
 by a keyed hash, negatives are drawn from the pool. Whatever the runner, the number of workers and the cut of the days,
 the logical rows are the same.
 """
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,84 +17,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, TaggedOutput
 
-from beam_jobs.arrow_files import explained, read_table, write_parts, write_table
+from beam_jobs.arrow_files import explained, read_table
 from beam_jobs.build_commit import Commit, commit_build
-from beam_jobs.build_config import BuildConfig, build_request
+from beam_jobs.build_config import BuildConfig
 from beam_jobs.click_pairs import click_pairs
-from beam_jobs.days import day_files, inherited_labels, open_days, read_day_file
-from beam_jobs.engine import carries_errors, run_pipeline
-from beam_jobs.exchange import from_ipc, num_buckets_for, split_by_bucket, to_ipc
+from beam_jobs.days import read_day_file
+from beam_jobs.engine import carries_errors
+from beam_jobs.exchange import from_ipc, split_by_bucket, to_ipc
 from beam_jobs.joint_exchange import Bucket, JointExchange, Side
-from beam_jobs.progress import advance, listening
-from beam_jobs.shard_writer import FolderMade, write_pool, write_shard
+from beam_jobs.progress import advance
+from beam_jobs.shard_writer import FolderMade, write_shard
 from beam_jobs.tally import Tally
-from beam_jobs.titles import SHOWN, SHOWN_TITLED, TITLED, join_titles, pool_of, sum_positions, titled_documents
+from beam_jobs.titles import SHOWN, SHOWN_TITLED, TITLED, join_titles, sum_positions
 from schemas import storage
 from schemas.day import QUERIES
-from schemas.documents import read_documents
-from schemas.judgments import read_queries
-from schemas.ledger import merge
-from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
-from schemas.words import normalise
-
-__all__ = ["BuildConfig", "build"]
 
 JUDGED = pa.schema([pa.field("query", pa.string(), nullable=False)])
-
-
-def build(
-    days: Sequence[str],
-    documents: str,
-    *,
-    store: str,
-    config: BuildConfig,
-    judged_queries: str | None = None,
-    beam_options: Sequence[str] = (),
-    progress: Progress = silent,
-) -> StageResult:
-    """The shards of a window, in STORE/build/DIGEST.
-
-    `days`: ingest folders, or stores whose finished ingests are all taken. `judged_queries`: a file of `id TAB query`
-    whose queries are kept out of training. Raises UsageError and StageError (see `open_days`, `read_documents`;
-    ids that do not match, nothing left behind the gate, a pool too small to draw from).
-    """
-    window = open_days(days)
-    judged = sorted({normalise(text) for text in read_queries(judged_queries).values()}) if judged_queries else []
-    request = build_request([day.manifest.digest for day in window], documents, judged_queries, config)
-
-    def produce(attempt: str) -> None:
-        started = time.time()
-        progress("reading the documents", 0, None)
-        titled = titled_documents(read_documents(documents).table, config.pool_size)
-        scratch = storage.join(attempt, "scratch")
-        pool = pool_of(titled)
-        queries, exposures = day_files(window, "queries"), day_files(window, "exposures")
-        plan = Plan(
-            queries=tuple(queries),
-            exposures=tuple(exposures),
-            titled=write_parts(titled, scratch, "titled"),
-            judged=write_parts(pa.table([judged], schema=JUDGED), scratch, "judged"),
-            pool=write_table(pool, scratch, "pool"),
-            scratch=scratch,
-            num_buckets=num_buckets_for(sum(_day_bytes(day) for day in window) + titled.nbytes),
-            config=config,
-        )
-        commit = Commit(
-            folder=stage_folder(store, request),
-            attempt=attempt.rsplit("/", 1)[-1],
-            request=request,
-            started=started,
-            ledger=merge(day.manifest.outcome.ledger for day in window if day.manifest.outcome.ledger),
-            labels=inherited_labels(window),
-            pool=write_pool(pool, storage.join(attempt, "pool"), "pool", table_rows=config.table_rows),
-            scratch=scratch,
-            asked=f"shards were to be built from {len(window)} days and {documents}",
-        )
-        with listening(progress, "building shards: day files", len(queries) + len(exposures)) as token:
-            run_pipeline(lambda pipeline: shards_pipeline(pipeline, replace(plan, token=token), commit), beam_options)
-
-    with explained(store):
-        return run_stage(store, request, produce)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,7 +191,3 @@ def _on_one_key(result: Tally | FolderMade) -> tuple[str, Tally | FolderMade]:
 def _commit(gathered: tuple[str, Iterable[Tally | FolderMade]], commit: Commit) -> None:
     with explained(commit.folder):
         commit_build(list(gathered[1]), commit)
-
-
-def _day_bytes(day: StageResult) -> int:
-    return sum(file.size_bytes for file in day.manifest.files)

@@ -11,8 +11,7 @@ line, exact repeat, other action, no document, repeated search, unknown search, 
 behaviour), content (empty, adult, spam), kept. None of them depends on the order of lines, on files or on workers.
 """
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,62 +24,20 @@ from beam_jobs import commit_day
 from beam_jobs.aggregate_day import aggregate_joined, merge_bucket
 from beam_jobs.bot_rules import BotRules
 from beam_jobs.bots import Bots, client_statistics, find_bots, merge_bots
-from beam_jobs.engine import carries_errors, run_pipeline
+from beam_jobs.engine import carries_errors
 from beam_jobs.exchange import Exchange, from_ipc, num_buckets_for, to_ipc
-from beam_jobs.ingest_config import IngestConfig, adult_list, ingest_request
+from beam_jobs.ingest_config import IngestConfig
 from beam_jobs.join_search_events import join_search_events
-from beam_jobs.person_key import default_path, ensure_key, worker_key
-from beam_jobs.progress import advance, listening
-from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
+from beam_jobs.person_key import worker_key
+from beam_jobs.progress import advance
+from beam_jobs.read_lines import Plan, Unit, read_blocks
 from beam_jobs.sources.ubi import ParsedBlock, parse_block
 from beam_jobs.tally import Tally
 from schemas.log_row import REJECT, SIMULATED_APPLICATION
 from schemas.manifest import Request
-from schemas.stage import Outcome, Progress, StageResult, run_stage, silent
-
-__all__ = ["IngestConfig", "ingest"]
 
 TALLIES, REJECTS = "tallies", "rejects"
 PARSERS: dict[str, Callable[[bytes], ParsedBlock]] = {"ubi": parse_block}
-
-
-def ingest(
-    logs: Sequence[str],
-    *,
-    store: str,
-    config: IngestConfig,
-    beam_options: Sequence[str] = (),
-    progress: Progress = silent,
-) -> StageResult:
-    """The daily aggregate of a log, reused if it is there: STORE/ingest/DIGEST.
-
-    `logs` are paths, patterns or folders. Raises UsageError or StageError: nothing to read, files that cannot be read
-    whole, too many unreadable lines, an expired person key, a store that cannot be written.
-    """
-    plan = plan_reading(logs)
-    with commit_day.explained(store):
-        key_path = config.person_key or default_path(store)
-        key = ensure_key(key_path, create=config.person_key is None)
-        adult = adult_list(config)
-        request = ingest_request(plan.files, key.id, adult.digest, config)
-
-        def produce(folder: str) -> Outcome | None:
-            with listening(progress, "reading the log (bytes)", plan.stored_bytes) as token:
-                job = Job(
-                    plan=plan,
-                    request=request,
-                    config=config,
-                    folder=folder,
-                    key_path=key_path,
-                    key_id=key.id,
-                    adult_terms=adult.terms,
-                    started=time.time(),
-                    progress_token=token,
-                )
-                run_pipeline(job.build, beam_options)
-            return None  # the job's last step has committed it
-
-        return run_stage(store, request, produce)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

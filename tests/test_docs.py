@@ -54,9 +54,8 @@ def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_
 
 
 def _stage_configs() -> dict[str, set[str]]:
-    from beam_jobs.ingest_day import IngestConfig
-
-    from beam_jobs.build_shards import BuildConfig
+    from beam_jobs.build import BuildConfig
+    from beam_jobs.ingest import IngestConfig
     from training.evaluate import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.numpy
 import torch
@@ -42,15 +43,23 @@ class Position:
 def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[str, LazyRows]) -> None:
     """Write a checkpoint of the run `digest` and remove all but the last two. Raises WriteError."""
     name = _name(position.update)
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for tower, state in rows.items():
-        tensors |= {f"{tower}.parameters": state.parameters.cpu().numpy(),
-                    f"{tower}.velocity": state.velocity.cpu().numpy(), f"{tower}.last": state.last}
+        tensors |= {
+            f"{tower}.parameters": state.parameters.cpu().numpy(),
+            f"{tower}.velocity": state.velocity.cpu().numpy(),
+            f"{tower}.last": state.last,
+        }
     content = safetensors.numpy.save(tensors)
     head = {
-        "schema_version": SCHEMA_VERSION, "digest": digest, "update": position.update, "loss": position.loss,
-        "seconds": position.seconds, "curve": position.curve,
-        "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
+        "schema_version": SCHEMA_VERSION,
+        "digest": digest,
+        "update": position.update,
+        "loss": position.loss,
+        "seconds": position.seconds,
+        "curve": position.curve,
+        "size_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
         storage.write_atomic(storage.join(folder, f"{name}.safetensors"), content)
@@ -58,10 +67,11 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[st
     except OSError as error:
         kept = list_updates(folder)
         raise WriteError(
-            asked=f"a checkpoint of update {position.update:,} ({len(content) / 1e6:,.0f} MB) was to be written to {folder}",
-            found=f"it could not be ({error.strerror or type(error).__name__})",
+            asked=f"a checkpoint of update {position.update:,} was to be written to {folder}",
+            found=f"its {len(content) / 1e6:,.0f} MB could not be written ({error.strerror or type(error).__name__})",
             follows=f"training stopped; the checkpoint of update {kept[0]:,} is whole" if kept else "training stopped",
-            do="make room or choose another store, then run the same command: it continues from there") from None
+            do="make room or choose another store, then run the same command: it continues from there",
+        ) from None
     for old in list_updates(folder)[KEPT:]:
         storage.remove(storage.join(folder, f"{_name(old)}.json"))
         storage.remove(storage.join(folder, f"{_name(old)}.safetensors"))
@@ -95,7 +105,8 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
             torch.from_numpy(tensors[name.replace(".parameters", ".velocity")]),
             tensors[name.replace(".parameters", ".last")],
         )
-        for name in tensors if name.endswith(".parameters")
+        for name in tensors
+        if name.endswith(".parameters")
     }
     return Position(update=update, loss=head["loss"], seconds=head["seconds"], curve=head["curve"]), rows
 
@@ -121,5 +132,9 @@ def _name(update: int) -> str:
 
 
 def _refused(folder: str, found: str) -> StageError:
-    return StageError(asked=f"training was to continue from {folder}", found=found,
-                      follows="going on from it would give another model", do=f"remove {folder} to start afresh")
+    return StageError(
+        asked=f"training was to continue from {folder}",
+        found=found,
+        follows="going on from it would give another model",
+        do=f"remove {folder} to start afresh",
+    )

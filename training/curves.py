@@ -1,7 +1,7 @@
 """How training goes, epoch by epoch: curves.json for people and reports, event files for TensorBoard.
 
-    FOLDER/curves.json   a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
-    FOLDER/curves/       the same numbers: `tensorboard --logdir FOLDER/curves`
+FOLDER/curves.json   a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
+FOLDER/curves/       the same numbers: `tensorboard --logdir FOLDER/curves`
 """
 
 import json

@@ -11,10 +11,10 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
-from training.pair_gradient import encode_batch
+from training.pair_gradient import Encoder, encode_batch
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch
-from training.threads import compute_threads
+from training.threads import alone, compute_threads
 
 if TYPE_CHECKING:
     from training.model import Model
@@ -31,8 +31,11 @@ def encode(
     similarity to anything is 0.
     """
     if side not in ("query", "document"):
-        raise UsageError(asked=f"texts were to be encoded for the side {side!r}", found="there is no such side",
-                         do="use query or document")
+        raise UsageError(
+            asked=f"texts were to be encoded for the side {side!r}",
+            found="there is no such side",
+            do="use query or document",
+        )
     table = text_table(texts, model.layout.table_rows)
     wordless = np.flatnonzero(table.words.lengths == 0)
     if len(wordless) and empty == "error":
@@ -40,13 +43,14 @@ def encode(
             asked=f"{len(texts):,} texts were to be encoded",
             found=f"{len(wordless):,} of them have no word (the first is number {int(wordless[0]) + 1:,})",
             follows="a text without a word has no embedding",
-            do="leave them out, or ask for zero vectors (empty='zero')")
-    return encode_table(model, table.limited(model.recipe.max_words, model.recipe.overflow), side)
+            do="leave them out, or ask for zero vectors (empty='zero')",
+        )
+    return encode_table(model.encoder, table.limited(model.recipe.max_words, model.recipe.overflow), side)
 
 
-def encode_table(model: Model, table: TextTable, side: str) -> np.ndarray:
+def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
-    vectors = np.zeros((len(table), model.dimensions), np.float32)
+    vectors = np.zeros((len(table), encoder.recipe.cells), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)
     by_length = by_length[np.count_nonzero(lengths == 0) :]
@@ -54,11 +58,12 @@ def encode_table(model: Model, table: TextTable, side: str) -> np.ndarray:
     def encode_some(start: int) -> None:
         index = by_length[start : start + BATCH_TEXTS]
         batch = text_batch([(table, index)])
-        vectors[index] = encode_batch(batch, side, model.recipe, model.layout, model.point).numpy()
+        vectors[index] = encode_batch(batch, side, encoder).numpy()
 
     batches = range(0, len(by_length), BATCH_TEXTS)
-    if len(batches) == 1:  # a query being served: not worth a thread
-        encode_some(0)
+    if len(batches) == 1:  # a query being served: not worth a pool
+        with alone():
+            encode_some(0)
     elif batches:
         with compute_threads(min(len(batches), len(os.sched_getaffinity(0)))) as threads:
             list(threads.map(encode_some, batches))

@@ -1,9 +1,9 @@
 """One large update (Algorithm 1): the gradients of a whole minibatch, from all workers, added up and applied once.
 
-    sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
+sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ import torch
 
 from schemas.errors import StageError
 from training.nesterov import LazyRows, MomentumSchedule
-from training.pair_gradient import PairBatch, pair_gradient
+from training.pair_gradient import Encoder, PairBatch, pair_gradient
 from training.parameters import DTYPES, Layout, tower_name
 from training.recipes import Recipe
 from training.reduction import GradientSum
@@ -26,6 +26,17 @@ class Towers:
     layout: Layout
     rows: dict[str, LazyRows]
     schedule: MomentumSchedule
+
+    def look_ahead(self, update: int) -> Encoder:
+        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}: where the gradient of update k is taken."""
+        return self._encoder(lambda tower, rows: self.rows[tower].look_ahead(rows, update, self.schedule))
+
+    def published(self, update: int) -> Encoder:
+        """Λ_k, after update k."""
+        return self._encoder(lambda tower, rows: self.rows[tower].published(rows, update, self.schedule))
+
+    def _encoder(self, rows_at: Callable[[str, torch.Tensor], torch.Tensor]) -> Encoder:
+        return Encoder(self.recipe, self.layout, rows_at)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -52,15 +63,12 @@ def large_update(
     `num_micro_batches`: of the minibatch on all workers together. `threads` compute the share's micro-batches, then the
     towers' steps. Raises StageError where numbers are not finite.
     """
-    recipe, layout = towers.recipe, towers.layout
-
-    def look_ahead(tower: str, rows: torch.Tensor) -> torch.Tensor:
-        return towers.rows[tower].look_ahead(rows, update, towers.schedule)
-
+    recipe, encoder = towers.recipe, towers.look_ahead(update)
     touched = {tower: _touched(tower, share, towers, workers) for tower in towers.rows}
-    total = GradientSum(touched, layout.columns, towers.dtype, exact=recipe.reduction == "exact",
-                        num_addends=num_micro_batches)
-    for addend in threads.map(lambda batch: total.addend(*pair_gradient(batch, recipe, layout, look_ahead)), share):
+    total = GradientSum(
+        touched, towers.layout.columns, towers.dtype, exact=recipe.reduction == "exact", num_addends=num_micro_batches
+    )
+    for addend in threads.map(lambda batch: total.addend(*pair_gradient(batch, encoder)), share):
         total.add(addend)
     gradients, loss = total.over(workers)
 
@@ -91,6 +99,8 @@ def _touched(tower: str, share: Iterable[PairBatch], towers: Towers, workers: Wo
 
 def _not_finite(update: int) -> StageError:
     return StageError(
-        asked="each update needs finite gradients", found=f"those of update {update:,} are not",
+        asked="each update needs finite gradients",
+        found=f"those of update {update:,} are not",
         follows="every parameter would become NaN",
-        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)")
+        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)",
+    )

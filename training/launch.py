@@ -38,13 +38,16 @@ def train(
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
-    `workers`: processes; with exact reduction their number does not change a byte of the model. Nor does
-    `threads`, those of each worker, by default the cores divided by the workers. `judged`: documents to watch NDCG on after each epoch; they
-    choose nothing. Raises UsageError and StageError.
+    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. With exact
+    reduction neither changes a byte of the model. `judged`: documents to watch NDCG on after each epoch; they choose
+    nothing. `checkpoint_seconds`: how much work a kill may cost. Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
-        raise UsageError(asked=f"training was asked for with {workers} workers and {threads} threads",
-                         found="both must be at least 1", do="give --workers 1 or more")
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers and {threads} threads",
+            found="both must be at least 1",
+            do="give --workers 1 or more",
+        )
     built = open_result(shards)
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     request = Request(
@@ -52,8 +55,10 @@ def train(
         stage_version=STAGE_VERSION,
         # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
         config={"recipe": asdict(recipe), "workers": "any" if recipe.reduction == "exact" else workers},
-        inputs={"shards": built.manifest.digest,
-                "judged": {k: storage.fingerprint(v) for k, v in asdict(judged).items()} if judged else None},
+        inputs={
+            "shards": built.manifest.digest,
+            "judged": _fingerprints(judged) if judged else None,
+        },
         seed=recipe.seed,
     )
     watched = Judged(**{k: _absolute(v) for k, v in asdict(judged).items()}) if judged else None
@@ -65,9 +70,16 @@ def train(
 
         folder, _, name = _absolute(attempt).rpartition("/")
         checkpoints = storage.join(folder, "checkpoints")
-        job = Job(shards=_absolute(built.data), recipe=recipe, judged=watched, threads=threads,
-                  digest=request.digest, checkpoints=checkpoints, output=_absolute(attempt),
-                  checkpoint_seconds=checkpoint_seconds)
+        job = Job(
+            shards=_absolute(built.data),
+            recipe=recipe,
+            judged=watched,
+            threads=threads,
+            digest=request.digest,
+            checkpoints=checkpoints,
+            output=_absolute(attempt),
+            checkpoint_seconds=checkpoint_seconds,
+        )
         metrics = _run(job, workers, f"{request.digest}-{name}", progress)
         return Outcome(
             counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
@@ -90,6 +102,17 @@ def _run(job: "Job", workers: int, name: str, progress: Progress) -> dict[str, A
     from training.workers import Alone
 
     return work(job, Alone(), progress)
+
+
+def _fingerprints(judged: Judged) -> dict[str, str]:
+    for what, uri in asdict(judged).items():
+        if not storage.exists(uri):
+            raise UsageError(
+                asked=f"NDCG was to be watched with the {what} in {uri}",
+                found="there is no such file",
+                do="check the path, or train without judged documents",
+            )
+    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()}
 
 
 def _absolute(uri: str) -> str:

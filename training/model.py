@@ -1,9 +1,9 @@
 """The model folder: what training makes and everything after it reads.
 
-    model.safetensors   query.W [rows, columns], query.W_rec [cells, columns], query.b [columns], document.* alike
-                        (or shared.* where both sides use one tower)
-    model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions
-    curves.json, curves/    how training went (training.curves)
+model.safetensors   query.W [rows, columns], query.W_rec [cells, columns], query.b [columns], document.* alike
+                    (or shared.* where both sides use one tower)
+model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions
+curves.json, curves/    how training went (training.curves)
 """
 
 import json
@@ -21,6 +21,7 @@ from schemas.errors import StageError, require_major
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.encode import encode
+from training.pair_gradient import Encoder
 from training.parameters import Layout, layout_of, tower_name
 from training.recipes import Recipe
 
@@ -48,9 +49,10 @@ class Model:
         """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.encode."""
         return encode(self, texts, side, empty=empty)
 
-    def point(self, tower: str, rows: torch.Tensor) -> torch.Tensor:
-        """The parameters at some rows: where a forward pass is made."""
-        return self.towers[tower].index_select(0, rows)
+    @property
+    def encoder(self) -> Encoder:
+        """Its towers, for a forward pass."""
+        return Encoder(self.recipe, self.layout, lambda tower, rows: self.towers[tower].index_select(0, rows))
 
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
@@ -91,12 +93,19 @@ def load_model(folder: str) -> Model:
             for name in {tower_name(recipe, side) for side in ("query", "document")}
         }
     except FileNotFoundError:
-        raise StageError(asked=asked, found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
-                         do="give the folder that `clicktower train` made") from None
+        raise StageError(
+            asked=asked,
+            found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
+            do="give the folder that `clicktower train` made",
+        ) from None
     except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
-        raise StageError(asked=asked, found=f"a file is damaged ({type(error).__name__})",
-                         do="train again, or copy the folder again") from None
+        raise StageError(
+            asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
+        ) from None
     if any(matrix.shape != (layout.rows, layout.columns) for matrix in towers.values()):
-        raise StageError(asked=asked, found="its weights do not have the shapes its recipe declares",
-                         do="train again, or copy the folder again")
+        raise StageError(
+            asked=asked,
+            found="its weights do not have the shapes its recipe declares",
+            do="train again, or copy the folder again",
+        )
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=description["text_contract"])

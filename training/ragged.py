@@ -37,8 +37,9 @@ def starts(lengths: np.ndarray) -> np.ndarray:
 
 
 def concatenate(parts: Sequence[Ragged]) -> Ragged:
-    return Ragged(starts(np.concatenate([part.lengths for part in parts])),
-                  np.concatenate([part.values for part in parts]))
+    return Ragged(
+        starts(np.concatenate([part.lengths for part in parts])), np.concatenate([part.values for part in parts])
+    )
 
 
 def invert(ids: np.ndarray, num_ids: int) -> Ragged:

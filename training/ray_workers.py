@@ -5,11 +5,12 @@ finished would answer with the old result, so each run is named after its reques
 """
 
 import contextlib
+import errno
 import logging
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
@@ -27,6 +28,7 @@ from training.workers import ProcessGroup
 
 RESTARTS = 2
 POLL_SECONDS = 0.5
+WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 
 
 def run_on_ray(job: Job, workers: int, name: str, progress: Progress) -> dict[str, Any]:
@@ -36,14 +38,17 @@ def run_on_ray(job: Job, workers: int, name: str, progress: Progress) -> dict[st
     own and ends it.
     """
     with _cluster(workers * job.threads):
-        board = _Board.options(num_cpus=0).remote()
-        trainer = TorchTrainer(
-            _ray_worker,
+        board: Any = ray.remote(num_cpus=0)(_Board).remote()
+        trainer: Any = TorchTrainer(
+            cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
             torch_config=TorchConfig(backend="gloo"),
             scaling_config=ray.train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": job.threads}),
             run_config=ray.train.RunConfig(
-                name=name, storage_path=storage.join(job.checkpoints, "ray"), failure_config=ray.train.FailureConfig(max_failures=RESTARTS)),
+                name=name,
+                storage_path=storage.join(job.checkpoints, "ray"),
+                failure_config=ray.train.FailureConfig(max_failures=RESTARTS),
+            ),
         )
         with _relay(board, progress):
             try:
@@ -66,7 +71,6 @@ def _ray_worker(config: dict[str, Any]) -> dict[str, Any] | StageError:
         return error  # met by all alike: trying again would not help
 
 
-@ray.remote
 class _Board:
     """Where the first worker writes its progress, for the process that asked for the run."""
 
@@ -110,7 +114,7 @@ def _cluster(num_cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" in os.environ:
         ray.init(**quiet)
     else:
@@ -121,16 +125,19 @@ def _cluster(num_cpus: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _told(error: Exception, workers: int) -> StageError:
+def _told(error: Exception, workers: int) -> Exception:
+    """What a worker met, if it says something to a user (our errors; a disk that is full), else that they failed."""
     failures = getattr(error, "worker_failures", {})
     for failure in failures.values():
         cause: BaseException | None = failure
         while cause is not None:
-            if isinstance(cause, StageError):
+            if isinstance(cause, StageError) or (isinstance(cause, OSError) and cause.errno in WRITE_ERRORS):
                 return cause
             cause = getattr(cause, "cause", None) or cause.__cause__
     kinds = ", ".join(sorted({type(failure).__name__ for failure in failures.values()})) or type(error).__name__
     return StageError(
         asked=f"training was to run on {workers} Ray workers",
         found=f"they failed more than {RESTARTS} times (the last time: {kinds}); Ray's own log has the traceback",
-        follows="the last checkpoint is kept", do="run the same command again to go on from there, or with --workers 1")
+        follows="the last checkpoint is kept",
+        do="run the same command again to go on from there, or with --workers 1",
+    )

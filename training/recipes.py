@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import get_args, get_type_hints, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from schemas.errors import UsageError
 
@@ -27,7 +27,7 @@ class Recipe:
     negatives: Literal["redrawn", "fixed"] = "redrawn"  # new ones from the pool each epoch, or the shards' own
     epochs: int = 30
     minibatch: int = 256  # pairs of one large update
-    micro_batch: int = 64  # pairs computed at once; the unit that workers share out
+    micro_batch: int = 128  # pairs computed at once; the unit that workers share out
     step: float = 0.002  # ε of eq. 6; L is the sum over the minibatch
     momentum_edge: float = 0.9  # μ in the first and last 2% of all updates
     momentum_middle: float = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
@@ -51,11 +51,16 @@ class Recipe:
                 _require(self, field, f"one of {', '.join(choices)}", getattr(self, field) in choices)
         for field in ("momentum_edge", "momentum_middle"):
             _require(self, field, "at least 0 and below 1", 0 <= getattr(self, field) < 1)
-        _require(self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})",
-                 self.minibatch % self.micro_batch == 0)
+        _require(
+            self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
+        )
         for field in ("forget_gate", "peepholes"):
-            _require(self, field, "false (this release trains the cell of the paper's experiments, which has none)",
-                     not getattr(self, field))
+            _require(
+                self,
+                field,
+                "false (this release trains the cell of the paper's experiments, which has none)",
+                not getattr(self, field),
+            )
 
 
 def lstm_96() -> Recipe:
@@ -91,19 +96,25 @@ def recipe(name: str) -> Recipe:
     for make in _NAMED:
         if (found := make()).name == name:
             return found
-    raise UsageError(asked=f"the recipe {name!r} was to be trained", found="there is no recipe of that name",
-                     do=f"use one of {', '.join(names())}")
+    raise UsageError(
+        asked=f"the recipe {name!r} was to be trained",
+        found="there is no recipe of that name",
+        do=f"use one of {', '.join(names())}",
+    )
 
 
 def with_settings(base: Recipe, settings: Mapping[str, str]) -> Recipe:
     """`base` with fields set from text, as `--set field=value` gives them. Raises UsageError."""
     kinds = get_type_hints(Recipe)
-    changes = {}
+    changes: dict[str, Any] = {}
     for field, text in settings.items():
         if field not in kinds or field == "name":
             known = ", ".join(f.name for f in fields(Recipe) if f.name != "name")
-            raise UsageError(asked=f"the recipe's {field} was to be set to {text!r}",
-                             found="a recipe has no such field", do=f"use one of {known}")
+            raise UsageError(
+                asked=f"the recipe's {field} was to be set to {text!r}",
+                found="a recipe has no such field",
+                do=f"use one of {known}",
+            )
         changes[field] = _parse(field, text, kinds[field])
     return replace(base, **changes)
 
@@ -119,8 +130,11 @@ def _parse(field: str, text: str, kind: type) -> object:
     if kind not in (bool, int, float):
         return text
     wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-    raise UsageError(asked=f"the recipe's {field} was to be set to {text!r}",
-                     found=f"it must be {wanted}", do=f"give {field}={_example(kind)}, for example")
+    raise UsageError(
+        asked=f"the recipe's {field} was to be set to {text!r}",
+        found=f"it must be {wanted}",
+        do=f"give {field}={_example(kind)}, for example",
+    )
 
 
 def _example(kind: type) -> str:
@@ -129,5 +143,8 @@ def _example(kind: type) -> str:
 
 def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:
     if not holds:
-        raise UsageError(asked=f"the recipe's {field} is {getattr(recipe, field)!r}",
-                         found=f"it must be {wanted}", do=f"set {field} to a value of that kind")
+        raise UsageError(
+            asked=f"the recipe's {field} is {getattr(recipe, field)!r}",
+            found=f"it must be {wanted}",
+            do=f"set {field} to a value of that kind",
+        )

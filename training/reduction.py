@@ -55,10 +55,13 @@ class GradientSum:
 
     def addend(self, gradients: Sequence[tuple[str, RowGradient]], loss: torch.Tensor) -> Addend:
         """A micro-batch's gradients (used up) as they are added; may be made on any thread."""
-        parts = [(tower, torch.searchsorted(self._rows[tower], g.rows), self._number(g.values)) for tower, g in gradients]
-        whole = self._number(loss)
-        fits = whole is not None and all(values is not None for *_, values in parts)
-        return Addend(parts, whole) if fits else Addend([], None)
+        parts = []
+        for tower, gradient in gradients:
+            values = self._number(gradient.values)
+            if values is None:
+                return Addend([], None)
+            parts.append((tower, torch.searchsorted(self._rows[tower], gradient.rows), values))
+        return Addend(parts, self._number(loss))
 
     def add(self, addend: Addend) -> None:
         """Add a micro-batch. Calls must follow one another, and for `fast` in the order of the micro-batches."""
@@ -80,7 +83,8 @@ class GradientSum:
                 asked="the gradients of a minibatch were to be added up exactly",
                 found=f"those of {int(self._misfits)} micro-batches are not finite, or above {self._limit:.3g} in size",
                 follows="the sum would be wrong without a sign",
-                do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant")
+                do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant",
+            )
         if not self._exact:
             return self._sums, float(self._loss)
         return {t: s.to(self._dtype).mul_(UNIT) for t, s in self._sums.items()}, int(self._loss) * UNIT

@@ -66,18 +66,24 @@ def load_shards(uri: str, recipe: Recipe) -> ShardData:
     folder = _local(uri)
     catalogue = _catalogue(folder, asked)
     table_rows = int(catalogue["table_rows"])
-    names = {split: [made["name"] for made in catalogue["shards"] if made["split"] == split]
-             for split in ("train", "dev")}
+    names = {
+        split: [made["name"] for made in catalogue["shards"] if made["split"] == split] for split in ("train", "dev")
+    }
     try:
         train = [_shard(f"{folder}/{name}", recipe, number) for number, name in enumerate(names["train"])]
         dev = [_shard(f"{folder}/{name}", recipe, None) for name in names["dev"]]
         pool_texts, _ = _texts(f"{folder}/pool", recipe)
         pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
     except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise StageError(asked=asked, found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
-                         follows="pairs would be left out without a sign", do="run `clicktower build` again") from None
-    data = ShardData(train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, table_rows=table_rows,
-                     catalogue=catalogue)
+        raise StageError(
+            asked=asked,
+            found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
+            follows="pairs would be left out without a sign",
+            do="run `clicktower build` again",
+        ) from None
+    data = ShardData(
+        train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, table_rows=table_rows, catalogue=catalogue
+    )
     _check(data, recipe, asked)
     return data
 
@@ -118,9 +124,12 @@ def _catalogue(folder: str, asked: str) -> dict[str, Any]:
         with open(f"{folder}/{CATALOGUE}", encoding="utf-8") as file:
             catalogue = json.load(file)
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise StageError(asked=asked, found=f"there is no readable {CATALOGUE} among them",
-                         follows="the table's size and the text contract are unknown",
-                         do="give the folder that `clicktower build` printed, or run it again") from None
+        raise StageError(
+            asked=asked,
+            found=f"there is no readable {CATALOGUE} among them",
+            follows="the table's size and the text contract are unknown",
+            do="give the folder that `clicktower build` printed, or run it again",
+        ) from None
     require_major(f"{folder}/{CATALOGUE}", catalogue.get("schema_version"), SCHEMA_VERSION)
     require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
     return catalogue
@@ -131,22 +140,27 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
         highest = int(table.trigrams.values.max(initial=0))
         if highest >= data.table_rows:
             raise StageError(
-                asked=asked, found=f"trigram id {highest:,} is not below the {data.table_rows:,} rows of the catalogue",
-                follows="the towers would have no parameters for it", do="run `clicktower build` again")
+                asked=asked,
+                found=f"trigram id {highest:,} is not below the {data.table_rows:,} rows of the catalogue",
+                follows="the towers would have no parameters for it",
+                do="run `clicktower build` again",
+            )
     num_pairs = sum(len(shard) for shard in data.train)
     if num_pairs < recipe.micro_batch:
         raise StageError(
             asked=f"training needs at least one full micro-batch ({recipe.micro_batch:,} pairs)",
             found=f"the shards hold {num_pairs:,} training pairs",
             follows="there would be next to nothing to learn from",
-            do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}")
+            do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}",
+        )
     if recipe.negatives == "fixed":
         held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
         if held < recipe.num_negatives:
             raise StageError(
                 asked=f"each pair was to be set against {recipe.num_negatives} of its fixed negatives",
                 found=f"the shards hold {held} for each pair",
-                do=f"set num_negatives={held} or negatives=redrawn, or build with more")
+                do=f"set num_negatives={held} or negatives=redrawn, or build with more",
+            )
 
 
 def _local(uri: str) -> str:

@@ -11,6 +11,7 @@ step_offsets[s] to step_offsets[s + 1], text i of the sorted texts in row step_o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,8 +83,12 @@ class TextBatch:
         return replace(self, order=place[self.order])
 
     def to(self, device: torch.device | str) -> "TextBatch":
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return TextBatch(**{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()})
+        moved: dict[str, Any] = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+        return replace(self, **moved)
 
 
 def text_batch(parts: Sequence[tuple[TextTable, np.ndarray]]) -> TextBatch:

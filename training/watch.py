@@ -1,8 +1,8 @@
 """What is watched after each epoch on held-out data: the loss of dev pairs, and NDCG. It never chooses anything.
 
 dev loss: mean of eq. 5 over the held-out pairs with the shards' own negatives, which never change.
-dev NDCG: over judged documents where judgments are given; otherwise derived from held-out clicks: for each dev query its
-clicked titles (grade 1) among the negatives of its pairs (grade 0).
+dev NDCG: over judged documents where judgments are given; otherwise derived from held-out clicks: for each dev query
+its clicked titles (grade 1) among the negatives of its pairs (grade 0).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from schemas.documents import read_documents
 from schemas.judgments import read_qrels, read_queries
 from training.click_loss import click_losses, cosines
 from training.encode import encode_table, text_table
-from training.model import Model
+from training.pair_gradient import Encoder
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from training.recipes import Recipe
 from training.shard_data import Shard, ShardData
@@ -57,32 +57,32 @@ class Watch:
             self.source = "held-out clicks" if self._dev else "nothing: no dev pairs, no judgments"
             self._rankings = [_from_clicks(shard) for shard in self._dev]
 
-    def measure(self, model: Model) -> dict[str, float | None]:
+    def measure(self, encoder: Encoder) -> dict[str, float | None]:
         """dev_loss and dev_ndcg@k; None where there is nothing to measure on."""
-        losses = [self._losses(model, shard) for shard in self._dev]
-        values = [_ndcg(model, ranking) for ranking in self._rankings]
+        losses = [self._losses(encoder, shard) for shard in self._dev]
+        values = [_ndcg(encoder, ranking) for ranking in self._rankings]
         ndcg = np.concatenate(values).mean(axis=0).tolist() if values else [None] * len(CUTOFFS)
         return {
             "dev_loss": float(np.concatenate(losses).mean()) if losses else None,
             **{f"dev_ndcg@{k}": value for k, value in zip(CUTOFFS, ndcg, strict=True)},
         }
 
-    def _losses(self, model: Model, shard: Shard) -> np.ndarray:
+    def _losses(self, encoder: Encoder, shard: Shard) -> np.ndarray:
         titles = np.concatenate([shard.clicked[:, None], shard.negatives[:, : self._recipe.num_negatives]], axis=1)
-        query_Bd = _encode_some(model, shard.texts, shard.query, "query")
-        document_BCd = _encode_some(model, shard.texts, titles.ravel(), "document").reshape(*titles.shape, -1)
+        query_Bd = _encode_some(encoder, shard.texts, shard.query, "query")
+        document_BCd = _encode_some(encoder, shard.texts, titles.ravel(), "document").reshape(*titles.shape, -1)
         similarity_BC = cosines(torch.from_numpy(query_Bd), torch.from_numpy(document_BCd))
         return click_losses(similarity_BC, self._recipe.gamma).numpy()
 
 
-def _encode_some(model: Model, table: TextTable, index: np.ndarray, side: str) -> np.ndarray:
+def _encode_some(encoder: Encoder, table: TextTable, index: np.ndarray, side: str) -> np.ndarray:
     distinct, place = np.unique(index, return_inverse=True)
-    return encode_table(model, TextTable(table.words.take(distinct), table.trigrams), side)[place]
+    return encode_table(encoder, TextTable(table.words.take(distinct), table.trigrams), side)[place]
 
 
-def _ndcg(model: Model, ranking: _Ranking) -> np.ndarray:
-    query_Nd = encode_table(model, ranking.queries, "query")[ranking.query]
-    document_Nd = encode_table(model, ranking.documents, "document")[ranking.document]
+def _ndcg(encoder: Encoder, ranking: _Ranking) -> np.ndarray:
+    query_Nd = encode_table(encoder, ranking.queries, "query")[ranking.query]
+    document_Nd = encode_table(encoder, ranking.documents, "document")[ranking.document]
     scores = cosines(torch.from_numpy(query_Nd), torch.from_numpy(document_Nd)[:, None])[:, 0].numpy()
     scores[(ranking.query < 0) | (ranking.document < 0)] = UNSEEN
     return ndcg_of_judged(ranking.pairs, scores).values_QK
@@ -106,8 +106,9 @@ def _from_judgments(judged: Judged, recipe: Recipe, table_rows: int) -> _Ranking
 
 def _from_clicks(shard: Shard) -> _Ranking:
     qrels: dict[str, dict[str, int]] = {}
-    for query, clicked, negatives in zip(shard.query.tolist(), shard.clicked.tolist(), shard.negatives.tolist(),
-                                         strict=True):
+    for query, clicked, negatives in zip(
+        shard.query.tolist(), shard.clicked.tolist(), shard.negatives.tolist(), strict=True
+    ):
         grades = qrels.setdefault(str(query), {})
         grades.update({str(text): grades.get(str(text), 0) for text in negatives})
         grades[str(clicked)] = 1
@@ -117,7 +118,9 @@ def _from_clicks(shard: Shard) -> _Ranking:
     return _Ranking(
         queries=TextTable(shard.texts.words.take(queries), shard.texts.trigrams),
         documents=TextTable(shard.texts.words.take(documents), shard.texts.trigrams),
-        pairs=pairs, query=query, document=document,
+        pairs=pairs,
+        query=query,
+        document=document,
     )
 
 

@@ -6,20 +6,20 @@ talk through training.workers.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-import numpy as np
 import torch
 
-from schemas import storage
 from schemas.stage import Progress
 from training.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.curves import Curves
 from training.large_update import Towers, large_update
-from training.model import Model, write_model
+from training.model import write_model
 from training.nesterov import LazyRows, MomentumSchedule
 from training.order import MicroBatch, Order, pair_lengths
 from training.pair_gradient import PairBatch, pair_batch
@@ -54,8 +54,12 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     threads = compute_threads(job.threads)
     recipe = job.recipe
     data = load_shards(job.shards, recipe)
-    order = Order(lengths=[pair_lengths(shard) for shard in data.train], micro_batch=recipe.micro_batch,
-                  minibatch=recipe.minibatch, seed=recipe.seed)
+    order = Order(
+        lengths=[pair_lengths(shard) for shard in data.train],
+        micro_batch=recipe.micro_batch,
+        minibatch=recipe.minibatch,
+        seed=recipe.seed,
+    )
     watch = Watch(data, recipe, job.judged)
     layout = layout_of(recipe, data.table_rows)
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
@@ -74,11 +78,21 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
         for minibatch, share in _prepared(minibatches[done:], data, recipe, epoch, workers):
             started = time.monotonic()
-            made = large_update(towers, share, update=position.update + 1, num_micro_batches=len(minibatch),
-                                workers=workers, threads=threads)
+            made = large_update(
+                towers,
+                share,
+                update=position.update + 1,
+                num_micro_batches=len(minibatch),
+                workers=workers,
+                threads=threads,
+            )
             num_pairs += sum(len(micro_batch.pairs) for micro_batch in minibatch)
-            position = replace(position, update=position.update + 1, loss=position.loss + made.loss,
-                               seconds=position.seconds + time.monotonic() - started)
+            position = replace(
+                position,
+                update=position.update + 1,
+                loss=position.loss + made.loss,
+                seconds=position.seconds + time.monotonic() - started,
+            )
             if report:
                 report.update(epoch, num_pairs, position)
                 if num_pairs < order.num_pairs:
@@ -86,7 +100,8 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
         done = 0
         if report:
             report.epoch(epoch, position, made.norms)
-            position = Position(update=position.update, curve=report.curves.points)
+        position = Position(update=position.update, curve=report.curves.points if report else [])
+        if report:
             report.checkpoint_if_due(position)
 
     # Write.
@@ -94,10 +109,16 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     if not report:
         return {}
     report.curves.close()
-    model = _published(towers, position.update)
-    write_model(job.output, recipe, layout, model.towers)
-    return {"updates": position.update, "resumed_at": resumed_at, "refused_checkpoints": refused,
-            "pairs": order.num_pairs, "watched": watch.source, **report.last}
+    matrices = {name: state.all_published(position.update, schedule) for name, state in rows.items()}
+    write_model(job.output, recipe, layout, matrices)
+    return {
+        "updates": position.update,
+        "resumed_at": resumed_at,
+        "refused_checkpoints": refused,
+        "pairs": order.num_pairs,
+        "watched": watch.source,
+        **report.last,
+    }
 
 
 def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows], list[str]]:
@@ -118,13 +139,12 @@ def _prepared(
     def prepare(minibatch: list[MicroBatch]) -> list[PairBatch]:
         return [_pair_batch(m, data, recipe, epoch) for m in minibatch[workers.rank :: workers.size]]
 
-    with ThreadPoolExecutor(1) as ahead:
-        pending = ahead.submit(prepare, minibatches[0]) if minibatches else None
-        for number, minibatch in enumerate(minibatches):
-            share = pending.result()
-            if number + 1 < len(minibatches):
-                pending = ahead.submit(prepare, minibatches[number + 1])
-            yield minibatch, share
+    with ThreadPoolExecutor(1, "prepare") as ahead:
+        shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
+        for minibatch, following in zip_longest(minibatches, minibatches[1:]):
+            if following is not None:
+                shares.append(ahead.submit(prepare, following))
+            yield minibatch, shares.popleft().result()
 
 
 def _pair_batch(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> PairBatch:
@@ -134,12 +154,6 @@ def _pair_batch(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch:
     else:
         negatives = (shard.texts, shard.negatives[pairs, :n])
     return pair_batch((shard.texts, shard.query[pairs]), (shard.texts, shard.clicked[pairs]), negatives)
-
-
-def _published(towers: Towers, update: int) -> Model:
-    """The model as of an update: every row brought up to date, in a copy."""
-    matrices = {name: rows.all_published(update, towers.schedule) for name, rows in towers.rows.items()}
-    return Model(recipe=towers.recipe, layout=towers.layout, towers=matrices, text_contract={})
 
 
 class _Report:
@@ -163,14 +177,20 @@ class _Report:
     def epoch(self, epoch: int, position: Position, norms: dict[str, float]) -> None:
         num_pairs = self._order.num_pairs
         started = time.monotonic()
-        measured = self._watch.measure(_published(self._towers, position.update))
-        self.curves.add({
-            "epoch": epoch + 1, "train_loss": position.loss / num_pairs, **measured,
-            "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
-            "seconds": round(position.seconds, 3), "watch_seconds": round(time.monotonic() - started, 3),
-            "updates": position.update, "momentum": self._towers.schedule.momentum(position.update),
-            **{f"gradient_norm_{tower}": norm for tower, norm in norms.items()},
-        })
+        measured = self._watch.measure(self._towers.published(position.update))
+        self.curves.add(
+            {
+                "epoch": epoch + 1,
+                "train_loss": position.loss / num_pairs,
+                **measured,
+                "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
+                "seconds": round(position.seconds, 3),
+                "watch_seconds": round(time.monotonic() - started, 3),
+                "updates": position.update,
+                "momentum": self._towers.schedule.momentum(position.update),
+                **{f"gradient_norm_{tower}": norm for tower, norm in norms.items()},
+            }
+        )
         self._tell(epoch, position.loss / num_pairs, num_pairs)
 
     def checkpoint_if_due(self, position: Position) -> None:
@@ -181,6 +201,9 @@ class _Report:
     def _tell(self, epoch: int, loss: float, num_pairs: int) -> None:
         dev = self.last.get("dev_loss")
         total = self._order.num_pairs
-        self._progress(f"train epoch {epoch + 1}/{self._job.recipe.epochs}, loss {loss:.3f}"
-                       + (f", dev {dev:.3f}" if dev is not None else ""), epoch * total + num_pairs,
-                       self._job.recipe.epochs * total)
+        self._progress(
+            f"train epoch {epoch + 1}/{self._job.recipe.epochs}, loss {loss:.3f}"
+            + (f", dev {dev:.3f}" if dev is not None else ""),
+            epoch * total + num_pairs,
+            self._job.recipe.epochs * total,
+        )

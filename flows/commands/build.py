@@ -47,8 +47,8 @@ def build(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.build_shards import BuildConfig
-    from beam_jobs.build_shards import build as run
+    from beam_jobs.build import BuildConfig
+    from beam_jobs.build import build as run
 
     config = with_fields(BuildConfig(), [f"k={k}", *(set or [])])
     with console.progress_bar("build") as progress:

@@ -47,8 +47,8 @@ def ingest(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.ingest_day import IngestConfig
-    from beam_jobs.ingest_day import ingest as run
+    from beam_jobs.ingest import IngestConfig
+    from beam_jobs.ingest import ingest as run
 
     fields = [*(set or []), f"format={format}"]
     fields += [f"person_key={person_key}"] if person_key else []

@@ -1,7 +1,7 @@
 import pytest
 
+from beam_jobs.build import build
 from beam_jobs.build_config import BuildConfig
-from beam_jobs.build_shards import build
 from beam_jobs.split import held_out
 from schemas import storage
 from schemas.errors import StageError, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest_day import IngestConfig, ingest
+from beam_jobs.ingest import IngestConfig, ingest
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.ubi_lines import event, random_log, search
 
@@ -136,7 +136,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     log = _write(tmp_path / "log.ndjson", random_log(0))
     code = (
         "import resource, signal, sys\n"
-        "from beam_jobs.ingest_day import IngestConfig, ingest\n"
+        "from beam_jobs.ingest import IngestConfig, ingest\n"
         "from schemas.errors import StageError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.bot_rules import BotRules
-from beam_jobs.ingest_day import IngestConfig, ingest
+from beam_jobs.ingest import IngestConfig, ingest
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.log_row import REJECT, SIMULATED_APPLICATION

@@ -27,12 +27,16 @@ def write_build(
         for name, pairs in shards.items():
             _write_shard(f"{folder}/{name}", pairs, pool)
         _write_texts(f"{folder}/pool", list(pool))
-        rows = pa.table([[f"d{i}" for i in range(len(pool))], np.arange(len(pool)), np.full(len(pool), 1 / len(pool))],
-                        schema=POOL)
+        rows = pa.table(
+            [[f"d{i}" for i in range(len(pool))], np.arange(len(pool)), np.full(len(pool), 1 / len(pool))], schema=POOL
+        )
         _write(f"{folder}/pool/pool.arrow", rows)
         catalogue = {
-            "schema_version": SCHEMA_VERSION, "text_contract": CONTRACT_VERSION, "table_rows": TABLE_ROWS,
-            "shards": [{"name": name, "split": name.split("-")[0]} for name in shards], "pool": {"name": "pool"},
+            "schema_version": SCHEMA_VERSION,
+            "text_contract": CONTRACT_VERSION,
+            "table_rows": TABLE_ROWS,
+            "shards": [{"name": name, "split": name.split("-")[0]} for name in shards],
+            "pool": {"name": "pool"},
         }
         storage.write_atomic(f"{folder}/catalogue.json", json.dumps(catalogue).encode())
         return Outcome(labels=labels or {})
@@ -49,14 +53,22 @@ def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> Non
     clicked_for: dict[str, set[str]] = {}
     for query, clicked, _ in pairs:
         clicked_for.setdefault(query, set()).add(clicked)
-    excluded = pa.array([[at for at, title in enumerate(pool) if title in clicked_for[query]] for query, _, _ in pairs],
-                        pa.list_(pa.int32()))
-    table = pa.table([
-        [number[query] for query, _, _ in pairs],
-        [number[clicked] for _, clicked, _ in pairs],
-        [[number[text] for text in negatives] for _, _, negatives in pairs],
-        [1] * len(pairs), [1.0] * len(pairs), sampling_probability(excluded, len(pool)), excluded,
-    ], schema=PAIRS)
+    excluded = pa.array(
+        [[at for at, title in enumerate(pool) if title in clicked_for[query]] for query, _, _ in pairs],
+        pa.list_(pa.int32()),
+    )
+    table = pa.table(
+        [
+            [number[query] for query, _, _ in pairs],
+            [number[clicked] for _, clicked, _ in pairs],
+            [[number[text] for text in negatives] for _, _, negatives in pairs],
+            [1] * len(pairs),
+            [1.0] * len(pairs),
+            sampling_probability(excluded, len(pool)),
+            excluded,
+        ],
+        schema=PAIRS,
+    )
     _write(f"{folder}/pairs.arrow", table)
 
 
@@ -76,8 +88,16 @@ def _write(path: str, table: pa.Table) -> None:
 
 
 # A little shop: every product is an adjective, a thing and a number; a query names the thing by another word.
-THINGS = {"hammer": "mallet", "saw": "cutter", "drill": "borer", "lamp": "light", "rug": "carpet", "tap": "faucet",
-          "bolt": "screw", "paint": "colour"}
+THINGS = {
+    "hammer": "mallet",
+    "saw": "cutter",
+    "drill": "borer",
+    "lamp": "light",
+    "rug": "carpet",
+    "tap": "faucet",
+    "bolt": "screw",
+    "paint": "colour",
+}
 KINDS = ("steel", "oak", "small", "heavy duty", "garden", "indoor")
 
 

@@ -21,13 +21,20 @@ RUN = "run-digest"
 
 def state(seed: int) -> dict[str, LazyRows]:
     generator = torch.Generator().manual_seed(seed)
-    return {side: LazyRows(torch.randn(6, 4, generator=generator), torch.randn(6, 4, generator=generator),
-                           np.arange(6, dtype=np.int32) + seed) for side in ("query", "document")}
+    return {
+        side: LazyRows(
+            torch.randn(6, 4, generator=generator),
+            torch.randn(6, 4, generator=generator),
+            np.arange(6, dtype=np.int32) + seed,
+        )
+        for side in ("query", "document")
+    }
 
 
 def write(folder, update: int, digest: str = RUN) -> None:
-    write_checkpoint(str(folder), digest, Position(update=update, loss=1.5, seconds=2.0, curve=[{"epoch": 1}]),
-                     state(update))
+    write_checkpoint(
+        str(folder), digest, Position(update=update, loss=1.5, seconds=2.0, curve=[{"epoch": 1}]), state(update)
+    )
 
 
 def test_raw_state_and_position_come_back_bit_for_bit(tmp_path):

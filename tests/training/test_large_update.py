@@ -1,4 +1,4 @@
-"""Algorithm 1 as a whole: several updates against the dense reference, and the same bytes from any number of workers."""
+"""Algorithm 1 as a whole: updates against the dense reference, and the same bytes from any number of workers."""
 
 import threading
 from dataclasses import replace
@@ -21,9 +21,21 @@ from training.workers import Alone
 torch.set_num_threads(1)
 TRIGRAMS = 40
 THREADS = compute_threads(2)
-RECIPE = Recipe(name="small", cells=5, gamma=4.0, num_negatives=2, minibatch=8, micro_batch=2, step=0.05,
-                momentum_edge=0.5, momentum_middle=0.9, clip_norm=0.8, truncate_steps=3, initial_range=0.5,
-                dtype="float64")
+RECIPE = Recipe(
+    name="small",
+    cells=5,
+    gamma=4.0,
+    num_negatives=2,
+    minibatch=8,
+    micro_batch=2,
+    step=0.05,
+    momentum_edge=0.5,
+    momentum_middle=0.9,
+    clip_norm=0.8,
+    truncate_steps=3,
+    initial_range=0.5,
+    dtype="float64",
+)
 
 
 def start(recipe: Recipe, total: int) -> Towers:
@@ -45,9 +57,12 @@ class Minibatches:
             table, texts = random_texts(rng, recipe.minibatch * width, longest=7, num_trigrams=TRIGRAMS)
             pairs = np.arange(recipe.minibatch * width).reshape(-1, width)
             self.plain.append([(texts[p[0]], [texts[d] for d in p[1:]]) for p in pairs])
-            self.batches.append([
-                pair_batch((table, part[:, 0]), (table, part[:, 1]), (table, part[:, 2:]))
-                for part in np.split(pairs, len(pairs) // recipe.micro_batch)])
+            self.batches.append(
+                [
+                    pair_batch((table, part[:, 0]), (table, part[:, 1]), (table, part[:, 2:]))
+                    for part in np.split(pairs, len(pairs) // recipe.micro_batch)
+                ]
+            )
 
 
 def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
@@ -55,8 +70,10 @@ def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, n
     kind = recipe.tower
     layout = layout_of(recipe, TRIGRAMS)
     double = replace(recipe, dtype="float64")
-    current = {side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.cells, kind)
-               for side in ("query", "document")}
+    current = {
+        side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.cells, kind)
+        for side in ("query", "document")
+    }
     velocity = {side: {k: np.zeros_like(v) for k, v in p.items()} for side, p in current.items()}
     all_norms = []
     for pairs, momentum in zip(minibatches, momenta, strict=True):
@@ -66,8 +83,10 @@ def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, n
             q = reference.embed(ahead["query"], query, kind)
             ds = [reference.embed(ahead["document"], d, kind) for d in documents]
             by_query, by_documents = reference.loss_gradient(q, ds, recipe.gamma)
-            for side, text, by in [("query", query, by_query),
-                                   *(("document", d, b) for d, b in zip(documents, by_documents, strict=True))]:
+            for side, text, by in [
+                ("query", query, by_query),
+                *(("document", d, b) for d, b in zip(documents, by_documents, strict=True)),
+            ]:
                 part = reference.back_propagate(ahead[side], text, by, kind, recipe.truncate_steps)
                 for k, v in part.items():
                     total[side][k] += v
@@ -90,11 +109,13 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, reduction, to
     recipe = replace(RECIPE, dtype=dtype, reduction=reduction, tower=tower)
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
-    reports = [large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone(), threads=THREADS)
-               for k, batch in enumerate(made.batches, start=1)]
+    reports = [
+        large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone(), threads=THREADS)
+        for k, batch in enumerate(made.batches, start=1)
+    ]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
 
-    assert all(norm > recipe.clip_norm for report in norms for norm in report.values()), "re-normalisation must be active"
+    assert min(min(report.values()) for report in norms) > recipe.clip_norm, "re-normalisation must be active"
     initial = {side: initial_parameters(recipe, towers.layout, side).double().numpy() for side in expected}
     for side, matrix in expected.items():
         found = towers.rows[side].all_published(3, towers.schedule).double().numpy()
@@ -146,8 +167,14 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
     def worker(rank: int) -> None:
         try:
             for update, batch in enumerate(made.batches, start=1):
-                large_update(states[rank], batch[rank::size], update=update, num_micro_batches=len(batch),
-                             workers=group.rank(rank), threads=THREADS)
+                large_update(
+                    states[rank],
+                    batch[rank::size],
+                    update=update,
+                    num_micro_batches=len(batch),
+                    workers=group.rank(rank),
+                    threads=THREADS,
+                )
         except BaseException as error:
             failures.append(error)
             group.barrier.abort()
@@ -159,9 +186,14 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
         thread.join()
     if failures:
         raise next((f for f in failures if not isinstance(f, threading.BrokenBarrierError)), failures[0])
-    return [b"".join(part for rows in towers.rows.values()
-                     for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(),
-                                  rows.last.tobytes())) for towers in states]
+    return [
+        b"".join(
+            part
+            for rows in towers.rows.values()
+            for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.tobytes())
+        )
+        for towers in states
+    ]
 
 
 @pytest.mark.parametrize("tie_towers", [False, True])

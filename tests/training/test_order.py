@@ -10,13 +10,21 @@ from training.order import Order
 
 def order(sizes, micro_batch=4, run=3, seed=1) -> Order:
     rng = np.random.default_rng(0)
-    return Order(lengths=[rng.integers(2, 30, size) for size in sizes], micro_batch=micro_batch,
-                 minibatch=micro_batch * run, seed=seed)
+    return Order(
+        lengths=[rng.integers(2, 30, size) for size in sizes],
+        micro_batch=micro_batch,
+        minibatch=micro_batch * run,
+        seed=seed,
+    )
 
 
 @settings(deadline=None, max_examples=60)
-@given(sizes=st.lists(st.integers(0, 150), min_size=1, max_size=4).filter(any), micro_batch=st.integers(1, 9),
-       run=st.integers(1, 5), epoch=st.integers(0, 50))
+@given(
+    sizes=st.lists(st.integers(0, 150), min_size=1, max_size=4).filter(any),
+    micro_batch=st.integers(1, 9),
+    run=st.integers(1, 5),
+    epoch=st.integers(0, 50),
+)
 def test_every_pair_is_in_exactly_one_micro_batch_of_an_epoch(sizes, micro_batch, run, epoch):
     made = order(sizes, micro_batch, run)
     minibatches = made.epoch(epoch)

@@ -48,7 +48,9 @@ def cluster():
 def own_train_workers() -> list[int]:
     """Process ids of the Ray Train workers that descend from this process: another cluster's are not ours to end."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    processes = [(int(pid), int(parent), args) for pid, parent, args in (line.split(None, 2) for line in listed.splitlines())]
+    processes = [
+        (int(pid), int(parent), args) for pid, parent, args in (line.split(None, 2) for line in listed.splitlines())
+    ]
     ours = {os.getpid()}
     while more := {pid for pid, parent, _ in processes if parent in ours} - ours:
         ours |= more
@@ -68,8 +70,12 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
         "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0, progress=slowly)\n"
     )
     for least in (4, 15):
-        process = subprocess.Popen([sys.executable, "-c", script, build, str(tmp_path)], cwd=ROOT,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, build, str(tmp_path)],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         deadline = time.monotonic() + 120
         while not any(u >= least for folder in tmp_path.glob("train/*/checkpoints") for u in list_updates(str(folder))):
             assert process.poll() is None, process.stderr.read().decode()
@@ -87,8 +93,9 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
 @pytest.mark.engine
 def test_two_ray_workers_give_the_same_bytes_as_one_process(build, expected, tmp_path, cluster):
     told = []
-    result = train(build, store=str(tmp_path), recipe=RECIPE, workers=2, threads=1,
-                   progress=lambda *what: told.append(what))
+    result = train(
+        build, store=str(tmp_path), recipe=RECIPE, workers=2, threads=1, progress=lambda *what: told.append(what)
+    )
     assert weights(result) == expected
     assert result.manifest.outcome.metrics["workers"] == 2
     assert told[-1][1:] == (960, 960)

@@ -18,8 +18,10 @@ def gradient_sum(*, exact: bool = True, num_addends: int = 8) -> GradientSum:
 def addend(rng: np.random.Generator) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
     rows = ROWS[torch.from_numpy(np.sort(rng.choice(4, rng.integers(1, 5), replace=False)))]
     values = rng.normal(size=(len(rows), COLUMNS)) * 10.0 ** rng.integers(-6, 4)
-    return ([("query", RowGradient(rows, torch.from_numpy(values).float()))],
-            torch.tensor(float(rng.random()), dtype=torch.float32))
+    return (
+        [("query", RowGradient(rows, torch.from_numpy(values).float()))],
+        torch.tensor(float(rng.random()), dtype=torch.float32),
+    )
 
 
 def add(total: GradientSum, made) -> None:
@@ -89,7 +91,7 @@ def test_what_does_not_fit_the_fixed_point_is_an_error_and_never_wraps(bad):
     # 2^62 units of 2^-40 are 4,194,304; with 8 addends each may have 524,288 at most
     total = gradient_sum()
     add(total, ([("query", RowGradient(ROWS[:1], torch.tensor([[1.0, bad, 2.0]])))], torch.tensor(0.0)))
-    with pytest.raises(StageError, match="not finite, or above 5.24e"):
+    with pytest.raises(StageError, match=r"not finite, or above 5\.24e"):
         total.over(Alone())
 
 

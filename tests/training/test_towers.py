@@ -6,7 +6,7 @@ import torch
 
 from tests.training import reference
 from tests.training.texts import random_texts, table_of
-from training.pair_gradient import encode_batch, pair_batch, pair_gradient
+from training.pair_gradient import Encoder, encode_batch, pair_batch, pair_gradient
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe
 from training.text_batch import text_batch
@@ -27,8 +27,11 @@ def parameters(recipe: Recipe) -> dict[str, torch.Tensor]:
 
 def encode(recipe: Recipe, matrices, table, index, side: str = "query") -> np.ndarray:
     batch = text_batch([(table, np.asarray(index))])
-    point = lambda name, rows: matrices[name][rows]  # noqa: E731
-    return encode_batch(batch, side, recipe, layout_of(recipe, TRIGRAMS), point).numpy()
+    return encode_batch(batch, side, encoder(recipe, matrices)).numpy()
+
+
+def encoder(recipe: Recipe, matrices) -> Encoder:
+    return Encoder(recipe, layout_of(recipe, TRIGRAMS), lambda name, rows: matrices[name][rows])
 
 
 @pytest.mark.parametrize("tower", ["lstm", "rnn"])
@@ -79,9 +82,9 @@ def check_gradient(recipe: Recipe) -> None:
     table, texts = random_texts(np.random.default_rng(8), num_pairs * (n + 2), longest=6, num_trigrams=TRIGRAMS)
     queries = np.arange(num_pairs)
     titles = np.arange(num_pairs, len(texts)).reshape(num_pairs, n + 1)
-    matrices, layout = parameters(recipe), layout_of(recipe, TRIGRAMS)
+    matrices = parameters(recipe)
     batch = pair_batch((table, queries), (table, titles[:, 0]), (table, titles[:, 1:]))
-    gradients, summed = pair_gradient(batch, recipe, layout, lambda name, rows: matrices[name][rows])
+    gradients, summed = pair_gradient(batch, encoder(recipe, matrices))
 
     found = {name: np.zeros(matrix.shape) for name, matrix in matrices.items()}
     for name, gradient in gradients:
@@ -98,8 +101,10 @@ def check_gradient(recipe: Recipe) -> None:
             return reference.embed(params[name], text, kind, early=early[name] if steps else None, **held)
 
         query, document = ("shared", "shared") if recipe.tie_towers else ("query", "document")
-        return sum(reference.loss(embed(query, texts[q]), [embed(document, texts[d]) for d in titles[p]], recipe.gamma)
-                   for p, q in enumerate(queries))
+        return sum(
+            reference.loss(embed(query, texts[q]), [embed(document, texts[d]) for d in titles[p]], recipe.gamma)
+            for p, q in enumerate(queries)
+        )
 
     assert summed.item() == pytest.approx(loss_at(base), rel=1e-12)
     for name, matrix in base.items():
@@ -127,13 +132,14 @@ def test_the_limit_changes_only_longer_texts():
     table, texts = random_texts(np.random.default_rng(3), 20, longest=8, num_trigrams=TRIGRAMS)
     matrices = parameters(recipe)
     params = reference.from_matrix(matrices["query"].numpy(), recipe.cells, "lstm")
-    merged = [[*text[:4], sum(text[4:], [])] if len(text) > 5 else text for text in texts]
+    merged = [[*text[:4], [i for word in text[4:] for i in word]] if len(text) > 5 else text for text in texts]
     expected = np.array([reference.embed(params, text, "lstm") for text in merged])
     np.testing.assert_allclose(encode(recipe, matrices, table.limited(5, "merge"), range(20)), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("tower", "cells", "millions"), [("lstm", 96, 14.4), ("lstm", 64, 9.6), ("lstm", 32, 4.8),
-                                                           ("rnn", 288, 14.4)])
+@pytest.mark.parametrize(
+    ("tower", "cells", "millions"), [("lstm", 96, 14.4), ("lstm", 64, 9.6), ("lstm", 32, 4.8), ("rnn", 288, 14.4)]
+)
 def test_parameters_of_w_are_as_many_as_table_iv_says(tower, cells, millions):
     # gates x cells x 50,000 trigrams: 3 x 96 x 50,000 = 14,400,000, and so on
     layout = layout_of(replace(small(tower), cells=cells), 50_000)

@@ -8,7 +8,9 @@ from training.text_batch import TextTable
 Text = list[list[int]]
 
 
-def random_texts(rng: np.random.Generator, num_texts: int, *, longest: int, num_trigrams: int) -> tuple[TextTable, list[Text]]:
+def random_texts(
+    rng: np.random.Generator, num_texts: int, *, longest: int, num_trigrams: int
+) -> tuple[TextTable, list[Text]]:
     """A table of texts of 1 to `longest` words, some of which they share, and the same texts as plain lists."""
     vocabulary = [rng.integers(0, num_trigrams, rng.integers(1, 6)).tolist() for _ in range(12)]
     vocabulary[0] = [3, 3, 3]  # a trigram that occurs more than once in a word counts more than once

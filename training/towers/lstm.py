@@ -8,7 +8,7 @@ Columns are gates in the paper's order (output, input, candidate) times cells, s
 gates, contiguous. The backward pass is written out: exact back-propagation through time of the equations above
 (the appendix of the paper leaves out paths through the gates; MODEL.md section 4).
 
-Shapes: N texts, P packed rows (see training.text_batch), d cells, G = 3 d columns.
+Shapes as in training.towers, with G = 3 d.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class LSTM:
     def forward(
         self, word_UG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
     ) -> tuple[torch.Tensor, LSTMTrace]:
-        """(y at the last word of each sorted text [N, d], trace). `word_UG`: W l + b of each distinct word."""
+        """As training.towers.Tower.forward."""
         d, num_packed = self.cells, batch.step_offsets[-1]
         gates = word_UG.new_empty(num_packed, 3 * d)
         squashed = gates.new_empty(num_packed, d)
@@ -65,10 +65,7 @@ class LSTM:
     def backward(
         self, trace: LSTMTrace, last_Nd: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients (of W l(t) + b in every packed row [P, G], of W_rec [d, G]) for `last_Nd`, that of the result.
-
-        `steps`: how many steps from a text's last word gradients reach back; 0 is all of them. Uses up the trace.
-        """
+        """As training.towers.Tower.backward."""
         d, offsets = self.cells, batch.step_offsets
         gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
         first = max(0, batch.num_steps - steps) if steps else 0

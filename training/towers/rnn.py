@@ -1,6 +1,6 @@
 """The plain recurrent tower: y(t) = tanh(W l(t) + W_rec y(t-1) + b) (eq. 1).
 
-Shapes: N texts, P packed rows (see training.text_batch), d cells; its columns are its cells.
+Shapes as in training.towers, with G = d.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class RNN:
     def forward(
         self, word_UG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
     ) -> tuple[torch.Tensor, RNNTrace]:
-        """(y at the last word of each sorted text [N, d], trace). `word_UG`: W l + b of each distinct word."""
+        """As training.towers.Tower.forward."""
         state = word_UG.new_empty(batch.step_offsets[-1], self.cells)
         previous = torch.zeros_like(state)
         begun = 0  # texts that had a word at the step before
@@ -45,7 +45,7 @@ class RNN:
     def backward(
         self, trace: RNNTrace, last_Nd: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As training.towers.lstm.LSTM.backward."""
+        """As training.towers.Tower.backward."""
         offsets = batch.step_offsets
         gradient = trace.state_Pd  # overwritten step by step
         first = max(0, batch.num_steps - steps) if steps else 0
