@@ -6,30 +6,21 @@ Encodes all documents, writes URI/releases/DIGEST (schemas.release), reads it ba
 search, and only then moves the pointer. Whatever fails before that leaves the old release live.
 """
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from flows import release_folder
 from flows.pointer import swap
-from flows.release_index import IndexKind, Rows, build_index, nearest, write_rows
 from schemas import storage
-from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Manifest, Request
 from schemas.release import Pointer, Release, read_pointer
 from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
-from training.model import DESCRIPTION, WEIGHTS, Model, load_model
-from training.ranking.embedding import title_vectors, unit_vectors
 
 STAGE_VERSION = 1
-MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +103,8 @@ def publish(
     if storage.size_bytes(documents) is None:
         raise UsageError(asked=f"documents were to be read from {documents}", found="there is no such file",
                          do="check the path")  # fmt: skip
-    digest = _request(trained, documents, config, evaluated).digest
+    request = _request(trained, documents, config, evaluated)
+    digest = request.digest
     folder = folder_of(to, digest)
     try:
         before = read_pointer(to)
@@ -121,7 +113,9 @@ def publish(
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
         milliseconds = None
         if release is None:
-            release, milliseconds = _make(folder, digest, trained, documents, to, config, evaluated, progress)
+            from flows.make_release import make_release  # torch and LanceDB take seconds to import
+
+            release, milliseconds = make_release(to, request, trained, documents, config, evaluated, progress)
         progress("swap pointer", 0, None)
         pointer = swap(to, expected=before, release=digest)
     except OSError as error:
@@ -159,80 +153,3 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> Manifest | N
                          found="it is of another model", follows="the release would carry wrong figures",
                          do="give the folder that `evaluate` printed for this model")  # fmt: skip
     return evaluated
-
-
-def _make(
-    folder: str,
-    digest: str,
-    trained: StageResult,
-    documents: str,
-    to: str,
-    config: PublishConfig,
-    evaluated: Manifest | None,
-    progress: Progress,
-) -> tuple[Release, float]:
-    """The release, written and placed but not live, and how long one search took in milliseconds."""
-    catalogue = read_documents(documents)
-    with release_folder.building(to, digest) as built:
-        _copy_model(trained, storage.join(built, MODEL))
-        model = load_model(storage.join(built, MODEL))
-        vectors_TD, text_of_N = title_vectors(model, catalogue.titles, progress=progress)
-        rows = Rows(ids=catalogue.ids, titles=catalogue.titles, vectors_TD=vectors_TD, text_of_N=text_of_N)
-        progress("write documents and read them back", 0, None)
-        table = write_rows(built, rows)
-        progress("measure the index against exact search", 0, None)
-        queries_QD = _recall_queries(model, rows, config)
-        kind = _index_kind(config, len(rows))
-        index = build_index(table, rows, kind, queries_QD, recall_at=config.recall_at, min_recall=config.min_recall)
-        asked_at = time.monotonic()
-        for query in queries_QD:
-            nearest(table, index, query, config.recall_at)
-        milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
-        release = Release(
-            digest=digest,
-            text_contract=model.text_contract,
-            num_documents=len(rows),
-            dimensions=vectors_TD.shape[1],
-            index=index,
-            evaluation=_table(evaluated),
-            inputs=_request(trained, documents, config, evaluated).inputs,
-            labels=trained.manifest.outcome.labels,
-            created=datetime.now(UTC).isoformat(timespec="microseconds"),
-            files=[asdict(file) for file in release_folder.list_built(built)],
-        )
-        release_folder.place(built, release, folder)
-    return release_folder.read_folder(folder), milliseconds
-
-
-def _table(evaluated: Manifest | None) -> dict[str, Any]:
-    """The figures of an evaluation; its example queries and file names stay with it."""
-    metrics = evaluated.outcome.metrics if evaluated else {}
-    return {name: value for name, value in metrics.items() if name not in ("example_queries", "run_files")}
-
-
-def _copy_model(trained: StageResult, folder: str) -> None:
-    recorded = {file.path: file.sha256 for file in trained.manifest.files}
-    for name in (WEIGHTS, DESCRIPTION):
-        content = storage.read_bytes(storage.join(trained.data, name))
-        if hashlib.sha256(content).hexdigest() != recorded.get(f"{trained.manifest.attempt}/{name}"):
-            raise StageError(asked=f"the model in {trained.folder} was to be published",
-                             found=f"{name} has other bytes than were written",
-                             follows="its vectors would not be those evaluated", do="train again")  # fmt: skip
-        storage.write_atomic(storage.join(folder, name), content)
-
-
-def _index_kind(config: PublishConfig, num_documents: int) -> IndexKind:
-    if config.index == "auto":
-        return "ivf-flat" if num_documents > config.index_above else "none"
-    return config.index
-
-
-def _recall_queries(model: Model, rows: Rows, config: PublishConfig) -> np.ndarray:
-    """Titles drawn by a keyed hash of their ids, as the query tower sees them."""
-    key = config.seed.to_bytes(8, "big", signed=True)
-
-    def drawn(row: int) -> bytes:
-        return hashlib.blake2b(rows.ids[row].encode(), digest_size=8, key=key, person=b"recall").digest()
-
-    chosen = sorted(range(len(rows)), key=drawn)[: config.num_recall_queries]
-    return unit_vectors(model, [rows.titles[row] for row in chosen], "query")

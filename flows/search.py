@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from flows.publish import MODEL
 from flows.release_folder import files_of
 from flows.release_index import nearest, open_table
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
-from schemas.release import read_release
+from schemas.release import MODEL, read_release
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
 from training.model import load_model

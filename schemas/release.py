@@ -20,6 +20,7 @@ SCHEMA_VERSION = "1.0"
 POINTER = "pointer.json"
 RELEASE = "release.json"
 TABLE = "documents"
+MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

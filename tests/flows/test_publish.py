@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows import make_release as making
 from flows import publish as publishing
 from flows.pointer import swap
 from flows.publish import PublishConfig, publish
@@ -137,14 +138,14 @@ def test_a_changed_document_makes_a_new_release_and_the_old_one_stays_readable(l
     assert back.pointer.previous == made.release.digest
 
 
-@pytest.mark.parametrize("step", ["write_rows", "build_index", "swap"])
-def test_an_exception_before_the_swap_leaves_the_old_release_live(live, model, tmp_path, monkeypatch, step):
+@pytest.mark.parametrize(("module", "step"), [(making, "write_rows"), (making, "build_index"), (publishing, "swap")])
+def test_an_exception_before_the_swap_leaves_the_old_release_live(live, model, tmp_path, monkeypatch, module, step):
     before = read_pointer(live)
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publishing, step, interrupted)
+    monkeypatch.setattr(module, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish(model, documents=write_documents(tmp_path / "new.tsv", seed=1), to=live, config=CONFIG)
     assert read_pointer(live) == before
@@ -158,8 +159,9 @@ def test_a_killed_publisher_leaves_the_old_release_live_and_the_next_one_succeed
     new = write_documents(tmp_path / "new.tsv", seed=2)
     script = f"""
 import os, signal
+from flows import make_release as making
 from flows import publish as publishing
-publishing.build_index = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+making.build_index = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.PublishConfig(num_recall_queries=20))
 """
     killed = subprocess.run([sys.executable, "-c", script], check=False)
@@ -182,12 +184,12 @@ def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp
 import resource
 from flows.publish import PublishConfig, publish
 from schemas.errors import StageError
-from flows import publish as publishing
-real = publishing.write_rows
+from flows import make_release as making
+real = making.write_rows
 def on_a_full_disk(*rows):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     return real(*rows)
-publishing.write_rows = on_a_full_disk
+making.write_rows = on_a_full_disk
 try:
     publish({model!r}, documents={new!r}, to={live!r}, config=PublishConfig(num_recall_queries=20))
 except StageError as error:
@@ -239,13 +241,13 @@ except StageError as error:
 
 
 def test_a_pointer_that_moves_while_a_release_is_made_is_not_undone(live, model, tmp_path, monkeypatch):
-    real = publishing.build_index
+    real = making.build_index
 
     def while_another_publishes(*args, **kwargs):
         swap(live, expected=read_pointer(live), release="theirs")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(publishing, "build_index", while_another_publishes)
+    monkeypatch.setattr(making, "build_index", while_another_publishes)
     new = write_documents(tmp_path / "new.tsv", seed=5)
     with pytest.raises(StageError, match="Another publisher moved it"):
         publish(model, documents=new, to=live, config=CONFIG)
@@ -279,7 +281,7 @@ def test_a_repair_that_fails_takes_nothing_away(live, model, documents, monkeypa
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publishing, "build_index", interrupted)
+    monkeypatch.setattr(making, "build_index", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish(model, documents=documents, to=live, config=CONFIG)
     assert data.exists()
@@ -299,12 +301,12 @@ def test_verify_finds_a_flipped_byte_and_a_version_of_the_table_that_nobody_publ
 
 
 def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
-    real = publishing.build_index.__globals__["_recall"]
+    real = making.build_index.__globals__["_recall"]
 
     def misses_below_17_probes(table, setting, *rest):
         return 0.5 if setting.get("num_probes", 17) < 17 else real(table, setting, *rest)
 
-    monkeypatch.setitem(publishing.build_index.__globals__, "_recall", misses_below_17_probes)
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", misses_below_17_probes)
     config = replace(CONFIG, index="ivf-flat", min_recall=1.0)
     harder = publish(model, documents=documents, to=str(tmp_path / "harder"), config=config).release.index
     assert (harder["kind"], harder["num_probes"], harder["num_partitions"]) == ("ivf-flat", 17, 17)
@@ -313,11 +315,11 @@ def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(m
     def never(table, setting, *rest):
         return 1.0 if setting["kind"] == "none" else 0.4
 
-    monkeypatch.setitem(publishing.build_index.__globals__, "_recall", never)
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", never)
     exact = publish(model, documents=documents, to=str(tmp_path / "exact"), config=config).release.index
     assert exact["kind"] == "none"
     assert "searches are exact" in exact["note"]
-    monkeypatch.setitem(publishing.build_index.__globals__, "_recall", lambda *a: 0.4)
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", lambda *a: 0.4)
     with pytest.raises(StageError, match="Even exact search found only"):
         publish(model, documents=documents, to=str(tmp_path / "broken"), config=config)
     assert read_pointer(str(tmp_path / "broken")) is None
