@@ -64,6 +64,18 @@ def run_results(results: dict) -> None:
         output.print(f"  {plain(command)}", soft_wrap=True)
 
 
+def as_one(command: str, results: Mapping[str, Any]) -> dict:
+    """The JSON object of a whole run: every stage's result by name, and at the top what a program asks for first."""
+    stages = [result for result in results.values() if isinstance(result, dict)]
+    return {
+        "stage": command,
+        "digest": results["publish"]["digest"],
+        "path": results["publish"]["metrics"]["release"],
+        "reused": all(result["reused"] for result in stages),
+        **results,
+    }
+
+
 def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
     """The two commands to try after a run: a search for a query that was judged, and a check of every byte."""
     query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])

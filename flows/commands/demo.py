@@ -27,4 +27,4 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     from flows.demo import run_demo
 
     results = run_demo(work, searches=searches, seed=seed)
-    console.emit({"stage": "demo", **results}, json, present.run_results)
+    console.emit(present.as_one("demo", results), json, present.run_results)

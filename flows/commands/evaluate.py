@@ -2,6 +2,7 @@
 
 from flows import console, present
 from flows.set_fields import with_fields
+from schemas import storage
 
 
 def evaluate(
@@ -48,4 +49,5 @@ def evaluate(
         result = run(
             model, documents=documents, queries=queries, qrels=qrels, store=into, config=config, progress=progress
         )
-    console.emit(result.to_json(), json, present.stage_with_details)
+    run_file = storage.join(result.data, result.manifest.outcome.metrics["run_files"]["model"])
+    console.emit({**result.to_json(), "run_file": run_file}, json, present.stage_with_details)

@@ -38,4 +38,4 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
     from flows.local_run import run_locally
 
     results = run_locally(config, date)
-    console.emit({"stage": "run", **results}, json, present.run_results)
+    console.emit(present.as_one("run", results), json, present.run_results)

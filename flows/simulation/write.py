@@ -37,6 +37,7 @@ from flows.simulation.searches import PRIVATE, WHAT, Searches, draw_searches
 from flows.simulation.vocabulary import Vocabulary, load
 from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.manifest import Request
 from schemas.stage import Progress, silent
 
 BLOCK_SEARCHES = 8_192
@@ -58,7 +59,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
         raise UsageError(asked=asked, found="it is not a local folder", do="simulate into a local folder and copy it")
     folder = Path(storage.filesystem(out)[1])
     if (finished := _finished(folder, config)) is not None:
-        return {**finished, "reused": True, "path": str(out)}
+        return _result(finished, out, config, reused=True)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
             asked=asked,
@@ -83,7 +84,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
         ) from error
     finally:
         shutil.rmtree(attempt, ignore_errors=True)
-    return {**made, "reused": False, "path": str(out)}
+    return _result(made, out, config, reused=False)
 
 
 def simulate_block(
@@ -98,6 +99,11 @@ def simulate_block(
     searches = draw_searches(config, vocabulary, catalogue, population, phrasebook, numbers)
     pages = result_pages(vocabulary, config.seed, catalogue, searches)
     return searches, log_lines(config, population, searches, pages)
+
+
+def _result(made: dict, out: str, config: SimulationConfig, *, reused: bool) -> dict:
+    request = Request(stage="simulate", stage_version=VERSION, config=dataclasses.asdict(config), inputs={})
+    return {**made, "digest": request.digest, "path": str(out), "reused": reused}
 
 
 def _finished(folder: Path, config: SimulationConfig) -> dict | None:
