@@ -8,7 +8,7 @@ from flows.pipeline_config import read_pipeline
 
 # For a run typed by a person: their terminal shows the stages, not Prefect's log, and nobody is told about it.
 QUIET = {
-    "PREFECT_LOGGING_LEVEL": "ERROR",
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",  # a failed stage is told once, by us, without a traceback
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",

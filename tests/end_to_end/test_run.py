@@ -75,6 +75,20 @@ def test_a_truncated_output_is_noticed_and_made_again(shop, first):
 
 
 @pytest.mark.engine
+def test_a_run_that_fails_tells_it_once_and_without_a_traceback(shop, first):
+    documents = shop / "data/documents.tsv"
+    whole = documents.read_bytes()
+    documents.write_bytes(whole + whole.splitlines(keepends=True)[0])
+    try:
+        done = clicktower("run", str(shop / "pipeline.toml"))
+    finally:
+        documents.write_bytes(whole)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count("1 ids occur more than once") == 1
+
+
+@pytest.mark.engine
 def test_verify_finds_a_flipped_byte_that_a_run_cannot_see(shop, first):
     results = run(shop)
     assert clicktower("verify", str(shop / "store")).returncode == 0
