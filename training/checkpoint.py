@@ -105,7 +105,7 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
             torch.from_numpy(tensors[name.replace(".parameters", ".velocity")]),
             tensors[name.replace(".parameters", ".last")],
         )
-        for name in tensors
+        for name in sorted(tensors)  # safetensors gives them in another order in each process
         if name.endswith(".parameters")
     }
     return Position(update=update, loss=head["loss"], seconds=head["seconds"], curve=head["curve"]), rows

@@ -64,7 +64,8 @@ def large_update(
     towers' steps. Raises StageError where numbers are not finite.
     """
     recipe, encoder = towers.recipe, towers.look_ahead(update)
-    touched = {tower: _touched(tower, share, towers, workers) for tower in towers.rows}
+    # In one order on all workers: what they add up is laid out by it.
+    touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
     total = GradientSum(
         touched, towers.layout.columns, towers.dtype, exact=recipe.reduction == "exact", num_addends=num_micro_batches
     )

@@ -33,7 +33,7 @@ class Recipe:
     momentum_middle: float = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
     clip_norm: float = 0.0  # th_G, for each tower on its own; 0: never
     truncate_steps: int = 0  # T; 0: as long as the longest text
-    initial_range: float = 0.1  # parameters start uniform in ±this
+    initial_range: float = 0.2  # parameters start uniform in ±this
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs

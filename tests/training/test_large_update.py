@@ -162,6 +162,9 @@ class _Rank:
 def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
     """The bytes of each worker's raw state after all updates."""
     group, states = Together(size), [start(recipe, len(made.batches)) for _ in range(size)]
+    for towers in states[1::2]:  # workers need not hold their towers in one order: it once mixed their gradients up
+        for name in list(towers.rows)[:-1]:
+            towers.rows[name] = towers.rows.pop(name)
     failures = []
 
     def worker(rank: int) -> None:
@@ -189,7 +192,7 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
     return [
         b"".join(
             part
-            for rows in towers.rows.values()
+            for _, rows in sorted(towers.rows.items())
             for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.tobytes())
         )
         for towers in states
