@@ -1,6 +1,6 @@
 """The stage build: days + documents -> shards. What Beam does for it is in beam_jobs.build_shards.
 
-    build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
+build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
 import time

@@ -73,9 +73,7 @@ def _folders(uri: str) -> list[str]:
         return []
     names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(root, detail=False))
     return [
-        storage.join(store, name)
-        for name in names
-        if storage.exists(storage.join(store, name, manifest.FILE_NAME))
+        storage.join(store, name) for name in names if storage.exists(storage.join(store, name, manifest.FILE_NAME))
     ]
 
 

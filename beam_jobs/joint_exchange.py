@@ -51,6 +51,4 @@ def _records(table: pa.Table, key: str, num_buckets: int) -> Iterator[tuple[int,
 
 def _joined(gathered: tuple[int, Mapping[str, Iterable[bytes]]], sides: Mapping[str, Side]) -> Bucket:
     bucket, records = gathered
-    return bucket, {
-        name: from_ipc([*records[name], to_ipc(side.schema.empty_table())]) for name, side in sides.items()
-    }
+    return bucket, {name: from_ipc([*records[name], to_ipc(side.schema.empty_table())]) for name, side in sides.items()}

@@ -59,9 +59,12 @@ def read_pointer(uri: str) -> Pointer | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise StageError(asked=f"the pointer of {uri} was to be read", found=f"its {POINTER} is damaged",
-                         follows="which release is live cannot be known",
-                         do=f"set {POINTER} aside and publish again: the releases are kept") from None
+        raise StageError(
+            asked=f"the pointer of {uri} was to be read",
+            found=f"its {POINTER} is damaged",
+            follows="which release is live cannot be known",
+            do=f"set {POINTER} aside and publish again: the releases are kept",
+        ) from None
 
 
 def release_folder(uri: str, digest: str) -> str:
@@ -92,5 +95,9 @@ def read_folder(folder: str) -> Release:
         found = f"there is no {RELEASE} in it"
     except (ValueError, TypeError, AttributeError):
         found = f"its {RELEASE} is damaged"
-    raise StageError(asked=f"the release in {folder} was to be read", found=found,
-                     follows="nothing of it can be served", do="publish again")
+    raise StageError(
+        asked=f"the release in {folder} was to be read",
+        found=found,
+        follows="nothing of it can be served",
+        do="publish again",
+    )

@@ -14,8 +14,8 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from training.judged_files import Judged
 from training.recipes import Recipe
-from training.watch import Judged
 
 if TYPE_CHECKING:
     from training.worker import Job

@@ -50,7 +50,12 @@ def tower_name(recipe: Recipe, side: str) -> str:
 
 
 def initial_parameters(recipe: Recipe, layout: Layout, name: str) -> torch.Tensor:
-    """Uniform in ±initial_range, a function of the seed and the tower's name alone: [rows, columns]."""
-    key = [recipe.seed, ("query", "document", "shared").index(name)]
+    """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
+
+    Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
+    begins as a measure of shared trigrams, not as noise that clicks must first undo.
+    """
+    stream = 0 if recipe.same_start else ("query", "document", "shared").index(name)
+    key = [recipe.seed, stream]
     uniform = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64))).random((layout.rows, layout.columns))
     return torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])

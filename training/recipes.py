@@ -1,8 +1,8 @@
 """Recipes: everything that decides a model's numbers, as one frozen value, and the named ones a user can ask for."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args, get_type_hints
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args, get_type_hints
 
 from schemas.errors import UsageError
 
@@ -20,6 +20,7 @@ class Recipe:
     forget_gate: bool = False
     peepholes: bool = False
     tie_towers: bool = False  # one parameter set for queries and documents
+    same_start: bool = True  # both parameter sets start from the same random numbers
     max_words: int = 0  # words of a text that are read; 0: all
     overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
     gamma: float = 5.0  # of eq. 5
@@ -101,44 +102,6 @@ def recipe(name: str) -> Recipe:
         found="there is no recipe of that name",
         do=f"use one of {', '.join(names())}",
     )
-
-
-def with_settings(base: Recipe, settings: Mapping[str, str]) -> Recipe:
-    """`base` with fields set from text, as `--set field=value` gives them. Raises UsageError."""
-    kinds = get_type_hints(Recipe)
-    changes: dict[str, Any] = {}
-    for field, text in settings.items():
-        if field not in kinds or field == "name":
-            known = ", ".join(f.name for f in fields(Recipe) if f.name != "name")
-            raise UsageError(
-                asked=f"the recipe's {field} was to be set to {text!r}",
-                found="a recipe has no such field",
-                do=f"use one of {known}",
-            )
-        changes[field] = _parse(field, text, kinds[field])
-    return replace(base, **changes)
-
-
-def _parse(field: str, text: str, kind: type) -> object:
-    if kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    if kind not in (bool, int, float):
-        return text
-    wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-    raise UsageError(
-        asked=f"the recipe's {field} was to be set to {text!r}",
-        found=f"it must be {wanted}",
-        do=f"give {field}={_example(kind)}, for example",
-    )
-
-
-def _example(kind: type) -> str:
-    return {bool: "true", int: "64", float: "0.002"}[kind]
 
 
 def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:

@@ -15,6 +15,7 @@ from schemas.documents import read_documents
 from schemas.judgments import read_qrels, read_queries
 from training.click_loss import click_losses, cosines
 from training.encode import encode_table, text_table
+from training.judged_files import Judged
 from training.pair_gradient import Encoder
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from training.recipes import Recipe
@@ -22,15 +23,6 @@ from training.shard_data import Shard, ShardData
 from training.text_batch import TextTable
 
 UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """Where judged documents are: documents (id, title), queries (id, text) and TREC qrels."""
-
-    documents: str
-    queries: str
-    qrels: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

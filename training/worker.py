@@ -18,6 +18,7 @@ import torch
 from schemas.stage import Progress
 from training.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.curves import Curves
+from training.judged_files import Judged
 from training.large_update import Towers, large_update
 from training.model import write_model
 from training.nesterov import LazyRows, MomentumSchedule
@@ -27,7 +28,7 @@ from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe
 from training.shard_data import ShardData, load_shards
 from training.threads import compute_threads
-from training.watch import Judged, Watch
+from training.watch import Watch
 from training.workers import Workers
 
 REPORT_SECONDS = 0.25

@@ -1,4 +1,4 @@
-"""Bad input, through the command line: an exit code, a sentence that says what to do, no traceback, nothing half-made."""
+"""Bad input, through the command line: an exit code, a sentence that says what to do, no trace, nothing half-made."""
 
 import gzip
 import resource

@@ -53,9 +53,7 @@ def examples(
                 name: {m: round(float(v[row_of_query[query_id]]), 4) for m, v in systems[name].per_query.items()}
                 for name in (ours, baseline)
             },
-            "rankings": {
-                name: _ranking(collection, systems[name], query_id, num_titles) for name in (ours, baseline)
-            },
+            "rankings": {name: _ranking(collection, systems[name], query_id, num_titles) for name in (ours, baseline)},
         }
         for query_id, why in chosen.items()
     ]

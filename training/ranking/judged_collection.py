@@ -48,8 +48,12 @@ def judged_collection(
     kept = {query_id: grades for query_id, grades in known.items() if len(grades) >= min_judged}
     if not kept:
         most = max(len(grades) for grades in known.values())
-        raise StageError(asked=asked, found=f"no query has min_judged = {min_judged} judgments; the most is {most}",
-                         follows="there would be nothing to measure", do=f"set min_judged to {most} or below")
+        raise StageError(
+            asked=asked,
+            found=f"no query has min_judged = {min_judged} judgments; the most is {most}",
+            follows="there would be nothing to measure",
+            do=f"set min_judged to {most} or below",
+        )
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)

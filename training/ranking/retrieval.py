@@ -19,9 +19,7 @@ def score_blocks(
         yield start, score(slice(start, min(start + block, num_queries)))
 
 
-def top_k(
-    scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def top_k(scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(rows, scores) of the k best documents of each query, best first: int64 and float32 [B, min(k, N)].
 
     Equal scores are ordered by `tie_order` (a place of its own for each document, smaller first; the row if

@@ -20,10 +20,7 @@ def bootstrap_interval(
     ValueError where there is no query.
     """
     values_QM = _columns(values_QM)
-    means = [
-        values_QM[rows].mean(axis=1)
-        for rows in _draw(len(values_QM), num_resamples, values_QM.shape, seed)
-    ]
+    means = [values_QM[rows].mean(axis=1) for rows in _draw(len(values_QM), num_resamples, values_QM.shape, seed)]
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
     return low, high
