@@ -3,8 +3,8 @@
     CLICKTOWER_DATA=/path/to/data python benchmarks/real_log.py --work /tmp/real-log [--seeds 1 2 3]
 
 Each training is judged on the dev queries with at least five judged products: k = 1 (a team training on its own log in
-private), k = 5 (the default), the same with one shared tower, and k = 1 with the clicked titles permuted, which must
-come down to random (the leak check). Prints a table and writes benchmarks/results/real_log.json. The recipe was chosen on these dev queries; no test
+private), k = 5 (the default), and k = 1 with the clicked titles permuted, which must come down to random (the leak
+check). Prints a table and writes benchmarks/results/real_log.json. The recipe was chosen on these dev queries; no test
 set is touched.
 """
 
