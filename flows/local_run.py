@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from flows.console import errors
 from flows.pipeline_config import read_pipeline
 
 # For a run typed by a person: their terminal shows the stages, not Prefect's log, and nobody is told about it.
@@ -24,6 +25,7 @@ def run_locally(config_file: str, date: str | None = None) -> dict:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
+    errors.print("[dim]starting Prefect (embedded, unless PREFECT_API_URL names a server)[/]")
     from flows.pipeline import pipeline
 
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()

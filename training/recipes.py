@@ -26,7 +26,7 @@ class Recipe:
     gamma: float = 5.0  # of eq. 5
     num_negatives: int = 4  # n
     negatives: Literal["redrawn", "fixed"] = "redrawn"  # new ones from the pool each epoch, or the shards' own
-    epochs: int = 30
+    epochs: int = 20
     minibatch: int = 256  # pairs of one large update
     micro_batch: int = 128  # pairs computed at once; the unit that workers share out
     step: float = 0.002  # ε of eq. 6; L is the sum over the minibatch
