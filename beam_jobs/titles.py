@@ -51,7 +51,7 @@ def titled_documents(documents: pa.Table, pool_size: int) -> pa.Table:
     `documents`: schemas.documents.DOCUMENT. The pool is the at most `pool_size` documents with the smallest keyed
     hash of their id, one document for each distinct title (the one with the smallest hash). The key is fixed: the
     pool depends on the documents alone, not on days, seed or salt, and a document that joins the catalogue leaves
-    the order of the others as it was (MODEL.md section 6).
+    the order of the others as it was (docs/model.md section 6).
     """
     ids = documents["id"].combine_chunks()
     hashes = np.fromiter((_pool_hash(i) for i in ids.to_pylist()), np.uint64, len(ids))

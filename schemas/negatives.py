@@ -1,4 +1,4 @@
-"""The draw of unclicked negatives: which rows of the pool stand against a pair (MODEL.md section 6).
+"""The draw of unclicked negatives: which rows of the pool stand against a pair (docs/model.md section 6).
 
 A pure function of the pair, the seed and the epoch: it does not know of shards, workers or order. The shards
 hold the draw of epoch 0; training may draw again with the epoch in the key, from the `excluded` column and the

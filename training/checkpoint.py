@@ -4,8 +4,8 @@
     FOLDER/update-000000120.json          whose it is, the position in the order, size and hash; written last
 
 The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
-model would depend on when checkpoints were taken (MODEL.md section 4). It says nothing about workers: a run may go on
-with another number of them. The last two are kept, so that a damaged one costs little.
+model would depend on when checkpoints were taken (docs/model.md section 4). It says nothing about workers: a run may
+go on with another number of them. The last two are kept, so that a damaged one costs little.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The loss of a clicked document against unclicked ones (eq. 3-5; MODEL.md section 3), with its gradient written out.
+"""The loss of a clicked document against unclicked ones (eq. 3-5; docs/model.md section 3), and its gradient.
 
     R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j))
 

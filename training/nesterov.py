@@ -1,4 +1,4 @@
-"""Nesterov momentum with a schedule, applied only to the rows that a minibatch touches (eq. 6; MODEL.md section 4).
+"""Nesterov momentum with a schedule, applied only to the rows a minibatch touches (eq. 6; docs/model.md section 4).
 
     ΔΛ_k = μ_{k-1} ΔΛ_{k-1} - ε ∇L(Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}),   Λ_k = Λ_{k-1} + ΔΛ_k
 

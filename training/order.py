@@ -1,4 +1,4 @@
-"""The order of training: a function of the data, the seed and the epoch alone (MODEL.md section 5).
+"""The order of training: a function of the data, the seed and the epoch alone (docs/model.md section 5).
 
 Each shard's pairs are permuted, a window of them is sorted by length and cut into micro-batches of fixed size (the
 last of a shard may be shorter), the micro-batches of all shards are permuted, and consecutive runs of them are the

@@ -9,7 +9,7 @@ from schemas.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """What to train and how. Values the paper leaves open were chosen on held-out data (MODEL.md section 4).
+    """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
 
     Raises UsageError for a value that means nothing.
     """

@@ -33,7 +33,7 @@ class TextTable:
         """These texts with at most `max_words` words (0: as they are).
 
         `overflow` truncate drops the rest; merge makes one bag of trigrams of all words from the last position on
-        (MODEL.md section 1, rule 5).
+        (docs/model.md section 1, rule 5).
         """
         lengths = self.words.lengths
         long = np.flatnonzero(lengths > max_words)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.bot_rules import BotRules
+from beam_jobs.build import BuildConfig, build
 from beam_jobs.ingest import IngestConfig, ingest
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
@@ -271,20 +272,25 @@ def test_the_real_log_adds_up_and_matches_the_reference(tmp_path, real_data):
 
 
 @pytest.mark.engine
-def test_the_real_log_gives_one_digest_rearranged_and_in_two_processes(tmp_path, real_data):
+def test_the_real_log_gives_the_same_shards_rearranged_and_in_two_processes(tmp_path, real_data):
+    """Renamed, cut anew, compressed otherwise and shuffled; both jobs on one process and on two."""
     folder = real_data / "homedepot_log"
     lines = [
         line for file in sorted(folder.glob("*.gz")) for line in gzip.decompress(file.read_bytes()).split(b"\n")[:-1]
     ]
     one = ingest([str(folder)], store=str(tmp_path / "a"), config=IngestConfig())
+    processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     two = ingest(
-        [_recut(tmp_path / "recut", lines, 2)],
-        store=str(tmp_path / "b"),
-        config=IngestConfig(),
-        beam_options=["--direct_running_mode=multi_processing", "--direct_num_workers=2"],
+        [_recut(tmp_path / "recut", lines, 2)], store=str(tmp_path / "b"), config=IngestConfig(), beam_options=processes
     )
     assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
     assert two.manifest.outcome.ledger == one.manifest.outcome.ledger
+
+    documents = str(real_data / "homedepot" / "documents.tsv")
+    shards = build([one.folder], documents, store=str(tmp_path / "a"), config=BuildConfig())
+    again = build([two.folder], documents, store=str(tmp_path / "b"), config=BuildConfig(), beam_options=processes)
+    assert again.manifest.outcome.logical_digest == shards.manifest.outcome.logical_digest
+    assert again.manifest.outcome.ledger == shards.manifest.outcome.ledger
 
 
 def test_the_bulk_sample_adds_up(tmp_path, real_data):

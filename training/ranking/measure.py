@@ -2,7 +2,7 @@
 searched.
 
 Ranking only what was judged hides failures of retrieval, so recall, reciprocal rank and NDCG@10 over the full
-collection stand beside it (MODEL.md section 7).
+collection stand beside it (docs/model.md section 7).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""NDCG@k per query, equal to trec_eval's ndcg_cut (MODEL.md section 7).
+"""NDCG@k per query, equal to trec_eval's ndcg_cut (docs/model.md section 7).
 
 With the gains g_1, g_2, ... of the documents as ranked:
 

@@ -6,7 +6,7 @@
 
 Columns are gates in the paper's order (output, input, candidate) times cells, so that the row of one trigram holds all
 gates, contiguous. The backward pass is written out: exact back-propagation through time of the equations above
-(the appendix of the paper leaves out paths through the gates; MODEL.md section 4).
+(the appendix of the paper leaves out paths through the gates; docs/model.md section 4).
 
 Shapes as in training.towers, with G = 3 d.
 """

@@ -1,0 +1,49 @@
+"""Files that earlier versions wrote are still read; what a later major version wrote is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schemas import manifest, storage
+from schemas.day import VERSION_KEY as DAY_KEY
+from schemas.errors import UnknownVersionError, require_major
+from schemas.release import read_folder, read_pointer
+
+RELEASED = Path(__file__).parent / "released"
+
+
+def read_json(name: str) -> dict:
+    return json.loads((RELEASED / name).read_text(encoding="utf-8"))
+
+
+def test_a_manifest_of_1_0_is_read_and_still_names_the_same_request():
+    value = read_json("manifest-1.0.json")
+    read = manifest.from_json(value)
+    assert read.digest == value["digest"]
+    assert read.outcome.ledger is not None
+    assert read.outcome.ledger.check().total == value["outcome"]["ledger"]["total"]
+    assert read.to_json() == value
+
+
+def test_a_release_and_pointer_of_1_0_are_read(tmp_path):
+    for name in ("release", "pointer"):
+        (tmp_path / f"{name}.json").write_bytes((RELEASED / f"{name}-1.0.json").read_bytes())
+    pointer = read_pointer(str(tmp_path))
+    release = read_folder(str(tmp_path))
+    assert pointer is not None
+    assert pointer.release == release.digest
+
+
+@pytest.mark.parametrize("name", ["pointer", "release", "manifest"])
+def test_a_later_major_version_is_refused(tmp_path, name):
+    value = read_json(f"{name}-1.0.json") | {"schema_version": "2.0"}
+    storage.write_atomic(str(tmp_path / f"{name}.json"), json.dumps(value).encode())
+    read = {"pointer": read_pointer, "release": read_folder, "manifest": manifest.read}[name]
+    with pytest.raises(UnknownVersionError, match=r"2\.0"):
+        read(str(tmp_path))
+
+
+def test_a_later_minor_version_is_read():
+    require_major("a day", "1.7", "1.0")
+    assert DAY_KEY
