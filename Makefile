@@ -15,10 +15,12 @@ test: $(READY)           ## every test, engines included
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 
-format: $(READY)         ## let ruff put imports in order and mend what it can
+format: $(READY)         ## let ruff order imports and lay out the code
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 clean:                   ## remove the environment and the demo
 	rm -rf $(VENV) clicktower-demo
