@@ -1,7 +1,10 @@
 """Results as a person reads them in a terminal: a line per stage, the ledger, the NDCG table, what to do next."""
 
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -57,10 +60,11 @@ def run_results(results: dict) -> None:
     output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
     if results["evaluate"]["labels"].get("simulated"):
         output.print(Text("All of this comes from a simulated log.", style="bold yellow"))
-    output.print(f"\nreport   {plain(results['report'])}", soft_wrap=True)
-    output.print(f"release  {plain(results['publish']['metrics']['release'])}", soft_wrap=True)
+    release = from_here(results["publish"]["metrics"]["release"])
+    output.print(f"\nreport   {plain(from_here(results['report']))}", soft_wrap=True)
+    output.print(f"release  {plain(release)}", soft_wrap=True)
     output.print("\nTry next:", style="bold")
-    for command in next_commands(results["publish"]["metrics"]["release"], results["evaluate"]):
+    for command in next_commands(release, results["evaluate"]):
         output.print(f"  {plain(command)}", soft_wrap=True)
 
 
@@ -80,7 +84,18 @@ def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
     """The two commands to try after a run: a search for a query that was judged, and a check of every byte."""
     query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])
     place = shlex.quote(release)
-    return [f"clicktower search --release {place} {query}", f"clicktower verify {place}"]
+    return [f"{program()} search --release {place} {query}", f"{program()} verify {place}"]
+
+
+def program() -> str:
+    """What to type for this program: its name if the shell finds it, otherwise where it is."""
+    return "clicktower" if shutil.which("clicktower") else from_here(str(Path(sys.executable).parent / "clicktower"))
+
+
+def from_here(path: str) -> str:
+    """A local path below the working directory as it can be typed here; anything else as it is."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def headline(result: Mapping[str, Any]) -> str:

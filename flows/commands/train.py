@@ -60,7 +60,6 @@ def train(
     """
     from training.launch import Judged
     from training.launch import train as run
-
     from training.recipes import recipe as named
 
     given = [documents, queries, qrels]
