@@ -55,7 +55,7 @@ class Published:
     reused: bool
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
-    duration_seconds: float = 0.0
+    duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown when it is reused
     milliseconds_per_search: float | None = None  # measured while publishing
 
     def to_json(self) -> dict:

@@ -43,7 +43,7 @@ def _stage_box(stage: StageSummary, x: float, y: float, longest: float) -> str:
     return (
         f'<g class="{state}"><rect class="box" x="{x}" y="{y}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="10"/>'
         f'<text class="name" x="{x + 14}" y="{y + 27}">{escape(stage.name)}</text>'
-        f'<text class="state" x="{x + _BOX_WIDTH - 14}" y="{y + 27}" text-anchor="end">{state}</text>'
+        f'<text class="state" x="{x + _BOX_WIDTH - 14}" y="{y + 50}" text-anchor="end">{state}</text>'
         f'<text class="seconds" x="{x + 14}" y="{y + 50}">{duration(stage.duration_seconds)}</text>'
         f"{bar if stage.duration_seconds else ''}</g>"
     )
