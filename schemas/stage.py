@@ -105,12 +105,17 @@ def run_stage(store: str, request: Request, produce: Callable[[str], Outcome | N
         outcome = produce(storage.join(folder, attempt))
         if outcome is not None:
             commit(folder, request, attempt, outcome, started)
-    except BaseException:
+    except BaseException as error:
         storage.remove(storage.join(folder, attempt))
+        finished, _ = find_finished(store, request)
+        if finished and isinstance(error, Exception):  # another attempt was first, and cleared this one away
+            return finished
         raise
     manifest = manifests.read(folder)
-    if manifest.attempt != attempt:  # another attempt was first: the request is the same, so is its result
-        storage.remove(storage.join(folder, attempt))
+    # If another attempt was first, its result counts: the request is the same. What killed attempts left goes too.
+    for other in storage.list_folders(folder):
+        if other.startswith("attempt-") and other != manifest.attempt:
+            storage.remove(storage.join(folder, other))
     return StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
 
 

@@ -8,12 +8,14 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Any
 
 import fsspec
 from fsspec.core import url_to_fs
 
 CHUNK_BYTES = 1 << 20
+REMOVE_TRIES = 10
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -58,16 +60,33 @@ def list_files(uri: str) -> list[str]:
     return sorted(path[len(root) + 1 :] for path in fs.find(root))
 
 
+def list_folders(uri: str) -> list[str]:
+    """The names of the folders in a folder, sorted; empty where there is no folder."""
+    fs, root = filesystem(uri)
+    if not fs.exists(root):
+        return []
+    fs.invalidate_cache()
+    inside = [entry["name"] for entry in fs.ls(root, detail=True) if entry["type"] == "directory"]
+    return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in inside)
+
+
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     fs.makedirs(path, exist_ok=True)
 
 
 def remove(uri: str) -> None:
-    """Remove a file or a folder with all below it; nothing happens where there is none."""
+    """Remove a file or a folder with all below it; nothing happens where there is none.
+
+    Two processes may remove the same folder at once: what the other took first is no error.
+    """
     fs, path = filesystem(uri)
-    if fs.exists(path):
-        fs.rm(path, recursive=True)
+    for _ in range(REMOVE_TRIES):
+        fs.invalidate_cache()
+        if not fs.exists(path):
+            return
+        with suppress(FileNotFoundError):
+            fs.rm(path, recursive=True)
 
 
 def open_read(uri: str) -> IO[bytes]:

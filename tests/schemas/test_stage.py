@@ -82,6 +82,25 @@ def test_a_failed_stage_leaves_nothing_behind(tmp_path):
     assert storage.list_files(str(tmp_path)) == []
 
 
+def test_what_a_killed_attempt_left_is_cleared_by_the_next(tmp_path):
+    killed = tmp_path / "build" / request().digest / "attempt-000000000000"
+    killed.mkdir(parents=True)
+    (killed / "half.arrow").write_bytes(b"half")
+    result = run_stage(str(tmp_path), request(), produce)
+    assert not killed.exists()
+    assert manifests.damage(result.folder, result.manifest) == []
+
+
+def test_an_attempt_whose_files_a_faster_one_cleared_away_answers_with_that_one_s(tmp_path):
+    def overtaken(folder: str) -> Outcome:
+        run_stage(str(tmp_path), request(), produce)
+        raise FileNotFoundError(folder)
+
+    result = run_stage(str(tmp_path), request(), overtaken)
+    assert result.reused
+    assert result.manifest.outcome.counts == {"rows": 10}
+
+
 def test_a_ledger_that_does_not_add_up_publishes_nothing(tmp_path):
     def lose_a_line(folder: str) -> Outcome:
         return Outcome(ledger=Ledger(total=4, lines={"search": 3}))
