@@ -1,7 +1,6 @@
 """A log through both jobs: however it is cut into days, the shards hold the same rows, and every line has a fate."""
 
 import json
-import os
 import random
 from pathlib import Path
 
@@ -82,9 +81,8 @@ def test_a_new_day_leaves_the_held_out_queries_held_out(log, tmp_path):
     assert split_before.items() <= split_after.items()
 
 
-@pytest.mark.skipif("CLICKTOWER_DATA" not in os.environ, reason="CLICKTOWER_DATA is not set")
-def test_the_ledger_of_the_product_log_adds_up_to_every_line(tmp_path):
-    data, store = os.environ["CLICKTOWER_DATA"], str(tmp_path / "store")
+def test_the_ledger_of_the_product_log_adds_up_to_every_line(tmp_path, real_data):
+    data, store = real_data, str(tmp_path / "store")
     day = ingest([f"{data}/homedepot_log"], store=store, config=IngestConfig())
     result = build(
         [day.folder],
