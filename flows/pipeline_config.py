@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +98,6 @@ def read_pipeline(path: str) -> PipelineConfig:
             asked=asked, found=found, do="see `clicktower run --help` and the commented pipeline.toml for the fields"
         ) from None
     return _absolute(config, Path(path).resolve().parent)
-
-
-def to_json(config: PipelineConfig) -> dict:
-    return asdict(config)
 
 
 def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:

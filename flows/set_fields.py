@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
 import pydantic
 
@@ -13,7 +13,7 @@ Config = TypeVar("Config")
 
 
 def with_fields(config: Config, assignments: Sequence[str]) -> Config:
-    """The config with `field=value` assignments applied; values are read as the field's type.
+    """The config with `field=value` assignments applied; values are read as the field's type, lists and tables as JSON.
 
     Raises UsageError for an assignment of another form, an unknown field (naming the nearest) or a bad value.
     """
@@ -40,13 +40,10 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
 
 
 def _value(config: object, name: str, text: str, assignment: str) -> Any:
-    from typing import get_type_hints
-
     hint = get_type_hints(type(config))[name]
     try:
-        if text.startswith(("[", "(")):
-            return pydantic.TypeAdapter(hint).validate_json(text.replace("(", "[").replace(")", "]"))
-        return pydantic.TypeAdapter(hint).validate_python(text)
+        kind = pydantic.TypeAdapter(hint)
+        return kind.validate_json(text) if text.startswith(("[", "{")) else kind.validate_python(text)
     except pydantic.ValidationError as error:
         raise UsageError(
             asked=f"--set {assignment}",

@@ -1,5 +1,6 @@
 """One thin function per stage: the section of the config that concerns it, as the arguments of its command."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,4 +71,5 @@ def _run(arguments: list[str], fields: Mapping[str, Any], beam_options: tuple[st
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A TOML value as `--set` reads it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -6,7 +6,6 @@ columns id and title; .gz is understood.
 
 import gzip
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -49,9 +48,8 @@ def read_documents(uri: str) -> Documents:
     """
     asked = f"documents were to be read from {uri}"
     table = _read_table(uri, asked)
-    repeated = pc.value_counts(table["id"]).filter(
-        pc.greater(pc.struct_field(pc.value_counts(table["id"]), "counts"), 1)
-    )
+    counted = pc.value_counts(table["id"])
+    repeated = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
     if len(repeated):
         examples = ", ".join(row["values"] for row in repeated[:3].to_pylist())
         raise StageError(
@@ -70,11 +68,6 @@ def read_documents(uri: str) -> Documents:
             do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title",
         )
     return Documents(table=kept.cast(DOCUMENT), num_untitled=table.num_rows - kept.num_rows)
-
-
-def iterate_titles(documents: Documents) -> Iterator[tuple[str, str]]:
-    """(id, title) of each document, in file order."""
-    return zip(documents.ids, documents.titles, strict=True)
 
 
 def _read_table(uri: str, asked: str) -> pa.Table:

@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -21,7 +21,7 @@ class Config:
 
 
 def test_values_are_read_as_the_type_of_their_field():
-    given = ["k=7", "share=1e-3", "shuffle=true", "salt=a=b", "path=x", "cutoffs=(1, 5, 10)"]
+    given = ["k=7", "share=1e-3", "shuffle=true", "salt=a=b", "path=x", "cutoffs=[1, 5, 10]"]
     assert with_fields(Config(), given) == Config(
         k=7, share=0.001, shuffle=True, salt="a=b", path="x", cutoffs=(1, 5, 10)
     )
@@ -39,3 +39,11 @@ def test_values_are_read_as_the_type_of_their_field():
 def test_a_wrong_assignment_says_why(assignment, words):
     with pytest.raises(UsageError, match=words):
         with_fields(Config(), [assignment])
+
+
+def test_a_table_of_a_pipeline_file_reaches_the_config_inside_a_config():
+    from beam_jobs.ingest_config import IngestConfig
+    from flows.stages import _text
+
+    made = with_fields(IngestConfig(), [f"bots={_text({'searches_per_hour': 90})}", "max_unreadable_share=0.1"])
+    assert made.bots == replace(IngestConfig().bots, searches_per_hour=90)
