@@ -4,13 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup demo test lint format clean
+.PHONY: setup demo engines test lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
 	$(BIN)/clicktower demo --work clicktower-demo
 
-test: $(READY)           ## every test, engines included
+# CLICKTOWER_ENGINES names another folder, for this and for every command.
+engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the first time)
+	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
+
+test: $(READY)           ## every test; those of engines that are not there are skipped
 	$(BIN)/python -m pytest
 
 lint: $(READY)           ## ruff and mypy

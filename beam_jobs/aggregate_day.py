@@ -3,20 +3,22 @@
 from collections import Counter
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.bots import Bots, bot_fates
-from beam_jobs.content_filters import content_fates
+from beam_jobs.bot_rules import NO_RULE, RULES
+from beam_jobs.bots import Bots, rule_of_lines
+from beam_jobs.content_filters import says_nothing
 from beam_jobs.people import collect_people, merge_people
+from beam_jobs.tally import Tally
 from schemas.day import EXPOSURES, QUERIES
 from schemas.log_row import KINDS
 from schemas.shard import LogicalDigest
-from schemas.words import normalise
+from schemas.text_columns import normalise_column
 
 SEARCH, IMPRESSION, CLICK = (KINDS.index(kind) for kind in ("search", "impression", "click"))
 _SUMS = ("searches", "impressions", "clicks")
+BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its lines under
 
 # Rows of both kinds in one exchange: a query's own rows have no document, an exposure's rows no people.
 PARTIAL = pa.schema(
@@ -32,23 +34,26 @@ PARTIAL = pa.schema(
 )
 
 
-def aggregate_joined(
-    joined: pa.Table, bots: Bots, adult_terms: tuple[str, ...] | None
-) -> tuple[pa.Table, Counter[str]]:
-    """PARTIAL rows of some JOINED lines, and the lines that were dropped, by fate."""
-    named, behaves = bot_fates(joined, bots)
-    dropped = Counter(bot_user_agent=int(named.sum()), bot_behaviour=int(behaves.sum()))
-    joined = joined.filter(pa.array(~(named | behaves)))
+def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
+    """PARTIAL rows of some JOINED lines, and the lines that were dropped: by fate, those of bots also by rule.
+
+    Empty queries go here. Adult and spam queries stay in the private day: their lists are settings of build.
+    """
+    rule = rule_of_lines(joined, bots)
+    lines_of_rule = np.bincount(rule, minlength=len(RULES)).tolist()
+    dropped, caught = Counter[str](), Counter[str]()
+    for known, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
+        dropped[known.fate] += lines
+        caught[BOT_LINES + known.name] += lines
+    joined = joined.filter(pa.array(rule == NO_RULE))
 
     spellings = joined["query"].combine_chunks()
-    distinct = pa.array([normalise(text) for text in spellings.dictionary.to_pylist()], pa.string()).dictionary_encode()
+    distinct = normalise_column(spellings.dictionary).dictionary_encode()
     query = distinct.indices.take(spellings.indices).to_numpy(zero_copy_only=False)
-    fates = content_fates(distinct.dictionary.to_pylist(), adult_terms)
-    for fate, lines in zip(fates, np.bincount(query, minlength=len(fates)).tolist(), strict=True):
-        if fate is not None:
-            dropped[fate] += lines
-    is_kept = np.array([fate is None for fate in fates], bool)[query]
-    return _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], distinct.dictionary), +dropped
+    is_kept = ~np.array([says_nothing(text) for text in distinct.dictionary.to_pylist()], bool)[query]
+    dropped["query_empty"] = int((~is_kept).sum())
+    partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], distinct.dictionary)
+    return partial, Tally(fates=+dropped, counts=+caught)
 
 
 def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -75,13 +80,16 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
     """The digest of a day's rows; of a query's people only the number counts, which no key changes."""
     digest = LogicalDigest()
-    num_people = pc.list_value_length(queries["people"]).to_pylist()
-    rows = zip(queries["query"].to_pylist(), num_people, queries["searches"].to_pylist(), strict=True)
-    digest.add(orjson.dumps(["query", *row]) for row in rows)
-    digest.add(
-        orjson.dumps(["exposure", *row]) for row in zip(*(column.to_pylist() for column in exposures), strict=True)
-    )
+    digest.add(_joined_fields(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
+    numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
+    digest.add(_joined_fields(exposures["query"], *numbers, exposures["document_id"]))
     return digest
+
+
+def _joined_fields(*columns: pa.ChunkedArray) -> list[bytes]:
+    """Each row as one text. No query holds a line end, no number does, and what may hold one comes last."""
+    texts = [column.cast(pa.string()) for column in columns]
+    return pc.binary_join_element_wise(*texts, "\n").cast(pa.binary()).to_pylist()
 
 
 def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:
@@ -90,10 +98,11 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
     is_search = kind == SEARCH
     searches = np.bincount(query[is_search], minlength=len(texts))
     person = joined["person"].combine_chunks()
-    is_seen = is_search & person.is_valid().to_numpy(zero_copy_only=False)
+    owns_query = joined["owns_query"].to_numpy()  # an event that repeats its search's query tells nothing new
+    is_seen = owns_query & person.is_valid().to_numpy(zero_copy_only=False)
     seen = person.filter(pa.array(is_seen)).to_numpy(zero_copy_only=False)
     people = collect_people(query[is_seen], seen, len(texts))
-    occurring = np.flatnonzero(searches)
+    occurring = np.flatnonzero(np.bincount(query[owns_query], minlength=len(texts)))
     of_queries = pa.table(
         {
             "query": texts.take(pa.array(occurring)),

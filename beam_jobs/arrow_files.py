@@ -9,7 +9,6 @@ from schemas import storage
 from schemas.errors import StageError
 
 BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
-PART_ROWS = 262_144  # rows of a file that is one of several, so that workers share the reading
 
 
 def write_table(table: pa.Table, folder: str, name: str) -> str:
@@ -22,18 +21,17 @@ def write_table(table: pa.Table, folder: str, name: str) -> str:
     return uri
 
 
-def write_parts(table: pa.Table, folder: str, name: str) -> tuple[str, ...]:
-    """Write a table as NAME-00000.arrow and so on; the URIs, none for a table without rows."""
-    starts = range(0, len(table), PART_ROWS)
-    return tuple(
-        write_table(table.slice(start, PART_ROWS), folder, f"{name}-{part:05d}") for part, start in enumerate(starts)
-    )
-
-
 def read_table(uri: str) -> pa.Table:
     """The table in a file of this form."""
     with storage.open_read(uri) as file:
         return pa.ipc.open_file(file).read_all()
+
+
+def map_table(uri: str) -> pa.Table:
+    """The same, memory-mapped where the file is on this machine: workers side by side share one copy."""
+    if not storage.is_local(uri):
+        return read_table(uri)
+    return pa.ipc.open_file(pa.memory_map(storage.filesystem(uri)[1])).read_all()
 
 
 @contextmanager

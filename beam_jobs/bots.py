@@ -1,48 +1,64 @@
-"""Who is a program: by the user agent of a search, and by what a client does over the whole log.
+"""Who is a program: by the user agent of a search, by what a client does over the whole log, by the crowd it is in.
 
-A bot is decided per client over everything read at once, so the statistics of a client travel through one exchange; the
-bots are few, and their list is broadcast.
+A client's verdict needs everything it did, so its statistics travel through one exchange (by client), and those of
+clients who did little through a second one (by query: beam_jobs.bot_crowds). The bots are few, and their list is
+broadcast.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.bot_rules import BotRules
+from beam_jobs.bot_rules import NO_RULE, RULE, RULES, BotRules
+from beam_jobs.client_statistics import HOURS_PER_DAY, NO_QUERY, keep_smallest
 from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
-from schemas.log_row import KINDS
 
-MS_PER_HOUR = 3_600_000
-HOURS_PER_DAY = 24
-
-
-# One row per person, hour and rank: searches carry the hour (-1 unknown, or for events), clicks their rank (-1
-# unknown or for others). Sums, so that they may be formed in any order.
-STATISTICS = pa.schema(
+# A client that did little, and one query that it asked: what a crowd is told from.
+PASSERS_BY = pa.schema(
     [
+        pa.field("query", pa.uint64(), nullable=False),
         pa.field("person", pa.uint64(), nullable=False),
-        pa.field("hour", pa.int64(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("searches", pa.int64(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("named", pa.int64(), nullable=False),  # searches under a bot's user agent
+        pa.field("first_ms", pa.int64(), nullable=False),  # NO_TIME unknown
+        pa.field("silent", pa.bool_(), nullable=False),  # nothing but searches is known of the client
     ]
 )
+# Fewer hours or days than this say nothing about how even a pace is; nor do fewer searches in each on average.
+_EVEN_HOURS, _PER_EVEN_HOUR = 20, 2
+_EVEN_DAYS, _PER_EVEN_DAY = 14, 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bots:
-    """Hashed clients that are programs, each array ascending; `people` counts the clients that are not."""
+    """Hashed clients that are not surely people, ascending, and for each the number in RULES of the rule that says so.
 
-    by_user_agent: np.ndarray
-    by_behaviour: np.ndarray
-    people: int
+    `num_clients` are all clients that were looked at.
+    """
+
+    clients: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
+    rules: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+    num_clients: int = 0
+
+    @property
+    def people(self) -> int:
+        return self.num_clients - len(self.clients)
+
+    def by_rule(self) -> dict[str, int]:
+        """Clients by the name of their rule, in the order of RULES."""
+        counts = np.bincount(self.rules, minlength=len(RULES)).tolist()
+        return {rule.name: count for rule, count in zip(RULES, counts, strict=True) if count}
+
+    def by_fate(self) -> Counter[str]:
+        """Clients by the fate of their lines."""
+        found: Counter[str] = Counter()
+        for name, count in self.by_rule().items():
+            found[RULES[RULE[name]].fate] += count
+        return found
 
 
 def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
@@ -53,89 +69,171 @@ def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
     return pc.fill_null(pa.array(verdicts, pa.bool_()).take(encoded.indices), False)
 
 
-def client_statistics(joined: pa.Table) -> pa.Table:
-    """STATISTICS of some JOINED rows; lines of nobody are in none."""
-    known = joined.filter(joined["person"].is_valid())
-    kind = known["kind"].to_numpy()
-    hours = pc.cast(known["time"], pa.int64()).fill_null(-MS_PER_HOUR).to_numpy() // MS_PER_HOUR
-    is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))
-    rows = pa.table(
-        {
-            "person": known["person"],
-            "hour": pa.array(np.where(is_search, hours, -1), pa.int64()),
-            "position": pa.array(np.where(is_click, known["position"].to_numpy(), -1), pa.int32()),
-            "searches": pa.array(is_search.astype(np.int64)),
-            "impressions": pa.array(is_impression.astype(np.int64)),
-            "clicks": pa.array(is_click.astype(np.int64)),
-            "named": pa.array((is_search & known["names_bot"].to_numpy()).astype(np.int64)),
-        }
-    )
-    return _sum_by(rows, ["person", "hour", "position"]).select(STATISTICS.names).cast(STATISTICS)
-
-
 def find_bots(statistics: pa.Table, rules: BotRules) -> Bots:
     """The bots among the clients of some STATISTICS rows, which must be all rows of these clients."""
-    totals = _sum_by(statistics.drop_columns(["hour", "position"]), ["person"]).sort_by("person")
+    return tell_clients(statistics, rules)[0]
+
+
+def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
+    """`find_bots`, and PASSERS_BY of the clients that none of these rules caught."""
+    totals = _sum_by(statistics.select(["person", "searches", "impressions", "clicks", "named"]), ["person"]).sort_by(
+        "person"
+    )
     person = totals["person"].to_numpy()
     searches, impressions, clicks, named = (
         totals[name].to_numpy() for name in ("searches", "impressions", "clicks", "named")
     )
-    timed = statistics.filter(pc.greater_equal(statistics["hour"], 0))
-    busiest_hour = _largest_sum(timed, person, timed["hour"], "searches")
-    busiest_day = _largest_sum(timed, person, pc.divide(timed["hour"], HOURS_PER_DAY), "searches")
-    ranked = statistics.filter(pc.greater_equal(statistics["position"], 0))
-    one_rank_clicks = _largest_sum(ranked, person, ranked["position"], "clicks")
+    hourly = _by_part(statistics, person, "hour", "searches")
+    daily = hourly.per(HOURS_PER_DAY)
+    per_hour, per_day = hourly.largest(len(person)), daily.largest(len(person))
+    one_rank_clicks = _by_part(statistics, person, "position", "clicks").largest(len(person))
+    asked = _asked(statistics, person)
+    num_queries = np.bincount(asked.person, minlength=len(person))
+    distinct_share = num_queries / np.maximum(np.bincount(asked.person, asked.times, minlength=len(person)), 1)
 
-    too_fast = (busiest_hour >= rules.searches_per_hour) | (busiest_day >= rules.searches_per_day)
-    clicks_everything = (
-        (searches >= rules.clicked_share_searches) & (impressions > 0) & (clicks >= rules.clicked_share * impressions)
+    # Signs
+    enough = searches >= rules.sign_searches
+    few_clicks = enough & (clicks <= rules.few_clicks_share * searches)
+    all_distinct = enough & (distinct_share >= rules.distinct_share)
+    hours_of_day = _Parts(person=hourly.person, part=hourly.part // HOURS_PER_DAY, value=np.ones(len(hourly.person)))
+    all_day = hours_of_day.added().largest(len(person)) >= rules.clock_hours
+    even = hourly.is_even(len(person), rules.even_dispersion, _EVEN_HOURS, _PER_EVEN_HOUR)
+    even |= daily.is_even(len(person), rules.even_dispersion, _EVEN_DAYS, _PER_EVEN_DAY)
+
+    shown = (searches >= rules.clicked_share_searches) & (impressions >= rules.shown_per_search * searches)
+    one_rank = one_rank_clicks >= rules.same_rank_share * np.maximum(searches, clicks)
+    holds = {
+        "user_agent": named > 0,
+        "pace": (per_hour >= rules.searches_per_hour) | (per_day >= rules.searches_per_day),
+        "clicks_everything": shown & (clicks >= rules.clicked_share * impressions),
+        "clicks_one_rank": one_rank & (searches >= rules.same_rank_searches),
+        "around_the_clock": all_day & (few_clicks | all_distinct | even),
+        "even_pace": even & (few_clicks | all_distinct),
+        "unsure_pace": (per_hour >= rules.unsure_searches_per_hour) | (per_day >= rules.unsure_searches_per_day),
+        "unsure_clicks_everything": shown & (clicks >= rules.unsure_clicked_share * impressions),
+        "unsure_clicks_one_rank": one_rank & (searches >= rules.unsure_same_rank_searches),
+        "unsure_around_the_clock": all_day,
+        "unsure_even_pace": even,
+        "unsure_never_clicks": few_clicks & all_distinct & (searches >= rules.unsure_never_clicks_searches),
+    }
+    verdict = np.full(len(person), NO_RULE, np.int8)
+    for name, whom in holds.items():
+        verdict[whom] = np.minimum(verdict[whom], RULE[name])
+    caught = verdict < NO_RULE
+    bots = Bots(clients=person[caught], rules=verdict[caught], num_clients=len(person))
+
+    passes_by = ~caught & (num_queries <= rules.crowd_queries)
+    rows = passes_by[asked.person]
+    silent = (impressions == 0) & (clicks == 0)
+    passers_by = pa.table(
+        [
+            asked.query[rows],
+            person[asked.person[rows]],
+            asked.first_ms[rows],
+            pa.array(silent[asked.person[rows]]),
+        ],
+        schema=PASSERS_BY,
     )
-    clicks_one_rank = (
-        (searches >= rules.same_rank_searches)
-        & (one_rank_clicks >= rules.same_rank_share * searches)
-        & (one_rank_clicks >= rules.same_rank_share * clicks)
-    )
-    is_named = named > 0
-    behaves = (too_fast | clicks_everything | clicks_one_rank) & ~is_named
-    return Bots(by_user_agent=person[is_named], by_behaviour=person[behaves], people=int((~is_named & ~behaves).sum()))
+    return bots, passers_by
 
 
 def merge_bots(parts: Iterable[Bots]) -> Bots:
-    """The bots of disjoint sets of clients together."""
+    """The bots of several lists together; a client in several of them under the first rule in the order of RULES."""
     parts = list(parts)
-    empty = np.zeros(0, np.uint64)
-    return Bots(
-        by_user_agent=np.sort(np.concatenate([empty, *(part.by_user_agent for part in parts)])),
-        by_behaviour=np.sort(np.concatenate([empty, *(part.by_behaviour for part in parts)])),
-        people=sum(part.people for part in parts),
-    )
+    clients = np.concatenate([np.zeros(0, np.uint64), *(part.clients for part in parts)])
+    rules = np.concatenate([np.zeros(0, np.int8), *(part.rules for part in parts)])
+    order = np.lexsort((rules, clients))
+    distinct, first = np.unique(clients[order], return_index=True)
+    return Bots(clients=distinct, rules=rules[order][first], num_clients=sum(part.num_clients for part in parts))
 
 
-def bot_fates(joined: pa.Table, bots: Bots) -> tuple[np.ndarray, np.ndarray]:
-    """(is a bot's by user agent, is a bot's by behaviour), for each JOINED row; no row is both.
+def rule_of_lines(joined: pa.Table, bots: Bots) -> np.ndarray:
+    """For each JOINED row the number of the rule that takes it for a bot's, NO_RULE for none: int8.
 
-    A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent.
+    A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent; where
+    several rules hold, the first in the order of RULES counts.
     """
-    names_bot = joined["names_bot"].to_numpy() | _is_one_of(joined, bots.by_user_agent)
-    return names_bot, _is_one_of(joined, bots.by_behaviour) & ~names_bot
+    found = np.where(joined["names_bot"].to_numpy(), RULE["user_agent"], NO_RULE).astype(np.int8)
+    if len(bots.clients):
+        rules = np.append(bots.rules, np.int8(NO_RULE))
+        for column in ("person", "searcher"):
+            place = pc.index_in(joined[column], value_set=pa.array(bots.clients, pa.uint64()))
+            found = np.minimum(found, rules[pc.fill_null(place, len(bots.clients)).to_numpy()])
+    return found
 
 
-def _is_one_of(joined: pa.Table, people: np.ndarray) -> np.ndarray:
-    wanted = pa.array(people, pa.uint64())
-    return pc.or_(pc.is_in(joined["person"], wanted), pc.is_in(joined["searcher"], wanted)).to_numpy()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """Sums by person and part: `person` are places in the list of people, and no (person, part) comes twice."""
+
+    person: np.ndarray
+    part: np.ndarray
+    value: np.ndarray
+
+    def added(self) -> "_Parts":
+        """With rows of one person and part as one."""
+        sums = _sum_by(pa.table({"person": self.person, "part": self.part, "value": self.value}), ["person", "part"])
+        return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
+
+    def per(self, size: int) -> "_Parts":
+        """The sums of so many parts each."""
+        return _Parts(person=self.person, part=self.part // size, value=self.value).added()
+
+    def largest(self, num_people: int) -> np.ndarray:
+        """For each person the largest sum; 0 without any."""
+        found = np.zeros(num_people, np.int64)
+        np.maximum.at(found, self.person, self.value.astype(np.int64))
+        return found
+
+    def is_even(self, num_people: int, dispersion: float, fewest_parts: int, fewest_per_part: float) -> np.ndarray:
+        """For each person whether the sums vary little, over all parts strictly between their first and last."""
+        first, last = np.full(num_people, 2**31), np.full(num_people, -1)
+        np.minimum.at(first, self.person, self.part)
+        np.maximum.at(last, self.person, self.part)
+        inside = (self.part > first[self.person]) & (self.part < last[self.person])
+        who, value = self.person[inside], self.value[inside].astype(float)
+        num_parts = np.maximum(last - first - 1, 1)
+        mean = np.bincount(who, value, minlength=num_people) / num_parts
+        variance = np.bincount(who, value**2, minlength=num_people) / num_parts - mean**2
+        return (last - first - 1 >= fewest_parts) & (mean >= fewest_per_part) & (variance <= dispersion * mean)
+
+
+def _by_part(statistics: pa.Table, person: np.ndarray, part: str, value: str) -> _Parts:
+    """The sums of `value` by person and `part` (-1 is none); `person` ascends."""
+    rows = statistics.filter(pc.and_(pc.greater_equal(statistics[part], 0), pc.greater(statistics[value], 0)))
+    return _Parts(
+        person=np.searchsorted(person, rows["person"].to_numpy()),
+        part=rows[part].to_numpy(),
+        value=rows[value].to_numpy(),
+    ).added()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """How often a person asked a query, and when first: `person` are places in the list of people."""
+
+    person: np.ndarray
+    query: np.ndarray
+    times: np.ndarray
+    first_ms: np.ndarray
+
+
+def _asked(statistics: pa.Table, person: np.ndarray) -> _Asked:
+    """How often each person asked each query: of those with many, a sample of their queries. `person` ascends."""
+    rows = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
+    added = rows.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
+    kept = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
+    return _Asked(
+        person=np.searchsorted(person, kept["person"].to_numpy()),
+        query=kept["query"].to_numpy(),
+        times=kept["asked"].to_numpy(),
+        first_ms=kept["first_ms"].to_numpy(),
+    )
 
 
 def _sum_by(rows: pa.Table, keys: list[str]) -> pa.Table:
     values = [name for name in rows.column_names if name not in keys]
     return rows.group_by(keys).aggregate([(name, "sum") for name in values]).rename_columns([*keys, *values])
-
-
-def _largest_sum(rows: pa.Table, person: np.ndarray, part: pa.ChunkedArray, value: str) -> np.ndarray:
-    """For each person the largest sum of `value` over the rows of one `part`; 0 without rows. `person` ascends."""
-    sums = _sum_by(pa.table({"person": rows["person"], "part": part, value: rows[value]}), ["person", "part"])
-    largest = np.zeros(len(person), np.int64)
-    np.maximum.at(largest, np.searchsorted(person, sums["person"].to_numpy()), sums[value].to_numpy())
-    return largest
 
 
 @lru_cache(maxsize=1)

@@ -5,23 +5,18 @@ build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
-import pyarrow as pa
-
-from beam_jobs.arrow_files import explained, write_parts, write_table
+from beam_jobs.arrow_files import explained
 from beam_jobs.build_commit import Commit
-from beam_jobs.build_config import BuildConfig, build_request
-from beam_jobs.days import day_files, inherited_labels, open_days
+from beam_jobs.build_config import BuildConfig, adult_list, build_request
+from beam_jobs.days import day_files, inherited_labels, open_window
+from beam_jobs.engine_options import exchange_scratch
 from beam_jobs.progress import listening
-from beam_jobs.shard_writer import write_pool
-from beam_jobs.titles import pool_of, titled_documents
+from beam_jobs.read_documents import plan_documents
+from beam_jobs.windows import Window
 from schemas import storage
-from schemas.documents import read_documents
-from schemas.judgments import read_queries
 from schemas.ledger import merge
-from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
-from schemas.words import normalise
+from schemas.stage import Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
 
 __all__ = ["BuildConfig", "build"]
 
@@ -33,53 +28,61 @@ def build(
     store: str,
     config: BuildConfig,
     judged_queries: str | None = None,
+    window: Window | None = None,
     beam_options: Sequence[str] = (),
     progress: Progress = silent,
 ) -> StageResult:
     """The shards of a window, in STORE/build/DIGEST.
 
-    `days`: ingest folders, or stores whose finished ingests are all taken. `judged_queries`: a file of `id TAB query`
-    whose queries are kept out of training. Raises UsageError and StageError (see `open_days`, `read_documents`;
-    ids that do not match, nothing left behind the gate, a pool too small to draw from).
+    `days`: ingest folders or versions of days, or stores, of which the dates of the window are taken, or everything.
+    `judged_queries`: a file of `id TAB query` whose queries are kept out of training. Raises UsageError and StageError
+    (see `open_window`, `read_documents`; ids that do not match, nothing left behind the gate, a pool too small to draw
+    from).
     """
-    window = open_days(days)
-    judged = sorted({normalise(text) for text in read_queries(judged_queries).values()}) if judged_queries else []
-    request = build_request([day.manifest.digest for day in window], documents, judged_queries, config)
+    opened = open_window(days, window)
+    ingests = opened.ingests
+    parts = plan_documents(documents)
+    adult = adult_list(config)
+    request = build_request(
+        [day.manifest.digest for day in ingests],
+        documents,
+        judged_queries,
+        config,
+        opened.asked() if window and not window.is_all else None,
+    )
 
     def produce(attempt: str) -> None:
-        from beam_jobs.build_shards import JUDGED, Plan, shards_pipeline  # Beam takes seconds to import
+        from beam_jobs.build_shards import Plan, shards_pipeline  # Beam takes seconds to import
         from beam_jobs.engine import run_pipeline
         from beam_jobs.exchange import num_buckets_for
 
-        started = time.time()
-        progress("reading the documents", 0, None)
-        titled = titled_documents(read_documents(documents).table, config.pool_size)
-        scratch = storage.join(attempt, "scratch")
-        pool = pool_of(titled)
-        queries, exposures = day_files(window, "queries"), day_files(window, "exposures")
+        queries, exposures = day_files(ingests, "queries"), day_files(ingests, "exposures")
         plan = Plan(
             queries=tuple(queries),
             exposures=tuple(exposures),
-            titled=write_parts(titled, scratch, "titled"),
-            judged=write_parts(pa.table([judged], schema=JUDGED), scratch, "judged"),
-            pool=write_table(pool, scratch, "pool"),
-            scratch=scratch,
-            num_buckets=num_buckets_for(sum(_day_bytes(day) for day in window) + titled.nbytes),
+            documents=documents,
+            documents_parts=tuple(parts),
+            judged_queries=judged_queries,
+            made=scratch_folder(attempt),
+            scratch=exchange_scratch(beam_options, scratch_folder(attempt)),
+            num_buckets=num_buckets_for(sum(map(_day_bytes, ingests)) + (storage.size_bytes(documents) or 0)),
             config=config,
+            adult_terms=adult.terms,
+            told=storage.join(scratch_folder(attempt), "progress"),
         )
         commit = Commit(
             folder=stage_folder(store, request),
             attempt=attempt.rsplit("/", 1)[-1],
             request=request,
-            started=started,
-            ledger=merge(day.manifest.outcome.ledger for day in window if day.manifest.outcome.ledger),
-            labels=inherited_labels(window),
-            pool=write_pool(pool, storage.join(attempt, "pool"), "pool", table_rows=config.table_rows),
-            scratch=scratch,
-            asked=f"shards were to be built from {len(window)} days and {documents}",
+            started=time.time(),
+            ledger=merge(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
+            labels=inherited_labels(ingests),
+            documents=documents,
+            asked=f"shards were to be built from {len(ingests)} days and {documents}",
+            window=opened.to_json(),
         )
-        with listening(progress, "building shards: day files", len(queries) + len(exposures)) as token:
-            run_pipeline(lambda pipeline: shards_pipeline(pipeline, replace(plan, token=token), commit), beam_options)
+        with listening(progress, plan.steps, plan.told):
+            run_pipeline(lambda pipeline: shards_pipeline(pipeline, plan, commit), beam_options)
 
     with explained(store):
         return run_stage(store, request, produce)

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from beam_jobs.click_pairs import REPORTED_K
 from beam_jobs.shard_writer import FolderMade
 from beam_jobs.tally import Tally, add_up
 from schemas import manifest, shard, stage, storage, trigrams, words
+from schemas.documents import no_title
 from schemas.errors import StageError
 from schemas.ledger import Ledger, continue_with
 from schemas.manifest import Outcome, Request
@@ -24,9 +25,9 @@ class Commit:
     started: float  # seconds since the epoch
     ledger: Ledger  # of all days together
     labels: Mapping[str, Any]
-    pool: FolderMade
-    scratch: str
+    documents: str
     asked: str
+    window: Mapping[str, Any] = field(default_factory=dict)  # the dates that were read (beam_jobs.days.OpenDays)
 
 
 def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
@@ -39,18 +40,21 @@ def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
         return
     tally = add_up(result for result in results if isinstance(result, Tally))
     left = left_at_k(tally, commit.request.config["k"])
-    shards = sorted((result for result in results if isinstance(result, FolderMade)), key=lambda made: made.name)
+    folders = {result.name: result for result in results if isinstance(result, FolderMade)}
+    pool = folders.pop("pool", None)
+    shards = [folders[name] for name in sorted(folders)]
+    if pool is None:
+        raise no_title(commit.documents, tally.counts.get("documents", 0))
     num_clicked, num_titled = tally.counts.get("clicked_documents", 0), tally.counts.get("titled_documents", 0)
     _require_known_documents(num_clicked, num_titled, commit.asked)
     _require_training_pairs(shards, left, commit)
 
     attempt = storage.join(commit.folder, commit.attempt)
     digest = shard.LogicalDigest()
-    for made in (*shards, commit.pool):
+    for made in (*shards, pool):
         _give_name(made, attempt)
         digest.merge(made.logical_digest)
-    storage.remove(commit.scratch)
-    catalogue = _catalogue(shards, commit)
+    catalogue = _catalogue(shards, pool, commit)
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
     stage.commit(
         commit.folder,
@@ -62,12 +66,19 @@ def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
                 "dev_pairs": _sum(shards, "dev", "pairs"),
                 "train_queries": _sum(shards, "train", "queries"),
                 "dev_queries": _sum(shards, "dev", "queries"),
-                "pool_documents": commit.pool.counts["documents"],
+                "pool_documents": pool.counts["documents"],
+                "documents": tally.counts.get("documents", 0),
+                "documents_without_title": tally.counts.get("documents", 0)
+                - tally.counts.get("documents_with_title", 0),
                 "clicked_documents": num_clicked,
                 "clicked_documents_without_title": num_clicked - num_titled,
                 "shards": len(shards),
             },
-            metrics={"privacy_gate": gate_sentence(left, commit.request.config["k"]), "left_at_k": left},
+            metrics={
+                "privacy_gate": gate_sentence(left, commit.request.config["k"]),
+                "left_at_k": left,
+                "window": dict(commit.window),
+            },
             labels=commit.labels,
             ledger=continue_with(commit.ledger, tally.fates),
             logical_digest=digest.hexdigest(),
@@ -100,14 +111,14 @@ def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
     return next(row for row in left if row["k"] == k)
 
 
-def _catalogue(shards: Sequence[FolderMade], commit: Commit) -> dict:
+def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, commit: Commit) -> dict:
     config = commit.request.config
     return {
         "schema_version": shard.SCHEMA_VERSION,
         "text_contract": trigrams.CONTRACT_VERSION,
         "unicode": words.UNICODE_VERSION,
         **{name: config[name] for name in ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")},
-        "pool": {"name": commit.pool.name, **commit.pool.counts},
+        "pool": {"name": pool.name, **pool.counts},
         "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
         "labels": dict(commit.labels),
     }
@@ -117,11 +128,7 @@ def _give_name(made: FolderMade, attempt: str) -> None:
     """Move a folder's files below their final name; those that were moved before stay."""
     target = storage.join(attempt, made.name)
     for name in storage.list_files(made.folder):
-        source = storage.join(made.folder, name)
-        if source != storage.join(target, name):
-            storage.make_folder(target)
-            fs, path = storage.filesystem(source)
-            fs.mv(path, storage.filesystem(storage.join(target, name))[1])
+        storage.move(storage.join(made.folder, name), storage.join(target, name))
 
 
 def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:
@@ -143,6 +150,13 @@ def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping
         return
     k = commit.request.config["k"]
     at, of = _at(left, k), _at(left, 0)
+    if k and of["pairs"] and not _at(left, 1)["pairs"]:
+        raise StageError(
+            asked=commit.asked,
+            found=f"not one of the {of['queries']:,} queries has a known person: the log's lines name no client",
+            follows=f"nobody can be counted, so no query passes k = {k}, and there would be nothing to train on",
+            do="give a log with client ids; or, for one that was published already, say `--k 0`: no gate at all",
+        )
     others = ", ".join(f"{row['pairs']:,} at k = {row['k']}" for row in left if 0 < row["k"] < k)
     raise StageError(
         asked=commit.asked,

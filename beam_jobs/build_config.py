@@ -1,8 +1,10 @@
 """What of a build a user can set, and what of it names the result. Imports no engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
+from beam_jobs.content_lists import ADULT_ENGLISH, TermList, read_list, shipped_list
 from beam_jobs.split import MAX_SALT_BYTES
 from schemas import storage
 from schemas.day import PEOPLE_CAP
@@ -11,18 +13,20 @@ from schemas.manifest import Request
 from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS
 
 # Raised on purpose when the same days give other rows.
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildConfig:
     """What decides the rows of the shards.
 
-    k: distinct people that must have issued a query before it leaves the private aggregate (1 to PEOPLE_CAP; 1 is for a
-    team that trains on its own log in private). num_negatives: unclicked documents for each pair. dev_share: share of
+    k: distinct people that must have issued a query before it leaves the private aggregate (up to PEOPLE_CAP; 1 is for
+    a team that trains on its own log in private, and 0, no gate at all, for a log that was published already and names
+    no people). num_negatives: unclicked documents for each pair. dev_share: share of
     the queries that is held out. split_salt: the key of that split; permanent, or held-out queries end up in training.
     seed: of the negatives. pool_size: documents that negatives are drawn from, at most. table_rows: rows of the letter-
-    trigram table. pairs_per_shard: 100,000 pairs with four negatives are about 64 MiB.
+    trigram table. pairs_per_shard: 100,000 pairs with four negatives are about 64 MiB. adult_list: a file of adult
+    terms, one a line, to use instead of the shipped list.
     """
 
     k: int = 5
@@ -33,9 +37,10 @@ class BuildConfig:
     pool_size: int = 1_000_000
     table_rows: int = DEFAULT_TABLE_ROWS
     pairs_per_shard: int = 100_000
+    adult_list: str | None = None
 
     def __post_init__(self) -> None:
-        _require("k", self.k, 1, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people of a query, so that no larger number"
+        _require("k", self.k, 0, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people of a query, so that no larger number"
                  " can be told from them")  # fmt: skip
         _require("num_negatives", self.num_negatives, 1, 1_000)
         _require("dev_share", self.dev_share, 0, 0.9)
@@ -47,14 +52,31 @@ class BuildConfig:
         _require("seed", self.seed, 0, 2**63 - 1)
 
 
-def build_request(days: Sequence[str], documents: str, judged_queries: str | None, config: BuildConfig) -> Request:
-    """What names the result: the days' digests, the content of the files, the config. Raises UsageError for no file."""
+def adult_list(config: BuildConfig) -> TermList:
+    """The list of adult terms that a config names. Raises UsageError or StageError."""
+    return read_list(config.adult_list) if config.adult_list else shipped_list(ADULT_ENGLISH)
+
+
+def build_request(
+    days: Sequence[str],
+    documents: str,
+    judged_queries: str | None,
+    config: BuildConfig,
+    window: Mapping[str, Any] | None = None,
+) -> Request:
+    """What names the result: the ingests' digests and the window they were found by, the content of the files, the
+    config. Raises UsageError for no file.
+    """
+    settings = asdict(config)
+    del settings["adult_list"]  # where a list lies changes nothing: what it says does
     return Request(
         stage="build",
         stage_version=STAGE_VERSION,
-        config=asdict(config),
+        config=settings,
         inputs={
             "days": sorted(days),
+            "window": window,
+            "adult_list": adult_list(config).digest,
             "documents": _fingerprint(documents, "documents"),
             "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
         },

@@ -1,9 +1,14 @@
 """Job 2, build: days + documents -> shards.
 
-Reads schemas.day from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST. On
-the way: titles are joined by document id, people are counted over all days, the privacy gate closes, queries are split
-by a keyed hash, negatives are drawn from the pool. Whatever the runner, the number of workers and the cut of the days,
-the logical rows are the same.
+    documents -> exchange by title -> the first document of each title -> the pool of negatives, numbered
+              -> exchange by document, with the titles that buckets of queries ask for -.
+    exposures ---------------------------------------------------------------------------+-> exchange by query
+    people of queries, judged queries ---------------------------------------------------'
+              -> content filters, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts, pairs
+              -> one last step: names for the folders that count, the ledger, the manifest
+
+Reads schemas.day from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST.
+Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
 """
 
 import uuid
@@ -13,81 +18,126 @@ from functools import lru_cache
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import AsDict, TaggedOutput
+from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
-from beam_jobs.arrow_files import explained, read_table
+from beam_jobs import titles
+from beam_jobs.arrow_files import explained, map_table, write_table
 from beam_jobs.build_commit import Commit, commit_build
 from beam_jobs.build_config import BuildConfig
-from beam_jobs.click_pairs import click_pairs
+from beam_jobs.click_pairs import CLICK_PAIRS, click_pairs
 from beam_jobs.days import read_day_file
 from beam_jobs.engine import carries_errors
-from beam_jobs.exchange import from_ipc, split_by_bucket, to_ipc
+from beam_jobs.exchange import Exchange, bucket_of
 from beam_jobs.joint_exchange import Bucket, JointExchange, Side
 from beam_jobs.progress import advance
-from beam_jobs.shard_writer import FolderMade, write_shard
+from beam_jobs.read_documents import DocumentsPart, read_documents_part
+from beam_jobs.records import Record, get, put
+from beam_jobs.shard_writer import FolderMade, write_pool, write_shard
 from beam_jobs.tally import Tally
-from beam_jobs.titles import SHOWN, SHOWN_TITLED, TITLED, join_titles, sum_positions
 from schemas import storage
 from schemas.day import QUERIES
+from schemas.documents import repeated_ids
+from schemas.judgments import read_queries
+from schemas.words import normalise
 
+READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
 JUDGED = pa.schema([pa.field("query", pa.string(), nullable=False)])
+# Pairs with the number of their shard: twice its place among those of its split, plus one for dev.
+SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64(), nullable=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """Where the job's tables are (URIs of Arrow files), and how it goes about them."""
+    """What the job reads, and how it goes about it.
 
-    queries: tuple[str, ...]  # schemas.day.QUERIES
-    exposures: tuple[str, ...]  # schemas.day.EXPOSURES
-    titled: tuple[str, ...]  # beam_jobs.titles.TITLED
-    judged: tuple[str, ...]  # JUDGED
-    pool: str  # TITLED, one file in pool order
-    scratch: str
+    `made`: where workers write, under names of their own, until the last step chooses. `scratch`: where rows wait
+    between two steps, or None for the runner's own shuffle (beam_jobs.records).
+    """
+
+    queries: tuple[str, ...]  # URIs of schemas.day.QUERIES
+    exposures: tuple[str, ...]  # URIs of schemas.day.EXPOSURES
+    documents: str
+    documents_parts: tuple[DocumentsPart, ...]
+    judged_queries: str | None
+    made: str
+    scratch: str | None
     num_buckets: int
     config: BuildConfig
-    token: str = ""  # beam_jobs.progress
+    adult_terms: tuple[str, ...]
+    told: str  # beam_jobs.progress
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The totals of what `told` is told."""
+        return {READING: len(self.queries) + len(self.exposures), PAIRING: self.num_buckets}
 
 
 def shards_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> None:
-    """The job, wired: read, join titles by document, gate and pair by query, write by shard, commit."""
-    config = plan.config
-    queries = pipeline | "Query files" >> Files(plan.queries) | "Read queries" >> beam.Map(_read_queries, plan.token)
-    shown = pipeline | "Exposure files" >> Files(plan.exposures) | "Read exposures" >> beam.Map(_read_shown, plan.token)
-    titled = pipeline | "Title files" >> Files(plan.titled) | "Read titles" >> beam.Map(_read_table)
-    judged = pipeline | "Judged files" >> Files(plan.judged) | "Read judged" >> beam.Map(_read_table)
+    """The job, wired: the pool, titles by document, pairs by query behind the gate, shards, commit."""
+    num_buckets, scratch = plan.num_buckets, plan.scratch
+    queries = pipeline | "Query files" >> Parts(plan.queries) | "Read queries" >> beam.Map(_read_queries, plan.told)
+    shown = pipeline | "Exposure files" >> Parts(plan.exposures) | "Read exposures" >> beam.Map(_read_shown, plan.told)
+    judged = pipeline | "Judged files" >> Parts(plan.judged_queries or ()) | "Read judged" >> beam.Map(_read_judged)
 
-    by_document = {"shown": Side(key="document_id", schema=SHOWN), "titled": Side(key="document_id", schema=TITLED)}
-    joined = (
-        {"shown": shown, "titled": titled}
-        | JointExchange("By document", by_document, plan.num_buckets)
-        | "Join titles" >> beam.FlatMap(_join_titles).with_outputs("tally", main="rows")
+    documents = (
+        pipeline
+        | "Document files" >> Parts(plan.documents_parts)
+        | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", main="rows")
+    )
+    grouped = (
+        documents.rows
+        | Exchange("By title", "title", num_buckets, scratch)
+        | "Find first of title" >> beam.FlatMap(_group_by_title, scratch).with_outputs("ranges", main="records")
+    )
+    num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
+    pool = (
+        grouped.records
+        | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), plan.config.pool_size)
+        | Exchange("As one pool", "hash", 1, scratch)
+        | "Write the pool" >> beam.FlatMap(_write_pool, plan).with_outputs("uri", main="made")
+    )
+    titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(pool.uri))
+
+    by_document = {
+        "wanted": Side(key="document_id", schema=titles.WANTED),
+        "titled": Side(key="document_id", schema=titles.TITLED),
+    }
+    answered = (
+        {"wanted": shown | "Ask for titles" >> beam.Map(_wanted_titles, num_buckets), "titled": titled}
+        | JointExchange("By document", by_document, num_buckets, scratch)
+        | "Answer with titles" >> beam.FlatMap(_answer_titles, plan.documents).with_outputs("tally", main="rows")
     )
 
     by_query = {
         "queries": Side(key="query", schema=QUERIES),
-        "shown": Side(key="query", schema=SHOWN_TITLED),
+        "shown": Side(key="query", schema=titles.SHOWN),
         "judged": Side(key="query", schema=JUDGED),
+        "answered": Side(key="bucket", schema=titles.ANSWERED, holds_bucket=True),
     }
     pairs = (
-        {"queries": queries, "shown": joined.rows, "judged": judged}
-        | JointExchange("By query", by_query, plan.num_buckets)
-        | "Pair behind the gate" >> beam.FlatMap(_pair, config).with_outputs("tally", "size", main="rows")
+        {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
+        | JointExchange("By query", by_query, num_buckets, scratch)
+        | "Pair behind the gate"
+        >> beam.FlatMap(_pair, plan.config, plan.adult_terms, scratch, plan.told).with_outputs(
+            "tally", "size", main="records"
+        )
     )
 
     num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
     shards = (
-        pairs.rows
-        | "Cut into shards" >> beam.FlatMap(_by_shard, config.pairs_per_shard, AsDict(num_pairs))
-        | "By shard" >> beam.GroupByKey()
-        | "Write shards" >> beam.Map(_write_shard, plan)
+        pairs.records
+        | "Number by shard" >> beam.Map(_number_by_shard, plan.config.pairs_per_shard, AsDict(num_pairs))
+        | Exchange("By shard", "shard", None, scratch)
+        | "Write shards" >> beam.Map(_write_shard, plan, AsIter(pool.uri))
     )
 
     # The last step is one element: only the results that reached it count, whatever else retried bundles left behind.
     started = pipeline | "Start" >> beam.Create([Tally()])
     _ = (
-        (started, joined.tally, pairs.tally, shards)
+        (started, documents.tally, answered.tally, pairs.tally, pool.made, shards)
         | "Results" >> beam.Flatten()
         | "On one key" >> beam.Map(_on_one_key)
         | "Gather" >> beam.GroupByKey()
@@ -95,82 +145,132 @@ def shards_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> None
     )
 
 
-class Files(beam.PTransform):
-    """URIs as elements, spread over the workers."""
+class Parts(beam.PTransform):
+    """Parts of the input as elements, spread over the workers."""
 
-    def __init__(self, uris: Sequence[str]) -> None:
+    def __init__(self, parts: str | Sequence[Any]) -> None:
         super().__init__()
-        self._uris = list(uris)
+        self._parts = [parts] if isinstance(parts, str) else list(parts)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | beam.Create(self._uris) | beam.Reshuffle()
+        return pipeline | beam.Create(self._parts) | beam.Reshuffle()
 
 
 @carries_errors
-def _read_queries(uri: str, token: str) -> pa.Table:
+def _read_queries(uri: str, told: str) -> pa.Table:
     table = read_day_file(uri)
-    advance(token, 1)
+    advance(told, READING, 1)
     return table
 
 
 @carries_errors
-def _read_shown(uri: str, token: str) -> pa.Table:
-    table = sum_positions(read_day_file(uri))
-    advance(token, 1)
+def _read_shown(uri: str, told: str) -> pa.Table:
+    table = titles.sum_positions(read_day_file(uri))
+    advance(told, READING, 1)
     return table
 
 
 @carries_errors
-def _read_table(uri: str) -> pa.Table:
-    return read_table(uri)
+def _read_judged(uri: str) -> pa.Table:
+    judged = sorted({normalise(text) for text in read_queries(uri).values()})
+    return pa.table([judged], schema=JUDGED)
 
 
-def _join_titles(bucket: Bucket) -> Iterator[Any]:
+@carries_errors
+def _read_documents(part: DocumentsPart) -> Iterator[Any]:
+    for table in read_documents_part(part):
+        hashed = titles.hashed_documents(table)
+        yield hashed
+        yield TaggedOutput("tally", Tally(counts={"documents": len(table), "documents_with_title": len(hashed)}))
+
+
+@carries_errors
+def _group_by_title(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any]:
+    grouped = titles.group_by_title(bucket[1])
+    yield from put([grouped], scratch)
+    yield TaggedOutput("ranges", titles.count_hash_ranges(grouped))
+
+
+def _add_ranges(counts: Iterable[np.ndarray]) -> np.ndarray:
+    return sum(counts, np.zeros(titles.HASH_RANGES, np.int64))
+
+
+@carries_errors
+def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) -> pa.Table:
+    return titles.pool_candidates(get([grouped]), num_in_range, pool_size)
+
+
+@carries_errors
+def _write_pool(bucket: tuple[int, pa.Table], plan: Plan) -> Iterator[Any]:
+    pool, attempt = titles.pool_of(bucket[1], plan.config.pool_size), uuid.uuid4().hex
+    with explained(plan.made):
+        yield TaggedOutput("uri", write_table(pool, plan.made, f"pool-rows-{attempt}"))
+        yield write_pool(pool, storage.join(plan.made, f"pool-{attempt}"), "pool", table_rows=plan.config.table_rows)
+
+
+@carries_errors
+def _find_pool_rows(grouped: Record, pool: Iterable[str]) -> pa.Table:
+    return titles.find_pool_rows(get([grouped]), _open_pool(*pool))
+
+
+def _wanted_titles(shown: pa.Table, num_buckets: int) -> pa.Table:
+    return titles.wanted_titles(shown, bucket_of(shown["query"], num_buckets))
+
+
+@carries_errors
+def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
     _, tables = bucket
-    rows, num_clicked, num_titled = join_titles(tables["shown"], tables["titled"])
+    if error := repeated_ids(documents, tables["titled"]["document_id"], is_all=False):
+        raise error
+    rows, num_clicked, num_titled = titles.answer_titles(tables["wanted"], tables["titled"])
     yield rows
     yield TaggedOutput("tally", Tally(counts={"clicked_documents": num_clicked, "titled_documents": num_titled}))
 
 
-def _pair(bucket: Bucket, config: BuildConfig) -> Iterator[Any]:
+def _pair(
+    bucket: Bucket, config: BuildConfig, adult_terms: tuple[str, ...], scratch: str | None, told: str
+) -> Iterator[Any]:
     _, tables = bucket
     pairs, tally = click_pairs(
         tables["queries"],
-        tables["shown"],
+        titles.title_rows(tables["shown"], tables["answered"]),
         tables["judged"]["query"].combine_chunks(),
         k=config.k,
         split_salt=config.split_salt,
         dev_share=config.dev_share,
+        adult_terms=adult_terms,
     )
-    yield pairs
+    yield from put([pairs], scratch)
     yield TaggedOutput("tally", tally)
-    for split, rows in _splits(pairs):
-        yield TaggedOutput("size", (split, len(rows)))
-
-
-def _by_shard(pairs: pa.Table, pairs_per_shard: int, num_pairs: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    """(shard, its pairs): as many shards as the pairs of a split fill, all pairs of a query in one."""
-    for split, rows in _splits(pairs):
-        num_shards = 1 << max(0, (num_pairs[split] - 1) // pairs_per_shard).bit_length()
-        for shard, rows_of_shard in split_by_bucket(rows, "query", num_shards):
-            yield f"{split}-{shard:05d}", to_ipc(rows_of_shard)
-
-
-def _splits(pairs: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    for split, of_split in (("train", pc.invert(pairs["dev"])), ("dev", pairs["dev"])):
-        rows = pairs.filter(of_split)
-        if len(rows):
-            yield split, rows
+    num_dev = pc.sum(pairs["dev"]).as_py() or 0
+    for split, number in (("train", len(pairs) - num_dev), ("dev", num_dev)):
+        if number:
+            yield TaggedOutput("size", (split, number))
+    advance(told, PAIRING, 1)
 
 
 @carries_errors
-def _write_shard(shard: tuple[str, Iterable[bytes]], plan: Plan) -> FolderMade:
-    name, records = shard
-    with explained(plan.scratch):
+def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, int]) -> pa.Table:
+    """SHARDED: as many shards as the pairs of a split fill, all pairs of a query in one."""
+    pairs = get([record])
+    is_dev = pairs["dev"].to_numpy()
+    shard = np.zeros(len(pairs), np.int64)
+    for split, rows in (("train", np.flatnonzero(~is_dev)), ("dev", np.flatnonzero(is_dev))):
+        if len(rows):
+            num_shards = 1 << max(0, (num_pairs[split] - 1) // pairs_per_shard).bit_length()
+            shard[rows] = 2 * bucket_of(pairs["query"].take(rows), num_shards) + (split == "dev")
+    return pa.table([*pairs.columns, pa.array(shard)], schema=SHARDED)
+
+
+@carries_errors
+def _write_shard(shard: tuple[int, pa.Table], plan: Plan, pool: Iterable[str]) -> FolderMade:
+    number, pairs = shard
+    name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
+    with explained(plan.made):
         return write_shard(
-            from_ipc(records),
-            _read_pool(plan.pool),
-            storage.join(plan.scratch, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
+            pairs,
+            _open_pool(*pool),
+            storage.join(plan.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
             num_negatives=plan.config.num_negatives,
             seed=plan.config.seed,
@@ -179,8 +279,8 @@ def _write_shard(shard: tuple[str, Iterable[bytes]], plan: Plan) -> FolderMade:
 
 
 @lru_cache(maxsize=1)
-def _read_pool(uri: str) -> pa.Table:
-    return read_table(uri)
+def _open_pool(uri: str) -> pa.Table:
+    return map_table(uri).combine_chunks()
 
 
 def _on_one_key(result: Tally | FolderMade) -> tuple[str, Tally | FolderMade]:

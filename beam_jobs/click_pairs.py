@@ -4,19 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.content_filters import CONTENT_FATES, content_fates
 from beam_jobs.privacy_gate import count_people
 from beam_jobs.split import held_out
 from beam_jobs.tally import Tally
 
 # A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
-# `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split.
+# `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
+# first of the pairs of a query, null in the others.
 CLICK_PAIRS = pa.schema(
     [
         pa.field("query", pa.string(), nullable=False),
         pa.field("title", pa.string(), nullable=False),
         pa.field("clicks", pa.int64(), nullable=False),
         pa.field("dev", pa.bool_(), nullable=False),
-        pa.field("excluded", pa.list_(pa.int32()), nullable=False),
+        pa.field("excluded", pa.list_(pa.int32())),
     ]
 )
 
@@ -26,13 +28,21 @@ REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
 
 
 def click_pairs(
-    queries: pa.Table, shown: pa.Table, judged: pa.Array, *, k: int, split_salt: str, dev_share: float
+    queries: pa.Table,
+    shown: pa.Table,
+    judged: pa.Array,
+    *,
+    k: int,
+    split_salt: str,
+    dev_share: float,
+    adult_terms: tuple[str, ...] | None = None,
 ) -> tuple[pa.Table, Tally]:
     """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
 
     `queries`: schemas.day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
     of days. `judged`: normalised queries that are kept aside for evaluation. The fate of a line is decided by its
-    query first (judged, then below k) and then by its document (unknown).
+    query first (content, then judged, then below k) and then by its document (unknown). `adult_terms` stand in for
+    the shipped list.
     """
     people = count_people(queries)
     query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
@@ -40,15 +50,20 @@ def click_pairs(
         raise AssertionError("a day holds exposures of a query that it does not hold")
     query_of_row = query_of_row.to_numpy()
     num_people = people["num_people"].to_numpy()
-    is_judged = pc.is_in(people["query"], value_set=judged).to_numpy()
-    is_published = ~is_judged & (num_people >= k)
-    is_dev = held_out(people["query"].to_pylist(), salt=split_salt, share=dev_share)
+    texts = people["query"].to_pylist()
+    content = np.array(content_fates(texts, adult_terms), object)
+    is_judged = pc.is_in(people["query"], value_set=judged).to_numpy() & (content == None)  # noqa: E711 (element-wise)
+    is_set_aside = is_judged | (content != None)  # noqa: E711
+    is_published = ~is_set_aside & (num_people >= k)
+    is_dev = held_out(texts, salt=split_salt, share=dev_share)
 
     searches = people["searches"].to_numpy()
     impressions, clicks = shown["impressions"].to_numpy(), shown["clicks"].to_numpy()
     is_titled = pc.is_valid(shown["title"]).to_numpy()
     fates = {}
-    for fate, of_query in (("query_judged", is_judged), ("query_below_k", ~is_judged & ~is_published)):
+    of_queries = {fate: content == fate for fate in CONTENT_FATES}
+    of_queries |= {"query_judged": is_judged, "query_below_k": ~is_set_aside & ~is_published}
+    for fate, of_query in of_queries.items():
         of_row = of_query[query_of_row]
         fates[fate] = searches[of_query].sum() + impressions[of_row].sum() + clicks[of_row].sum()
     published, dev = is_published[query_of_row], is_dev[query_of_row]
@@ -59,7 +74,7 @@ def click_pairs(
     fates["click_train"] = clicks[published & is_titled & ~dev].sum()
     fates["click_dev"] = clicks[published & is_titled & dev].sum()
 
-    usable = is_titled & (clicks > 0) & ~is_judged[query_of_row]
+    usable = is_titled & (clicks > 0) & ~is_set_aside[query_of_row]
     titles = shown["title"].filter(pa.array(usable))
     clicked = pa.table({"at": query_of_row[usable], "title": titles, "clicks": clicks[usable]})
     pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum")])
@@ -67,7 +82,7 @@ def click_pairs(
     counts = {}
     for other_k in {*REPORTED_K, k}:
         passed = num_people[at] >= other_k
-        counts[f"queries_at_{other_k}"] = (~is_judged & (num_people >= other_k)).sum()
+        counts[f"queries_at_{other_k}"] = (~is_set_aside & (num_people >= other_k)).sum()
         counts[f"clicks_at_{other_k}"] = pair_clicks[passed].sum()
         counts[f"pairs_at_{other_k}"] = passed.sum()
 
@@ -80,7 +95,7 @@ def click_pairs(
             pairs["title"].filter(pa.array(passed)),
             pair_clicks[passed],
             is_dev[at],
-            excluded.take(pa.array(at)),
+            excluded.take(pa.array(at, mask=_is_repeated(at))),
         ],
         schema=CLICK_PAIRS,
     )
@@ -88,6 +103,13 @@ def click_pairs(
         fates={fate: int(lines) for fate, lines in fates.items()},
         counts={name: int(count) for name, count in counts.items()},
     )
+
+
+def _is_repeated(values: np.ndarray) -> np.ndarray:
+    """Whether the same value stands further up, for each value."""
+    is_repeated = np.ones(len(values), bool)
+    is_repeated[np.unique(values, return_index=True)[1]] = False
+    return is_repeated
 
 
 def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:

@@ -30,6 +30,7 @@ _SPAM = re.compile(
         )
     )
 )
+CONTENT_FATES = ("query_empty", "query_adult", "query_spam")
 MAX_CHARACTERS = 500
 MAX_WORDS = 64
 
@@ -44,6 +45,11 @@ def content_fate(query: str, adult_terms: tuple[str, ...] | None = None) -> str 
     return content_fates([query], adult_terms)[0]
 
 
+def says_nothing(query: str) -> bool:
+    """Whether a normalised query holds no letter, digit or pictograph: no list and no setting makes anything of it."""
+    return not any(map(_says_something, query))
+
+
 def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:
     """`content_fate` of each normalised query."""
     adult = _adult_pattern(adult_terms or shipped_list(ADULT_ENGLISH).terms)
@@ -51,7 +57,7 @@ def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = 
 
 
 def _fate(query: str, adult: re.Pattern[str]) -> str | None:
-    if not any(map(_says_something, query)):
+    if says_nothing(query):
         return "query_empty"
     if adult.search(query):
         return "query_adult"

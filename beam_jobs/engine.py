@@ -11,26 +11,31 @@ import base64
 import functools
 import inspect
 import json
-import logging
-import os
 import re
-import shlex
-import shutil
+import signal
 import sys
-import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.runner import PipelineRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
+from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
+from beam_jobs.engine_log import EngineLog, engine_log
+from beam_jobs.engine_options import runner_name
+from beam_jobs.engine_start import cancel, started, was_cancelled_there
 from schemas.errors import StageError, UnknownVersionError, UsageError
 
+__all__ = ["carries_errors", "run_pipeline", "runner_name"]
+
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
+_ENDED = {
+    "FAILED": "the runner reports that it failed",
+    "CANCELLED": "it was cancelled from the runner's side",
+    "DRAINED": "it was drained from the runner's side",
+}
 _KINDS = {kind.__name__: kind for kind in (StageError, UsageError, UnknownVersionError)}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,29 +69,109 @@ def carries_errors(function: Function) -> Function:
 def run_pipeline(build: Callable[[beam.Pipeline], None], beam_options: Sequence[str]) -> None:
     """Nothing, when the pipeline that `build` makes has run to its end.
 
-    Without a `--runner` it runs in this process (FnApiRunner in memory; Beam's own default first tries to download
-    another runner). Raises the StageError that a worker raised, UsageError for options Beam refuses, StageError where
-    the runner reports another end than DONE.
+    Without a `--runner` it runs in this process. Raises the StageError that a worker raised, UsageError for options
+    Beam refuses or an engine that is not there, StageError where the runner ends the job otherwise. Where the caller
+    is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
     """
-    options = _options(beam_options)
-    with _quiet(), _worker_log() as worker_log:
-        pipeline = beam.Pipeline(runner=_runner(options, worker_log), options=options)
-        build(pipeline)
+    name, options = runner_name(beam_options), _options(beam_options)
+    with engine_log() as log, _sigterm_as_exit(), started(name, options, log.folder) as runner:
+        pipeline = _pipeline(build, runner, options)
+        _refuse_dry_run(name, pipeline, options)
         try:
-            result = pipeline.run()
-            state = str(result.wait_until_finish() or getattr(result, "state", "DONE"))
+            if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
+                pipeline.run().wait_until_finish()
+            else:
+                _submit_and_wait(pipeline, name, options, log)
         except Exception as error:
-            carried = _find_carried(error)
-            if carried is not None:
+            if carried := _find_carried(error):
                 raise carried from None
             raise
-    if state != "DONE":
-        raise StageError(
-            asked="the Beam job was to run to its end",
-            found=f"the runner reports {state}",
-            follows="nothing was committed",
-            do="look at the runner's own logs, then run the same command again",
-        )
+
+
+def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    """Nothing, unless the options say `--dry_run`: then the job is translated as for running, and UsageError raised."""
+    if not options.view_as(TestOptions).dry_run:
+        return
+    if name == "DataflowRunner":
+        result: Any = pipeline.run()  # which stops before it talks to Google
+        proto = result.job.proto_pipeline
+    else:
+        proto = pipeline.to_runner_api()
+    names = [transform.unique_name for transform in proto.components.transforms.values()]
+    steps = dict.fromkeys(name.partition("/")[0] for name in names if name)
+    raise UsageError(
+        asked="the job was only to be translated (--dry_run)",
+        found=f"it can be: {len(names)} transforms for {name}, in the steps {', '.join(steps)}",
+        follows="nothing ran, so there is no result",
+        do="leave out --dry_run to run it",
+    )
+
+
+def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: EngineLog) -> None:
+    """Nothing, when the runner reports DONE; it is told to cancel the job if this process is interrupted."""
+    result: PipelineResult | None = None
+    cause: Exception | None = None
+    try:
+        result = pipeline.run()
+        state = str(result.wait_until_finish())
+    except Exception as error:  # Beam raises RuntimeError, with the runner's text, for any end but DONE
+        cause, state = error, _last_state(result)
+    except BaseException:
+        cancel(result, name, options)
+        raise
+    if state == "DONE":
+        return
+    if carried := _find_carried(cause):
+        raise carried from None
+    if state not in _ENDED:
+        cancel(result, name, options)
+        if result is None and cause:  # it was not even submitted: no engine's doing
+            raise cause
+    elif was_cancelled_there(name, options):
+        state = "CANCELLED"
+    raise StageError(
+        asked="the Beam job was to run to its end",
+        found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
+        follows="nothing was committed",
+        do="run the same command again"
+        + (f"; what the engine said, which may quote data, is in {log.folder}" if log.keep_what_others_said() else ""),
+    )
+
+
+def _last_state(result: PipelineResult | None) -> str:
+    try:
+        return str(result.state) if result else "not submitted"
+    except Exception:  # the server is gone
+        return "submitted"
+
+
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """SIGTERM, by which schedulers cancel, ends the block as an exception does, so that the job is cancelled too."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _pipeline(
+    build: Callable[[beam.Pipeline], None], runner: PipelineRunner | str, options: PipelineOptions
+) -> beam.Pipeline:
+    try:
+        pipeline = beam.Pipeline(runner=runner, options=options)
+    except (ValueError, ImportError) as error:  # options that this runner needs and that are missing, or its packages
+        raise UsageError(
+            asked=f"the job was to run with --runner={runner}",
+            found=" ".join(str(error).split()),
+            follows="the job was not started",
+            do="see docs/running.md, and the options of your runner in Beam's documentation",
+        ) from None
+    build(pipeline)
+    return pipeline
 
 
 def _options(beam_options: Sequence[str]) -> PipelineOptions:
@@ -100,35 +185,6 @@ def _options(beam_options: Sequence[str]) -> PipelineOptions:
             do="see the line above, and the options of your runner in Beam's documentation",
         ) from None
     return options
-
-
-def _runner(options: PipelineOptions, worker_log: str) -> PipelineRunner | str:
-    name = options.view_as(StandardOptions).runner or "FnApiRunner"
-    direct = options.view_as(DirectOptions)
-    if name != "FnApiRunner" or direct.direct_running_mode != "multi_processing":
-        return name
-    # What Beam would start itself, but for the log: its worker processes write every message and traceback to the
-    # terminal they were started from.
-    direct.direct_running_mode = "in_memory"
-    command = (
-        f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>>{shlex.quote(worker_log)}"
-    )
-    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
-
-
-@contextmanager
-def _worker_log() -> Iterator[str]:
-    """A file for what worker processes say; it is kept, and named in the exception, where they fail unexpectedly."""
-    folder = tempfile.mkdtemp(prefix="clicktower-workers-")
-    try:
-        yield os.path.join(folder, "stderr.log")
-    except Exception as error:
-        if not isinstance(error, StageError) and os.listdir(folder):
-            error.add_note(f"The worker processes' own messages are in {folder}.")
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _carried(error: StageError) -> CarriedError:
@@ -145,15 +201,3 @@ def _find_carried(error: BaseException | None) -> StageError | None:
             return _KINDS.get(kind, StageError)(asked=asked, found=found_, do=do, follows=follows)
         error = error.__cause__ or error.__context__
     return None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Beam logs each exception with its traceback at every level it passes; what matters arrives as an exception."""
-    logger = logging.getLogger("apache_beam")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

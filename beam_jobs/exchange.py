@@ -1,10 +1,10 @@
 """The one mechanism that regroups rows: tables -> small Arrow IPC records, keyed by bucket -> one table per bucket.
 
-    buckets = tables | Exchange("Group by query", "query", num_buckets)     # yields (bucket, pa.Table)
+    buckets = tables | Exchange("Group by query", "query", num_buckets, scratch)     # yields (bucket, pa.Table)
 
 All rows of one key are in one bucket. A shuffle thus moves a few records per table instead of a row at a time, and what
 follows works on whole buckets with Arrow and NumPy kernels. Nothing is promised about the order of rows in a bucket:
-whoever needs one sorts.
+whoever needs one sorts. With a `scratch` folder records travel by reference (beam_jobs.records).
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,10 +14,18 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.engine import carries_errors
+from beam_jobs.records import Record, get, put
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
 BUCKET_BYTES = 32 << 20
 MAX_BUCKETS = 1 << 14
+# Rows are gathered up to this size before they are cut, so that a record is worth its overhead of about a kilobyte,
+# and a scratch file its name.
+GATHER_BYTES = 48 << 20
 
 
 def num_buckets_for(num_bytes: int) -> int:
@@ -47,11 +55,14 @@ def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
     return (_splitmix64(hashes) & np.uint64(num_buckets - 1)).astype(np.int64)
 
 
-def split_by_bucket(table: pa.Table | pa.RecordBatch, key: str, num_buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """(bucket, its rows) for each bucket that has rows, ascending; rows keep their order within a bucket."""
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
-    buckets = bucket_of(table[key], num_buckets)
+def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Iterator[tuple[int, pa.Table]]:
+    """(bucket, its rows) for each bucket that has rows, ascending; rows keep their order within a bucket.
+
+    Without `num_buckets` the key column holds the numbers of the buckets themselves.
+    """
+    if not len(table):
+        return
+    buckets = table[key].to_numpy() if num_buckets is None else bucket_of(table[key], num_buckets)
     order = np.argsort(buckets, kind="stable")
     grouped = table.take(pa.array(order)).combine_chunks()
     present, starts, sizes = np.unique(buckets[order], return_index=True, return_counts=True)
@@ -59,44 +70,62 @@ def split_by_bucket(table: pa.Table | pa.RecordBatch, key: str, num_buckets: int
         yield bucket, grouped.slice(start, size)
 
 
-def to_ipc(table: pa.Table) -> bytes:
-    """The table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+class ExchangeRecords(beam.PTransform):
+    """(bucket, its records) from pa.Table or pa.RecordBatch elements of one schema; `beam_jobs.records.get` reads them.
 
+    For whoever cannot hold a whole bucket: see `Exchange`.
+    """
 
-def from_ipc(records: Iterable[bytes]) -> pa.Table:
-    """The tables of one or more Arrow IPC streams of one schema, one after the other, each column in one chunk."""
-    tables = [pa.ipc.open_stream(record).read_all() for record in records]
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-
-
-class Exchange(beam.PTransform):
-    """(bucket, pa.Table with all rows of that bucket) from pa.Table or pa.RecordBatch elements of one schema."""
-
-    def __init__(self, label: str, key_column: str, num_buckets: int) -> None:
+    def __init__(self, label: str, key_column: str, num_buckets: int | None, scratch: str | None) -> None:
         super().__init__(label)
-        self._key_column, self._num_buckets = key_column, num_buckets
+        self._cut = CutIntoRecords(key_column, num_buckets, scratch)
 
     def expand(self, tables: beam.PCollection) -> beam.PCollection:
-        key_column, num_buckets = self._key_column, self._num_buckets
-        return (
-            tables
-            | "Cut into records" >> beam.FlatMap(_records, key_column, num_buckets).with_output_types(tuple[int, bytes])
-            | "Shuffle" >> beam.GroupByKey()
-            | "Join records" >> beam.MapTuple(_bucket_table)
-        )
+        cut = tables | "Cut into records" >> beam.ParDo(self._cut).with_output_types(tuple[int, Record])
+        return cut | "Shuffle" >> beam.GroupByKey()
 
 
-def _records(table: pa.Table | pa.RecordBatch, key: str, num_buckets: int) -> Iterator[tuple[int, bytes]]:
-    for bucket, rows in split_by_bucket(table, key, num_buckets):
-        yield bucket, to_ipc(rows)
+class Exchange(ExchangeRecords):
+    """(bucket, pa.Table with all rows of that bucket) from pa.Table or pa.RecordBatch elements of one schema."""
+
+    def expand(self, tables: beam.PCollection) -> beam.PCollection:
+        return super().expand(tables) | "Join records" >> beam.MapTuple(_bucket_table)
 
 
-def _bucket_table(bucket: int, records: Iterable[bytes]) -> tuple[int, pa.Table]:
-    return bucket, from_ipc(records)
+class CutIntoRecords(beam.DoFn):
+    """(bucket, record) from tables, many tables at a time."""
+
+    def __init__(self, key_column: str, num_buckets: int | None, scratch: str | None) -> None:
+        self._key_column, self._num_buckets, self._scratch = key_column, num_buckets, scratch
+
+    def start_bundle(self) -> None:
+        self._gathered: list[pa.Table] = []
+        self._gathered_bytes = 0
+
+    @carries_errors
+    def process(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, Record]]:
+        table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+        self._gathered.append(table)
+        self._gathered_bytes += table.nbytes
+        if self._gathered_bytes >= GATHER_BYTES:
+            yield from self._records()
+
+    @carries_errors
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._gathered:
+            yield from map(GlobalWindows.windowed_value, self._records())
+
+    def _records(self) -> list[tuple[int, Record]]:
+        gathered = pa.concat_tables(self._gathered).unify_dictionaries()
+        self.start_bundle()
+        cut = list(split_by_bucket(gathered, self._key_column, self._num_buckets))
+        del gathered
+        return list(zip((bucket for bucket, _ in cut), put([rows for _, rows in cut], self._scratch), strict=True))
+
+
+@carries_errors
+def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table]:
+    return bucket, get(records)
 
 
 def _splitmix64(values: np.ndarray) -> np.ndarray:

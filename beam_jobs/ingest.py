@@ -4,11 +4,15 @@ import time
 from collections.abc import Sequence
 
 from beam_jobs.arrow_files import explained
-from beam_jobs.ingest_config import IngestConfig, adult_list, ingest_request
-from beam_jobs.person_key import default_path, ensure_key
+from beam_jobs.day_versions import find_held, register
+from beam_jobs.engine_options import exchange_scratch
+from beam_jobs.ingest_config import IngestConfig, ingest_request
+from beam_jobs.local_workers import with_local_workers
+from beam_jobs.person_key import ensure_key, ensure_store_key
 from beam_jobs.progress import listening
-from beam_jobs.read_lines import plan_reading
-from schemas.stage import Progress, StageResult, run_stage, silent
+from beam_jobs.sources.open_source import open_source
+from schemas import storage
+from schemas.stage import Progress, StageResult, open_result, run_stage, scratch_folder, silent
 
 __all__ = ["IngestConfig", "ingest"]
 
@@ -24,31 +28,40 @@ def ingest(
     """The daily aggregate of a log, reused if it is there: STORE/ingest/DIGEST.
 
     `logs` are paths, patterns or folders. Raises UsageError or StageError: nothing to read, files that cannot be read
-    whole, too many unreadable lines, an expired person key, a store that cannot be written.
+    whole, too many unreadable lines, an expired person key, a store that cannot be written; and for a date that was
+    ingested before: files of which some are in that day already, or another person key (see beam_jobs.day_versions).
     """
-    plan = plan_reading(logs)
+    plan = open_source(config).plan(logs)
     with explained(store):
-        key_path = config.person_key or default_path(store)
-        key = ensure_key(key_path, create=config.person_key is None)
-        adult = adult_list(config)
-        request = ingest_request(plan.files, key.id, adult.digest, config)
+        if config.person_key:
+            key_path, key = config.person_key, ensure_key(config.person_key, create=False)
+        else:
+            key_path, key = ensure_store_key(store, renew=config.renew_key)
+        request = ingest_request(plan.files, key.id, config)
+
+        if held := find_held(store, request):  # the files are in that day already, or a person was erased from them
+            return open_result(held)
 
         def produce(folder: str) -> None:
-            from beam_jobs.engine import run_pipeline  # Beam takes seconds to import: only where it runs
+            from beam_jobs.engine import run_pipeline  # Beam takes seconds to import: only here
             from beam_jobs.ingest_day import Job
 
-            with listening(progress, "reading the log (bytes)", plan.stored_bytes) as token:
-                job = Job(
-                    plan=plan,
-                    request=request,
-                    config=config,
-                    folder=folder,
-                    key_path=key_path,
-                    key_id=key.id,
-                    adult_terms=adult.terms,
-                    started=time.time(),
-                    progress_token=token,
-                )
-                run_pipeline(job.build, beam_options)  # its last step commits the day
+            job = Job(
+                plan=plan,
+                request=request,
+                config=config,
+                folder=folder,
+                made=scratch_folder(folder),
+                scratch=exchange_scratch(beam_options, scratch_folder(folder)),
+                key_path=key_path,
+                key_id=key.id,
+                started=time.time(),
+                told=storage.join(scratch_folder(folder), "progress"),
+            )
+            with listening(progress, job.steps, job.told):
+                # Its last step commits the day.
+                run_pipeline(job.build, with_local_workers(beam_options, plan.estimated_bytes))
 
-        return run_stage(store, request, produce)
+        result = run_stage(store, request, produce)
+        register(store, request)  # where the day is new its last step did; here for one that was there before
+        return result

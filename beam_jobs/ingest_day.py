@@ -2,104 +2,138 @@
 
     files -> blocks of lines -> LOG_ROW batches
           -> exchange by query id  -> repeats dropped, events joined to searches
-          -> exchange by client    -> bots, broadcast
-          -> content filters, partial sums -> exchange by query -> queries-*.arrow, exposures-*.arrow
-          -> one last step: rejects.arrow, the ledger, the manifest
+          -> exchange by client    -> bots, broadcast; passers-by -> exchange by query -> crowds of bots, broadcast
+          -> partial sums -> exchange by query -> queries-*.arrow, exposures-*.arrow
+    unreadable lines -> exchange by place -> rejects-*.arrow
+          -> one last step: names for the files that count, the ledger, the manifest
 
 Every line ends in exactly one fate. Where several apply, the first in this order counts: unreadable, bulk action
-line, exact repeat, other action, no document, repeated search, unknown search, bot (by user agent, then by
-behaviour), content (empty, adult, spam), kept. None of them depends on the order of lines, on files or on workers.
+line, a time far from the day, exact repeat, other action, no document, repeated search, unknown search, bot (by user
+agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. None of them depends on the order of
+lines, on files or on workers.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import AsIter, TaggedOutput
+from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs import commit_day
 from beam_jobs.aggregate_day import aggregate_joined, merge_bucket
+from beam_jobs.bot_crowds import Activity, activity_of, find_crowds, merge_activity
 from beam_jobs.bot_rules import BotRules
-from beam_jobs.bots import Bots, client_statistics, find_bots, merge_bots
+from beam_jobs.bots import Bots, merge_bots, tell_clients
+from beam_jobs.client_statistics import client_statistics
+from beam_jobs.day_versions import register
 from beam_jobs.engine import carries_errors
-from beam_jobs.exchange import Exchange, from_ipc, num_buckets_for, to_ipc
+from beam_jobs.exchange import Exchange, ExchangeRecords, num_buckets_for
 from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.join_search_events import join_search_events
+from beam_jobs.join_in_parts import join_in_parts
 from beam_jobs.person_key import worker_key
+from beam_jobs.plausible_times import count_later, plausible_rows
 from beam_jobs.progress import advance
-from beam_jobs.read_lines import Plan, Unit, read_blocks
-from beam_jobs.sources.ubi import ParsedBlock, parse_block
+from beam_jobs.read_lines import Plan, Unit
+from beam_jobs.records import Record, get, put
+from beam_jobs.sources.open_source import open_source
+from beam_jobs.sources.source import ParsedBlock, Source
 from beam_jobs.tally import Tally
+from schemas.errors import StageError
 from schemas.log_row import REJECT, SIMULATED_APPLICATION
 from schemas.manifest import Request
 
-TALLIES, REJECTS = "tallies", "rejects"
-PARSERS: dict[str, Callable[[bytes], ParsedBlock]] = {"ubi": parse_block}
+READING, JOINING, ADDING_UP, WRITING = (
+    "reading the log (bytes)",
+    "joining events to searches (buckets)",
+    "adding up (buckets)",
+    "writing the day (buckets)",
+)
+TALLIES, REJECTS, PASSERS_BY, ACTIVITY = "tallies", "rejects", "passers_by", "activity"
+MAX_REJECT_BUCKETS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One run of the pipeline, writing below `folder`."""
+    """One run of the pipeline.
+
+    `folder`: where the day is committed. `made`: where workers write, under names of their own, until the last step
+    chooses. `scratch`: where rows wait between two steps, or None for the runner's own shuffle (beam_jobs.records).
+    """
 
     plan: Plan
     request: Request
     config: IngestConfig
     folder: str
+    made: str
+    scratch: str | None
     key_path: str
     key_id: str
-    adult_terms: tuple[str, ...]
     started: float  # seconds since the epoch
-    progress_token: str
+    told: str  # beam_jobs.progress
+
+    @property
+    def num_buckets(self) -> int:
+        return num_buckets_for(self.plan.estimated_bytes)
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The totals of what `told` is told."""
+        return {READING: self.plan.stored_bytes, **dict.fromkeys((JOINING, ADDING_UP, WRITING), self.num_buckets)}
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
-        config, num_buckets = self.config, num_buckets_for(self.plan.estimated_bytes)
+        config, num_buckets, scratch = self.config, self.num_buckets, self.scratch
         lines = (
             pipeline
             | "Name what to read" >> beam.Create(list(self.plan.units))
             | "Spread over workers" >> beam.Reshuffle()
             | "Read lines"
-            >> beam.FlatMap(_read, config.format, self.progress_token).with_outputs(TALLIES, REJECTS, main="rows")
+            >> beam.FlatMap(_read, open_source(config), config.date, self.started, self.told).with_outputs(
+                TALLIES, REJECTS, main="rows"
+            )
+        )
+        rejects = (
+            lines.rejects
+            | Exchange("Group rejects", "offset", min(num_buckets, MAX_REJECT_BUCKETS), scratch)
+            | "Write rejects" >> beam.Map(_write_rejects, self.made)
         )
         joined = (
             lines.rows
-            | Exchange("Group by query id", "query_id", num_buckets)
+            | ExchangeRecords("Group by query id", "query_id", num_buckets, scratch)
             | "Join events to searches"
-            >> beam.FlatMap(_join, self.key_path, self.key_id).with_outputs(TALLIES, main="joined")
+            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, self.told).with_outputs(TALLIES, main="joined")
         )
-        bots = (
+        clients = (
             joined.joined
             | "Count per client" >> beam.Map(_count_clients)
-            | Exchange("Group by client", "person", num_buckets)
-            | "Tell bots" >> beam.Map(_tell_bots, config.bots)
+            | Exchange("Group by client", "person", num_buckets, scratch)
+            | "Tell bots" >> beam.FlatMap(_tell_bots, config.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
         )
+        activity = clients[ACTIVITY] | "Activity of all" >> beam.CombineGlobally(merge_activity)
+        crowds = (
+            clients[PASSERS_BY]
+            | Exchange("Group passers-by by query", "query", num_buckets, scratch)
+            | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), config.bots)
+        )
+        bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
         partial = joined.joined | "Filter and add up" >> beam.FlatMap(
-            _aggregate, AsIter(bots), self.adult_terms
+            _aggregate, AsSingleton(bots), self.told
         ).with_outputs(TALLIES, main="partial")
         buckets = (
             partial.partial
-            | Exchange("Group by query", "query", num_buckets)
-            | "Write the day" >> beam.Map(_write_bucket, self.folder)
+            | Exchange("Group by query", "query", num_buckets, scratch)
+            | "Write the day" >> beam.Map(_write_bucket, self.made, self.told)
         )
         tallies = (lines.tallies, joined.tallies, partial.tallies) | "All tallies" >> beam.Flatten()
         _ = (
             pipeline
             | "Once" >> beam.Create([None])
-            | "Commit"
-            >> beam.Map(
-                _commit,
-                self.folder,
-                self.request,
-                config.max_unreadable_share,
-                self.started,
-                AsIter(tallies),
-                AsIter(lines.rejects),
-                AsIter(bots),
-                AsIter(buckets),
-            )
+            | "Commit" >> beam.Map(_commit, self, AsIter(tallies), AsIter(rejects), AsSingleton(bots), AsIter(buckets))
         )
 
 
@@ -108,79 +142,98 @@ class Job:
 
 
 @carries_errors
-def _read(unit: Unit, log_format: str, progress_token: str) -> Iterator[Any]:
-    parse = PARSERS[log_format]
-    for block in read_blocks(unit):
-        parsed = parse(block.data)
-        yield TaggedOutput(TALLIES, _tally_of(parsed, block.num_lines))
+def _read(unit: Unit, source: Source, date: str | None, started: float, told: str) -> Iterator[Any]:
+    for parsed in source.read(unit):
+        rows = plausible_rows(parsed.rows, date)
+        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started))
         if parsed.reject_reasons:
-            offsets = pa.array(parsed.reject_offsets + block.offset)
+            offsets, reasons = pa.array(parsed.reject_offsets), pa.array(parsed.reject_reasons)
             files = pa.array([unit.file] * len(offsets))
-            yield TaggedOutput(REJECTS, to_ipc(pa.table([files, offsets, parsed.reject_reasons], schema=REJECT)))
-        if parsed.rows.num_rows:
-            yield parsed.rows
-        advance(progress_token, block.stored_bytes)
+            yield TaggedOutput(REJECTS, pa.table([files, offsets, reasons], schema=REJECT))
+        if rows.num_rows:
+            yield rows
+        advance(told, READING, parsed.stored_bytes)
 
 
 @carries_errors
-def _join(bucket: tuple[int, pa.Table], key_path: str, key_id: str) -> Iterator[Any]:
-    joined, dropped = join_search_events(bucket[1], worker_key(key_path, key_id))
-    yield TaggedOutput(TALLIES, Tally(fates=dropped))
-    yield to_ipc(joined)
-
-
-def _count_clients(joined: bytes) -> pa.Table:
-    return client_statistics(from_ipc([joined]))
-
-
-def _tell_bots(bucket: tuple[int, pa.Table], rules: BotRules) -> Bots:
-    return find_bots(bucket[1], rules)
+def _join(
+    bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, told: str
+) -> Iterator[Any]:
+    for joined, dropped in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
+        yield TaggedOutput(TALLIES, Tally(fates=dropped))
+        yield from put([joined], scratch)
+    advance(told, JOINING, 1)
 
 
 @carries_errors
-def _aggregate(joined: bytes, bots: Iterable[Bots], adult_terms: tuple[str, ...]) -> Iterator[Any]:
-    partial, dropped = aggregate_joined(from_ipc([joined]), merge_bots(bots), adult_terms)
-    yield TaggedOutput(TALLIES, Tally(fates=dropped))
+def _count_clients(joined: Record) -> pa.Table:
+    return client_statistics(get([joined]))
+
+
+def _tell_bots(bucket: tuple[int, pa.Table], rules: BotRules) -> Iterator[Any]:
+    bots, passers_by = tell_clients(bucket[1], rules)
+    yield bots
+    yield TaggedOutput(PASSERS_BY, passers_by)
+    yield TaggedOutput(ACTIVITY, activity_of(passers_by))
+
+
+def _tell_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRules) -> Bots:
+    return find_crowds(bucket[1], activity, rules)
+
+
+@carries_errors
+def _aggregate(joined: Record, bots: Bots, told: str) -> Iterator[Any]:
+    partial, dropped = aggregate_joined(get([joined]), bots)
+    yield TaggedOutput(TALLIES, dropped)
     yield partial
+    advance(told, ADDING_UP, 1)
 
 
 @carries_errors
-def _write_bucket(bucket: tuple[int, pa.Table], folder: str) -> commit_day.WrittenBucket:
-    return commit_day.write_bucket(folder, bucket[0], *merge_bucket(bucket[1]))
+def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> commit_day.WrittenBucket:
+    written = commit_day.write_bucket(made, bucket[0], *merge_bucket(bucket[1]))
+    advance(told, WRITING, 1)
+    return written
+
+
+@carries_errors
+def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> commit_day.WrittenRejects:
+    return commit_day.write_rejects(made, *bucket)
 
 
 @carries_errors
 def _commit(
     _once: None,
-    folder: str,
-    request: Request,
-    max_unreadable_share: float,
-    started: float,
+    job: Job,
     tallies: Iterable[Tally],
-    rejects: Iterable[bytes],
-    bots: Iterable[Bots],
+    rejects: Iterable[commit_day.WrittenRejects],
+    bots: Bots,
     buckets: Iterable[commit_day.WrittenBucket],
 ) -> None:
     commit_day.commit_day(
-        folder,
-        request,
-        max_unreadable_share=max_unreadable_share,
-        started=started,
+        job.folder,
+        job.request,
+        made=job.made,
+        max_unreadable_share=job.config.max_unreadable_share,
+        started=job.started,
         tallies=tallies,
         rejects=rejects,
-        bots=merge_bots(bots),
+        bots=bots,
         buckets=buckets,
     )
+    with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
+        register(job.folder.rsplit("/", 3)[0], job.request)  # STORE/ingest/DIGEST/ATTEMPT
 
 
-def _tally_of(parsed: ParsedBlock, num_lines: int) -> Tally:
-    fates = {reason: parsed.reject_reasons.count(reason) for reason in set(parsed.reject_reasons)}
-    span = pc.min_max(parsed.rows["time"].cast(pa.int64())).as_py()
+def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float) -> Tally:
+    fates = Counter(parsed.reject_reasons)
+    fates["time_implausible"] = parsed.rows.num_rows - rows.num_rows
+    span = pc.min_max(rows["time"].cast(pa.int64())).as_py()
     simulated = pc.sum(pc.equal(parsed.rows["application"].dictionary_decode(), SIMULATED_APPLICATION)).as_py() or 0
     return Tally(
-        lines=num_lines,
+        lines=parsed.num_lines,
         fates={**fates, "action_line": parsed.num_action_lines},
-        counts={"simulated_lines": simulated},
+        counts={"simulated_lines": simulated, "later_than_ingest": count_later(rows, started)},
         first_ms=span["min"],
         last_ms=span["max"],
     )

@@ -1,4 +1,7 @@
-"""The rows of a bucket of query ids: repeats dropped, and every event given the query and client of its search."""
+"""The rows of a bucket of query ids: repeats dropped, and every event given the query and client of its search.
+
+An event whose search is not in the log can still be used if it carries the query itself.
+"""
 
 from collections import Counter
 
@@ -13,8 +16,9 @@ from schemas.log_row import KINDS
 SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
 _NO_TIME = 2**63 - 1  # sorts last
 
-# A line that belongs to a known search. `person` is the line's client, or the search's where an event names none;
-# `searcher` is the search's. `names_bot`: the search's user agent is a bot's.
+# A line whose query is known. `owns_query`: it has the query from itself, being a search, or an event without its
+# search in the log; all others have it from their search. `person` is the line's client, or the search's where an event
+# names none; `searcher` is the client of the line that the query is from, `names_bot` that its user agent is a bot's.
 JOINED = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),
@@ -25,6 +29,7 @@ JOINED = pa.schema(
         pa.field("document_id", pa.string()),
         pa.field("position", pa.int32(), nullable=False),
         pa.field("time", pa.timestamp("ms", tz="UTC")),
+        pa.field("owns_query", pa.bool_(), nullable=False),
     ]
 )
 
@@ -48,15 +53,18 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     dropped["document_missing"] = int((is_event & ~has_document).sum())
 
     query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    here = np.arange(rows.num_rows)
     search_of_query_id = _chosen_search(rows, kind, query_id)
-    search = search_of_query_id[query_id]  # the row of each row's search, -1 unknown
-    is_chosen = search == np.arange(len(search))
+    asked = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
+    carries_query = is_event & has_document & _numpy(rows["query"].is_valid())
+    asked = np.where((asked < 0) & carries_query, here, asked)
+    is_chosen = (kind == SEARCH) & (asked == here)
     dropped["search_repeated"] = int(((kind == SEARCH) & ~is_chosen).sum())
     is_event &= has_document
-    dropped["search_unknown"] = int((is_event & (search < 0)).sum())
+    dropped["search_unknown"] = int((is_event & (asked < 0)).sum())
 
-    kept = np.flatnonzero(is_chosen | (is_event & (search >= 0)))
-    lines, searches = rows.take(pa.array(kept)), pa.array(search[kept])
+    kept = np.flatnonzero(is_chosen | (is_event & (asked >= 0)))
+    lines, searches = rows.take(pa.array(kept)), pa.array(asked[kept])
     client = _one_chunk(rows["client_id"])
     people = hash_people(client, key)
     searcher = people.take(searches)
@@ -70,10 +78,27 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
             lines["document_id"],
             lines["position"],
             lines["time"],
+            pa.array(asked[kept] == kept),
         ],
         schema=JOINED,
     )
     return joined, +dropped
+
+
+def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Table, Counter[str]]:
+    """Of some LOG_ROW rows of searches, and of those `chosen` before, the one of each query id that stays; the dropped.
+
+    In parts, for `join_search_events` to be handed the rows that stayed: no line is in two parts.
+    """
+    first = _first_of_each(searches["line_hash"])
+    dropped = Counter(repeat=searches.num_rows - len(first))
+    rows = searches.take(pa.array(first))
+    if chosen is not None:
+        rows = pa.concat_tables([chosen, rows]).unify_dictionaries().combine_chunks()
+    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    staying = _chosen_search(rows, np.full(len(rows), SEARCH), query_id)
+    dropped["search_repeated"] = len(rows) - len(staying)
+    return rows.take(pa.array(staying)), +dropped
 
 
 def _first_of_each(hashes: pa.ChunkedArray) -> np.ndarray:

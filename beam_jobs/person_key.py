@@ -3,10 +3,15 @@
 `STORE/private/person-key.json`: {"version": 1, "key": 64 hexadecimal digits, "created": date, "expires": date},
 readable by its owner alone. Whoever deletes it makes the hashes in all days meaningless, which is its purpose. The
 key itself goes nowhere else, not even into the job's graph: workers read it from the file.
+
+When it has expired, a new window begins, under `person-key-2.json`, and so on: the highest number is the store's key.
+Files are only ever created, never moved or changed, so that of two processes that renew a key one does. The key of an
+old window stays until its owner deletes it; until then a person can still be erased from that window's days.
 """
 
 import json
 import os
+import re
 import secrets
 import uuid
 from dataclasses import dataclass
@@ -19,7 +24,8 @@ from schemas.errors import StageError, UsageError, require_major
 
 KEY_BYTES = 32
 LIFETIME_DAYS = 90
-FILE_NAME = "private/person-key.json"
+FOLDER = "private"
+_NAME = re.compile(r"person-key(?:-(\d+))?\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +42,33 @@ class PersonKey:
         return blake2b(self.key, digest_size=8, person=b"person-key-id").hexdigest()
 
 
+def key_paths(store: str) -> list[str]:
+    """The files of a store's keys, the oldest window's first."""
+    folder = storage.join(store, FOLDER)
+    names = [name for name in storage.list_files(folder) if _NAME.fullmatch(name)]
+    return [storage.join(folder, name) for name in sorted(names, key=_window_number)]
+
+
 def default_path(store: str) -> str:
-    return storage.join(store, FILE_NAME)
+    """The file of a store's key, of the newest window; where it will be if there is none yet."""
+    return next(reversed(key_paths(store)), storage.join(store, FOLDER, "person-key.json"))
+
+
+def _window_number(path: str) -> int:
+    found = _NAME.fullmatch(path.rsplit("/", 1)[-1])
+    return int(found[1] or 1) if found else 0
+
+
+def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:
+    """The store's key that is valid today, and its file; made first if there is none.
+
+    `renew`: an expired key gives way to a new one, and a new window begins. Raises StageError (see `ensure_key`).
+    """
+    today = today or datetime.now(UTC).date()
+    path = default_path(store)
+    if renew and storage.exists(path) and today > read_key(path).expires:
+        path = storage.join(store, FOLDER, f"person-key-{_window_number(path) + 1}.json")
+    return path, ensure_key(path, create=True, today=today)
 
 
 def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
@@ -59,8 +90,9 @@ def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonK
         raise StageError(
             asked=f"client ids were to be hashed with the key in {path}",
             found=f"it expired on {key.expires.isoformat()}",
-            follows="people of one window could be followed into the next",
-            do="move the file away; the next ingest makes a new key, and days of the two keys are not built together",
+            follows="people of one window could be followed into the next, so nothing was read",
+            do="run it again with --renew-key: a new key is made and a new window begins. Days of two keys are never"
+            " built together; what was ingested before stays usable by itself (build --to DATE)",
         )
     return key
 
@@ -113,7 +145,7 @@ def _create(path: str, today: date) -> None:
     }
     content = json.dumps(value, indent=1).encode()
     if not storage.is_local(path):
-        storage.write_new(path, content)
+        storage.write_new(path, content)  # who may read it is a matter of the bucket's own rules there
         return
     local = storage.filesystem(path)[1]
     os.makedirs(os.path.dirname(local), mode=0o700, exist_ok=True)

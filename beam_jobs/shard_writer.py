@@ -1,6 +1,6 @@
-"""Pairs -> the files of a shard: words, texts and pairs (schemas.shard), and the digest of its logical rows."""
+"""Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from beam_jobs.arrow_files import write_table
 from schemas.negatives import draw, pair_keys, sampling_probability
-from schemas.shard import PAIRS, POOL, TEXTS, WORDS, LogicalDigest
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
+from schemas.text_columns import words_of_column
 from schemas.trigrams import trigram_ids
-from schemas.words import split_normalised
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class FolderMade:
 def write_shard(
     pairs: pa.Table, pool: pa.Table, folder: str, name: str, *, num_negatives: int, seed: int, table_rows: int
 ) -> FolderMade:
-    """Write the words, texts and pairs of one shard below `folder`, in the order of the pairs' keys.
+    """Write the words, texts, pairs and exclusions of one shard below `folder`, in the order of the pairs' keys.
 
     `pairs`: beam_jobs.click_pairs.CLICK_PAIRS, all pairs of their queries, all of one split. `pool`: TITLED, in pool
     order. What is written depends on these rows alone, not on their order. Raises StageError where the pool is too
@@ -40,8 +40,8 @@ def write_shard(
     keys = pair_keys(pairs["query"].to_pylist(), pairs["title"].to_pylist())
     order = np.lexsort((pairs["title"].to_numpy(), pairs["query"].to_numpy(), keys))
     pairs, keys = pairs.take(order).combine_chunks(), keys[order]
-    excluded = pairs["excluded"].combine_chunks()
-    negatives = draw(keys, excluded, pool_size=len(pool), n=num_negatives, seed=seed)
+    exclusion, exclusions = _exclusions_of_queries(pairs)
+    negatives = draw(keys, exclusion, exclusions, pool_size=len(pool), n=num_negatives, seed=seed)
     negative_titles = pool["title"].take(pa.array(negatives.ravel()))
 
     every_text = pa.chunked_array(
@@ -56,13 +56,14 @@ def write_shard(
             _lists(np.arange(len(pairs) + 1) * num_negatives, pa.array(unclicked, pa.int32())),
             pairs["clicks"],
             pa.array(np.ones(len(pairs)), pa.float32()),
-            sampling_probability(excluded, len(pool)),
-            excluded,
+            sampling_probability(exclusion, exclusions, len(pool)),
+            pa.array(exclusion, pa.int32()),
         ],
         schema=PAIRS,
     )
-    words, texts = index_words(encoded.dictionary.to_pylist(), table_rows)
-    for name_of_table, content in (("words", words), ("texts", texts), ("pairs", table)):
+    words, texts = index_words(encoded.dictionary, table_rows)
+    excluded = pa.table([exclusions], schema=EXCLUSIONS)
+    for name_of_table, content in (("words", words), ("texts", texts), ("pairs", table), ("exclusions", excluded)):
         write_table(content, folder, name_of_table)
     return FolderMade(
         folder=folder,
@@ -74,7 +75,7 @@ def write_shard(
             "texts": len(texts),
             "words": len(words),
         },
-        logical_digest=_digest(_pair_rows(name.partition("-")[0], table, texts, pool)),
+        logical_digest=_digest(_logical_rows(name.partition("-")[0], table, texts, exclusions, pool)),
     )
 
 
@@ -83,7 +84,7 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
 
     The pool is uniform: each document has the probability 1 / (number of documents).
     """
-    words, texts = index_words(pool["title"].to_pylist(), table_rows)  # titles are distinct: text i is pool row i
+    words, texts = index_words(pool["title"], table_rows)  # titles are distinct: text i is pool row i
     rows = np.arange(len(pool))
     table = pa.table([pool["document_id"], rows, np.full(len(pool), 1 / max(1, len(pool)))], schema=POOL)
     for name_of_table, content in (("words", words), ("texts", texts), ("pool", table)):
@@ -102,13 +103,12 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
     )
 
 
-def index_words(texts: Sequence[str], table_rows: int) -> tuple[pa.Table, pa.Table]:
+def index_words(texts: pa.Array | pa.ChunkedArray, table_rows: int) -> tuple[pa.Table, pa.Table]:
     """WORDS and TEXTS of distinct normalised texts, each in order of first appearance."""
-    words_of = [split_normalised(text) for text in texts]
-    word_offsets = np.cumsum([0, *map(len, words_of)])
-    encoded = pa.array([word for words in words_of for word in words], pa.string()).dictionary_encode()
-    distinct = encoded.dictionary.to_pylist()
-    trigram_offsets, ids = trigram_ids(distinct, table_rows)
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    word_offsets, encoded = words_of_column(texts)
+    trigram_offsets, ids = trigram_ids(encoded.dictionary, table_rows)
     words = pa.table([encoded.dictionary, _lists(trigram_offsets, pa.array(ids, pa.uint32()))], schema=WORDS)
     return words, pa.table([texts, _lists(word_offsets, encoded.indices)], schema=TEXTS)
 
@@ -117,17 +117,30 @@ def _lists(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
-def _pair_rows(split: str, pairs: pa.Table, texts: pa.Table, pool: pa.Table) -> Iterable[bytes]:
-    """Each pair as the texts it stands for, so that no index, file or order shows in the digest."""
+def _exclusions_of_queries(pairs: pa.Table) -> tuple[np.ndarray, pa.ListArray]:
+    """For each pair the index of its query's exclusions, int32 [pairs], and these, in order of first appearance."""
+    query = pairs["query"].combine_chunks().dictionary_encode()
+    of_pair = query.indices.to_numpy()
+    excluded = pairs["excluded"].combine_chunks()
+    holders = np.flatnonzero(excluded.is_valid().to_numpy(zero_copy_only=False))
+    holder_of_query = np.full(len(query.dictionary), -1)
+    holder_of_query[of_pair[holders]] = holders
+    if len(holders) != len(holder_of_query) or (holder_of_query < 0).any():
+        raise AssertionError("one pair of each query holds its exclusions")
+    return of_pair, excluded.take(pa.array(holder_of_query))
+
+
+def _logical_rows(
+    split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table
+) -> Iterable[bytes]:
+    """Each pair as the texts it stands for, so that no index, file or order shows in the digest; the exclusions."""
     text, title = texts["text"].to_pylist(), pool["title"].to_pylist()
-    columns = ("query", "clicked", "clicks", "weight", "negatives", "excluded")
-    for query, clicked, clicks, weight, negatives, excluded in zip(
-        *(pairs[name].to_pylist() for name in columns), strict=True
-    ):
-        yield _row(
-            split, text[query], text[clicked], str(clicks), str(weight),
-            *(text[i] for i in negatives), "", *sorted(title[i] for i in excluded),
-        )  # fmt: skip
+    columns = ("query", "clicked", "clicks", "weight", "negatives")
+    for query, clicked, clicks, weight, negatives in zip(*(pairs[name].to_pylist() for name in columns), strict=True):
+        yield _row(split, text[query], text[clicked], str(clicks), str(weight), *(text[i] for i in negatives))
+    query_of_exclusion = dict(zip(pairs["exclusion"].to_pylist(), pairs["query"].to_pylist(), strict=True))
+    for exclusion, rows in enumerate(exclusions.to_pylist()):
+        yield _row(split, "excluded", text[query_of_exclusion[exclusion]], *sorted(title[i] for i in rows))
 
 
 def _row(*fields: str) -> bytes:

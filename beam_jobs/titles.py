@@ -2,6 +2,10 @@
 
 Titles come from the documents file, which is published anyway, and not from the log: the k-gate does not concern
 them, neither in pairs nor in the pool.
+
+The pool is the at most `pool_size` documents with the smallest keyed hash of their id, one document for each distinct
+title (the one with the smallest hash). The key is fixed: the pool depends on the documents alone, not on days, seed or
+salt, and a document that joins the catalogue leaves the order of the others as it was (docs/model.md section 6).
 """
 
 import hashlib
@@ -10,10 +14,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.words import normalise
+from schemas.text_columns import normalise_column
 
-# A document as the join needs it. `title`: normalised. `pool_row`: where the pool holds this title, -1 where it does
-# not; it holds a title once, so that excluding by this row excludes by document id and by title at the same time.
+# A document with a title. `title`: normalised. `hash`: its place in the order of the pool.
+HASHED = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("title", pa.string(), nullable=False),
+        pa.field("hash", pa.uint64(), nullable=False),
+    ]
+)
+
+# The same; `first_hash` is that of the first document with its title, and `is_first` tells that one.
+GROUPED = HASHED.append(pa.field("first_hash", pa.uint64(), nullable=False)).append(
+    pa.field("is_first", pa.bool_(), nullable=False)
+)
+
+# A document as the join needs it. `pool_row`: where the pool holds this title, -1 where it does not; it holds a title
+# once, so that excluding by this row excludes by document id and by title at the same time.
 TITLED = pa.schema(
     [
         pa.field("document_id", pa.string(), nullable=False),
@@ -32,8 +50,27 @@ SHOWN = pa.schema(
     ]
 )
 
-# The same with the title, which is null where the document is unknown and "" where it is known but was not clicked
+# A document that a bucket of queries asks the title of. One row a bucket, however often the document was shown: a
+# document that is in every third result gathers no more rows than there are buckets.
+WANTED = pa.schema(
+    [
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("bucket", pa.int64(), nullable=False),
+        pa.field("clicked", pa.bool_(), nullable=False),
+    ]
+)
+
+# The answer. A title is null where the document is unknown and "" where it is known but was not clicked in that bucket
 # (an impression needs no title, and titles are most of what is exchanged).
+ANSWERED = pa.schema(
+    [
+        pa.field("bucket", pa.int64(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("title", pa.string()),
+        pa.field("pool_row", pa.int32(), nullable=False),
+    ]
+)
+
 SHOWN_TITLED = pa.schema(
     [
         pa.field("query", pa.string(), nullable=False),
@@ -44,34 +81,65 @@ SHOWN_TITLED = pa.schema(
     ]
 )
 
+# The order of the pool is cut by counting documents in this many equal ranges of their hashes.
+HASH_RANGES = 4096
+_RANGE_SHIFT = np.uint64(64 - 12)
 
-def titled_documents(documents: pa.Table, pool_size: int) -> pa.Table:
-    """TITLED, pool documents first, in pool order: the first `max(pool_row) + 1` rows are the pool.
 
-    `documents`: schemas.documents.DOCUMENT. The pool is the at most `pool_size` documents with the smallest keyed
-    hash of their id, one document for each distinct title (the one with the smallest hash). The key is fixed: the
-    pool depends on the documents alone, not on days, seed or salt, and a document that joins the catalogue leaves
-    the order of the others as it was (docs/model.md section 6).
+def hashed_documents(documents: pa.Table) -> pa.Table:
+    """HASHED: the documents (schemas.documents.DOCUMENT, a title may be null) whose title has a word."""
+    titles = normalise_column(documents["title"].fill_null(""))
+    table = pa.table({"document_id": documents["id"], "title": titles})
+    table = table.filter(pc.not_equal(table["title"], ""))
+    hashes = np.fromiter(map(_pool_hash, table["document_id"].to_pylist()), np.uint64, len(table))
+    return table.append_column("hash", pa.array(hashes)).combine_chunks().cast(HASHED)
+
+
+def group_by_title(hashed: pa.Table) -> pa.Table:
+    """GROUPED, from all HASHED rows of some titles."""
+    in_order = hashed.sort_by([("hash", "ascending"), ("document_id", "ascending")])
+    titles = in_order["title"].combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first_row = np.unique(titles, return_index=True)  # codes count titles in order of first appearance
+    is_first = np.zeros(len(titles), bool)
+    is_first[first_row] = True
+    first_hash = in_order["hash"].to_numpy()[first_row][titles]
+    return pa.table([*in_order.columns, pa.array(first_hash), pa.array(is_first)], schema=GROUPED)
+
+
+def count_hash_ranges(grouped: pa.Table) -> np.ndarray:
+    """How many titles begin in each range of hashes, int64 [HASH_RANGES]; these add up."""
+    return np.bincount(_hash_range(grouped["hash"].filter(grouped["is_first"])), minlength=HASH_RANGES)
+
+
+def pool_candidates(grouped: pa.Table, num_in_range: np.ndarray, pool_size: int) -> pa.Table:
+    """HASHED: the first documents of their titles that may be in the pool: all of it, and at most one range more.
+
+    `num_in_range`: the sum of `count_hash_ranges` over all documents.
     """
-    ids = documents["id"].combine_chunks()
-    hashes = np.fromiter((_pool_hash(i) for i in ids.to_pylist()), np.uint64, len(ids))
-    by_hash = documents.take(np.lexsort((ids.to_numpy(zero_copy_only=False), hashes)))
-    titles = pa.array([normalise(title) for title in by_hash["title"].to_pylist()], pa.string()).dictionary_encode()
-    # The codes of dictionary_encode count distinct titles in order of first appearance: the row of the pool.
-    codes = titles.indices.to_numpy()
-    first = np.zeros(len(codes), bool)
-    first[np.unique(codes, return_index=True)[1]] = True
-    in_pool = codes < pool_size
-    table = pa.table(
-        [by_hash["id"], titles.cast(pa.string()), pa.array(np.where(in_pool, codes, -1), pa.int32())], schema=TITLED
-    )
-    return table.take(np.concatenate([np.flatnonzero(first & in_pool), np.flatnonzero(~(first & in_pool))]))
+    last_range = int(np.searchsorted(np.cumsum(num_in_range), pool_size))
+    first = grouped.filter(grouped["is_first"]).select(HASHED.names)
+    return first.filter(pa.array(_hash_range(first["hash"]) <= last_range))
 
 
-def pool_of(titled: pa.Table) -> pa.Table:
-    """The rows of `titled_documents` that are the pool, in its order: row i has pool_row i."""
-    num_pool = pc.max(titled["pool_row"]).as_py() + 1 if len(titled) else 0
-    return titled.slice(0, num_pool)
+def pool_of(candidates: pa.Table, pool_size: int) -> pa.Table:
+    """HASHED: the pool in its order, from all its candidates."""
+    return candidates.sort_by([("hash", "ascending"), ("document_id", "ascending")]).slice(0, pool_size)
+
+
+def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
+    """TITLED: each document with the row of its title in the pool."""
+    wanted, titles = grouped["first_hash"].to_numpy(), grouped["title"]
+    hashes, pool_titles = pool["hash"].to_numpy(), pool["title"]
+    row = np.searchsorted(hashes, wanted)
+    found = np.full(len(wanted), -1, np.int32)
+    open_ = np.flatnonzero(row < len(hashes))
+    while len(open_):  # more than once only where two ids have one 64-bit hash
+        open_ = open_[hashes[row[open_]] == wanted[open_]]
+        same = pc.equal(titles.take(open_), pool_titles.take(row[open_])).to_numpy()
+        found[open_[same]] = row[open_[same]]
+        row[open_] += 1
+        open_ = open_[~same & (row[open_] < len(hashes))]
+    return pa.table([grouped["document_id"], titles, pa.array(found)], schema=TITLED)
 
 
 def sum_positions(exposures: pa.Table) -> pa.Table:
@@ -81,20 +149,53 @@ def sum_positions(exposures: pa.Table) -> pa.Table:
     return pa.table(columns, schema=SHOWN)
 
 
-def join_titles(shown: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
-    """SHOWN_TITLED, how many distinct documents were clicked, and how many of those have a title.
+def wanted_titles(shown: pa.Table, bucket_of_row: np.ndarray) -> pa.Table:
+    """WANTED: the distinct documents of each bucket of queries. `bucket_of_row`: int64, of each SHOWN row's query."""
+    rows = pa.table(
+        {
+            "document_id": shown["document_id"],
+            "bucket": pa.array(bucket_of_row),
+            "clicked": pc.greater(shown["clicks"], 0),
+        }
+    )
+    return _any_clicked(rows, ["document_id", "bucket"]).select(WANTED.names).cast(WANTED)
+
+
+def answer_titles(wanted: pa.Table, titled: pa.Table) -> tuple[pa.Table, int, int]:
+    """ANSWERED, how many distinct documents were clicked, and how many of those have a title.
 
     Both tables hold all rows of their documents: the join is per document id.
     """
-    at = pc.index_in(shown["document_id"], value_set=titled["document_id"])
-    clicked = pc.greater(shown["clicks"], 0)
-    title = pc.if_else(clicked, titled["title"].take(at), pa.scalar(""))
+    wanted = _any_clicked(wanted, ["document_id", "bucket"])
+    at = pc.index_in(wanted["document_id"], value_set=titled["document_id"])
+    title = pc.if_else(wanted["clicked"], titled["title"].take(at), pa.scalar(""))
     title = pc.if_else(pc.is_valid(at), title, pa.scalar(None, pa.string()))
     pool_row = pc.fill_null(titled["pool_row"].take(at), -1)
-    joined = pa.table([shown["query"], title, pool_row, shown["impressions"], shown["clicks"]], schema=SHOWN_TITLED)
-    clicked_ids = pc.unique(shown["document_id"].filter(clicked))
+    answered = pa.table([wanted["bucket"], wanted["document_id"], title, pool_row], schema=ANSWERED)
+    clicked_ids = pc.unique(wanted["document_id"].filter(wanted["clicked"]))
     num_titled = pc.sum(pc.is_in(clicked_ids, value_set=titled["document_id"])).as_py() or 0
-    return joined, len(clicked_ids), num_titled
+    return answered, len(clicked_ids), num_titled
+
+
+def title_rows(shown: pa.Table, answered: pa.Table) -> pa.Table:
+    """SHOWN_TITLED, from the rows of a bucket of queries and the titles it asked for."""
+    at = pc.index_in(shown["document_id"], value_set=answered["document_id"])
+    columns = [
+        shown["query"],
+        answered["title"].take(at),
+        pc.fill_null(answered["pool_row"].take(at), -1),
+        shown["impressions"],
+        shown["clicks"],
+    ]
+    return pa.table(columns, schema=SHOWN_TITLED)
+
+
+def _any_clicked(rows: pa.Table, keys: list[str]) -> pa.Table:
+    return rows.group_by(keys).aggregate([("clicked", "any")]).rename_columns([*keys, "clicked"])
+
+
+def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:
+    return (hashes.to_numpy() >> _RANGE_SHIFT).astype(np.int64)
 
 
 def _pool_hash(document_id: str) -> int:

@@ -12,6 +12,7 @@ HELP = """Turn a search engine's click log into sentence embeddings that rank.
 To begin:
 
     clicktower demo                 the whole way on a simulated log, in minutes
+    clicktower check logs/          look at your log before you run
     clicktower run pipeline.toml    the same on your data
     clicktower search --release release "angle bracket"
 
@@ -24,12 +25,15 @@ COMMANDS = {
     "demo": "Simulate a log and run everything from it to a searchable release.",
     "run": "Run the whole pipeline that a TOML file describes.",
     "simulate": "Make a search log with known truth, labelled simulated.",
+    "check": "Say what a log holds and what looks wrong with it, from a sample.",
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
     "train": "Train the twin towers on shards.",
+    "judgments": "Derive graded judgments from the clicks of a later period.",
     "evaluate": "Judge a model by NDCG, beside BM25 and a random order.",
     "publish": "Encode all documents into a release and make it the live one.",
     "search": "Rank the documents of the live release for a query.",
+    "erase": "Take people who ask for it out of the private days of a store.",
     "verify": "Check every byte of an output against its manifest.",
 }
 

@@ -31,9 +31,10 @@ def pipeline(config: str, data_date: str | None = None) -> dict:
 
 def run(config: PipelineConfig, date: str) -> dict:
     """The whole way, as a sentence. Returns the JSON result of each stage by name."""
+    date = config.log.date or date
     check_inputs(config, date)
     day = ingest(config, date)
-    shards = build(config, day)
+    shards = build(config, day, date)
     model = train(config, shards)
     evaluation = evaluate(config, model)
     release = publish(config, model, evaluation)

@@ -2,13 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pydantic
 from pydantic import ConfigDict
 
+from beam_jobs.windows import parse_date
 from schemas import storage
 from schemas.errors import UsageError
 
@@ -19,6 +20,14 @@ _STRICT = ConfigDict(extra="forbid")
 class LogSection:
     files: tuple[str, ...]
     format: str = "ubi"
+    date: str | None = None
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSection:
+    last: int | None = None
+    allow_missing_days: bool = False
     __pydantic_config__ = _STRICT
 
 
@@ -55,8 +64,9 @@ class PublishSection:
 class PipelineConfig:
     """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name.
 
-    Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run;
-    with it every run ingests one date and `build` unites all days in the store.
+    Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run,
+    and `log.date` a fixed one; with either the log is dated: every run ingests one date, and `build` unites the days of
+    the store, or the `window.last` of them up to that date.
     """
 
     log: LogSection
@@ -65,6 +75,7 @@ class PipelineConfig:
     store: str = "store"
     report: str = "report.html"
     title: str = "clicktower run"
+    window: WindowSection = field(default_factory=WindowSection)
     ingest: Mapping[str, Any] = field(default_factory=dict)
     build: Mapping[str, Any] = field(default_factory=dict)
     train: TrainSection = field(default_factory=TrainSection)
@@ -97,6 +108,14 @@ def read_pipeline(path: str) -> PipelineConfig:
         raise UsageError(
             asked=asked, found=found, do="see `clicktower run --help` and the commented pipeline.toml for the fields"
         ) from None
+    if config.log.date is not None:
+        parse_date(config.log.date, asked)
+    if config.window != WindowSection() and not is_dated(config):
+        raise UsageError(
+            asked=asked,
+            found="it has a window, and its log has no date",
+            do='write {date} into log.files, or set log.date = "2026-09-01"',
+        )
     return _absolute(config, Path(path).resolve().parent)
 
 
@@ -105,12 +124,13 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
         return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
 
     return PipelineConfig(
-        log=LogSection(files=tuple(map(absolute, config.log.files)), format=config.log.format),
+        log=replace(config.log, files=tuple(map(absolute, config.log.files))),
         documents=DocumentsSection(file=absolute(config.documents.file)),
         judgments=JudgmentsSection(queries=absolute(config.judgments.queries), qrels=absolute(config.judgments.qrels)),
         store=absolute(config.store),
         report=absolute(config.report),
         title=config.title,
+        window=config.window,
         ingest=config.ingest,
         build=config.build,
         train=config.train,
@@ -123,6 +143,11 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
 def _plain(error: Any) -> str:
     known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
     return known.get(error["type"], f"is wrong ({error['msg']})")
+
+
+def is_dated(config: PipelineConfig) -> bool:
+    """Whether a run's log is of one date."""
+    return config.log.date is not None or any("{date}" in name for name in config.log.files)
 
 
 def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.console import errors, output, plain
+from flows.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
 
 KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
@@ -29,6 +30,8 @@ def stage_result(result: dict) -> None:
     stage_line(result["stage"], headline(result), result.get("duration_seconds"), state)
     for wrong in result.get("repaired", ()):
         errors.print(Text(f"  was damaged and made again: {wrong}", style="yellow"), soft_wrap=True)
+    for note in notes_on_days(result):
+        errors.print(Text(f"  {note}", style="yellow"), soft_wrap=True)
 
 
 def stage_with_details(result: dict) -> None:
@@ -41,6 +44,9 @@ def stage_with_details(result: dict) -> None:
     if systems := result.get("metrics", {}).get("systems"):
         output.print(ndcg_table(systems))
         output.print(Text(protocol(result["metrics"]), style="dim"))
+    if propensities := result.get("metrics", {}).get("propensities"):
+        output.print(propensity_table(propensities))
+        output.print(Text(click_protocol(result), style="dim"))
     output.print(plain(result["path"]), soft_wrap=True)
 
 
@@ -129,6 +135,11 @@ def _train(r: Mapping[str, Any]) -> str:
     return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {m['pairs_per_second']:,.0f} pairs/s"
 
 
+def _judgments(r: Mapping[str, Any]) -> str:
+    c = r["counts"]
+    return f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries, {r['metrics']['click_model_name']}"
+
+
 def _evaluate(r: Mapping[str, Any]) -> str:
     systems = r["metrics"]["systems"]
     ours, bm25 = (systems[name]["ndcg@10"]["mean"] for name in ("model", "bm25"))
@@ -145,6 +156,7 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ingest": _ingest,
     "build": _build,
     "train": _train,
+    "judgments": _judgments,
     "evaluate": _evaluate,
     "publish": _publish,
 }
@@ -192,6 +204,32 @@ def ndcg_table(table: Mapping[str, Mapping[str, Any]]) -> Table:
             )
         shown.add_row({"model": "ours", "bm25": "BM25"}.get(system, system), *cells)
     return shown
+
+
+def propensity_table(propensities: Sequence[Mapping[str, float]]) -> Table:
+    """How probably each rank is looked at, relative to the most looked at, with its relative standard error."""
+    table = Table(title="Propensities", title_justify="left", box=None, header_style="dim", pad_edge=False)
+    for name in ("rank", "looked at", "error", ""):
+        table.add_column(name, justify="left" if not name else "right")
+    for row in propensities:
+        bar = "█" * round(row["propensity"] * 24) or "▏"
+        table.add_row(str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Text(bar))
+    return table
+
+
+def click_protocol(result: Mapping[str, Any]) -> str:
+    """How judgments came out of clicks, and what they are not."""
+    metrics, counts = result["metrics"], result["counts"]
+    grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
+    unmeasured = metrics["unmeasured_ranks"]
+    lines = [
+        f"click-derived, {metrics['click_model_name']}; {grades}",
+        f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
+        f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
+    ]
+    if unmeasured:
+        lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
+    return "\n".join(lines)
 
 
 def protocol(metrics: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary
     return RunSummary(
         title=config.title,
         simulated=bool(evaluation["labels"].get("simulated")),
+        click_derived=evaluation["labels"].get("judgments") == "click-derived",
         description=_description(results),
         stages=[_stage(result) for result in results.values()],
         ledger=Ledger.from_json(build["ledger"]),

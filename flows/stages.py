@@ -5,21 +5,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows import present
-from flows.pipeline_config import PipelineConfig, dated
+from flows.pipeline_config import PipelineConfig, dated, is_dated
 from flows.submit import run_stage_command
 
 
 def ingest(config: PipelineConfig, date: str) -> dict:
     """The private daily aggregate of the log."""
     return _run(
-        ["ingest", *dated(config.log.files, date), "--format", config.log.format, "--into", config.store],
+        ["ingest", *dated(config.log.files, date), "--format", config.log.format,
+         *(["--date", date] if is_dated(config) else []), "--into", config.store],
         config.ingest, config.beam_options)  # fmt: skip
 
 
-def build(config: PipelineConfig, day: dict) -> dict:
-    """Training shards from the day, or from all days of the store if the log is dated."""
-    all_days = any("{date}" in name for name in config.log.files)
-    days = ["--days", config.store if all_days else day["path"]]
+def build(config: PipelineConfig, day: dict, date: str) -> dict:
+    """Training shards from the day; of a dated log from the days of the store, or the last of them up to the date."""
+    days = ["--days", config.store if is_dated(config) else day["path"]]
+    days += ["--to", date, "--last", str(config.window.last)] if config.window.last else []
+    days += ["--allow-missing-days"] if config.window.allow_missing_days else []
     return _run(
         ["build", *days, "--documents", config.documents.file, "--judged-queries", config.judgments.queries,
          "--into", config.store],

@@ -6,6 +6,7 @@ columns id and title; .gz is understood.
 
 import gzip
 import io
+import zlib
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -46,60 +47,104 @@ def read_documents(uri: str) -> Documents:
 
     Raises UsageError (no file, unknown form) and StageError (no title at all, an id twice, bytes of another form).
     """
-    asked = f"documents were to be read from {uri}"
-    table = _read_table(uri, asked)
-    counted = pc.value_counts(table["id"])
-    repeated = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
-    if len(repeated):
-        examples = ", ".join(row["values"] for row in repeated[:3].to_pylist())
-        raise StageError(
-            asked=asked,
-            found=f"{len(repeated):,} ids occur more than once ({examples})",
-            follows="a click could not be joined to one title",
-            do="give each document an id of its own",
-        )
+    table = _read_table(uri)
+    if error := repeated_ids(uri, table["id"]):
+        raise error
     titled = pa.array([bool(words(title)) for title in table["title"].fill_null("").to_pylist()], pa.bool_())
     kept = table.filter(titled)
     if not kept.num_rows:
-        raise StageError(
-            asked=asked,
-            found=f"none of its {table.num_rows:,} documents has a title",
-            follows="a document without a word has no embedding",
-            do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title",
-        )
+        raise no_title(uri, table.num_rows)
     return Documents(table=kept.cast(DOCUMENT), num_untitled=table.num_rows - kept.num_rows)
 
 
-def _read_table(uri: str, asked: str) -> pa.Table:
+def require_documents(uri: str) -> str:
+    """The form of a documents file, by the ending of its name: one of FORMS.
+
+    Raises UsageError (no file, unknown form) and StageError (an empty file).
+    """
+    asked = _asked(uri)
     name = uri.removesuffix(".gz").lower()
-    if not name.endswith(FORMS):
+    form = next((form for form in FORMS if name.endswith(form)), None)
+    if form is None:
         raise UsageError(asked=asked, found="the ending of its name is unknown", do=f"use one of {', '.join(FORMS)}")
-    try:
-        content = storage.read_bytes(uri)
-        if uri.endswith(".gz"):
-            content = gzip.decompress(content)
-    except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
-    except (EOFError, gzip.BadGzipFile):
-        raise StageError(asked=asked, found="it is not a whole gzip file", do="copy it again") from None
-    if not content.strip():
+    size = storage.size_bytes(uri)
+    if size is None:
+        raise UsageError(asked=asked, found="there is no such file", do="check the path")
+    if not size:
         raise StageError(asked=asked, found="the file is empty", do="give a file with at least one document")
+    return form
+
+
+def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
+    """The ids and titles in some bytes of a file: whole lines, or all of a Parquet file. A title may be null.
+
+    Raises StageError where the bytes are not of that form.
+    """
     try:
-        table = _parse(name, content)
-        return table.select(["id", "title"]).cast(pa.schema([("id", pa.string()), ("title", pa.string())]))
+        return as_documents(_parse(form, content))
     except (pa.ArrowInvalid, pa.ArrowKeyError, KeyError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0][:160]
-        raise StageError(
-            asked=asked,
-            found=f"it is not of the form its name says ({reason})",
-            do="give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title",
-        ) from None
+        raise not_of_form(uri, error) from None
 
 
-def _parse(name: str, content: bytes) -> pa.Table:
-    if name.endswith(".parquet"):
+def as_documents(table: pa.Table) -> pa.Table:
+    """The columns id and title as text. Raises KeyError or ArrowInvalid where they are not there."""
+    return table.select(["id", "title"]).cast(pa.schema([("id", pa.string()), ("title", pa.string())]))
+
+
+def not_of_form(uri: str, error: Exception) -> StageError:
+    reason = str(error).splitlines()[0][:160]
+    return StageError(
+        asked=_asked(uri),
+        found=f"it is not of the form its name says ({reason})",
+        do="give UTF-8 `id<TAB>title` lines, or JSON lines or Parquet with id and title",
+    )
+
+
+def repeated_ids(uri: str, ids: pa.ChunkedArray, *, is_all: bool = True) -> StageError | None:
+    """The error to raise where an id occurs more than once. `is_all`: these are the ids of the whole file."""
+    counted = pc.value_counts(ids)
+    repeated = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
+    if not len(repeated):
+        return None
+    examples = ", ".join(row["values"] for row in repeated[:3].to_pylist())
+    return StageError(
+        asked=_asked(uri),
+        found=f"{'' if is_all else 'at least '}{len(repeated):,} ids occur more than once ({examples})",
+        follows="a click could not be joined to one title",
+        do="give each document an id of its own",
+    )
+
+
+def no_title(uri: str, num_documents: int) -> StageError:
+    return StageError(
+        asked=_asked(uri),
+        found=f"none of its {num_documents:,} documents has a title",
+        follows="a document without a word has no embedding",
+        do="give a file of `id<TAB>title` lines, or JSON lines or Parquet with id and title",
+    )
+
+
+def _asked(uri: str) -> str:
+    return f"documents were to be read from {uri}"
+
+
+def _read_table(uri: str) -> pa.Table:
+    form = require_documents(uri)
+    content = storage.read_bytes(uri)
+    if uri.endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise StageError(asked=_asked(uri), found="it is not a whole gzip file", do="copy it again") from None
+    if not content.strip():
+        raise StageError(asked=_asked(uri), found="the file is empty", do="give a file with at least one document")
+    return parse_documents(uri, form, content)
+
+
+def _parse(form: str, content: bytes) -> pa.Table:
+    if form == ".parquet":
         return pyarrow.parquet.read_table(io.BytesIO(content), columns=["id", "title"])
-    if name.endswith((".jsonl", ".ndjson", ".json")):
+    if form in (".jsonl", ".ndjson", ".json"):
         return pyarrow.json.read_json(io.BytesIO(content))
     return pyarrow.csv.read_csv(
         io.BytesIO(content),

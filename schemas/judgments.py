@@ -11,6 +11,15 @@ from schemas.errors import StageError, UsageError
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
 Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
 
+# How the query ids of judgments begin that no judge made. In the ids, and not in a file beside them, so that neither a
+# copy nor a part of the qrels, nor a run made with them, can lose it.
+CLICK_DERIVED = "click-derived-"
+
+
+def are_click_derived(query_ids: Iterable[str]) -> bool:
+    """Whether any of these queries has its judgments from clicks."""
+    return any(query_id.startswith(CLICK_DERIVED) for query_id in query_ids)
+
 
 def read_queries(uri: str) -> dict[str, str]:
     """Query texts by id, in file order. Raises UsageError or StageError (a line of another form, a repeated id)."""

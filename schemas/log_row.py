@@ -4,7 +4,8 @@ import pyarrow as pa
 
 KINDS = ("search", "impression", "click", "other")
 
-# `line_hash` identifies the line's bytes (BLAKE2b, 16 bytes, without the line end), so that exact repeats can be told.
+# `line_hash` identifies the line's bytes (SHA-256, its first 16 bytes, without the line end), so that exact repeats can
+# be told. `query_id` is made of it where the log has none. `query` is null on an event that does not repeat it.
 # `position` is the rank shown, counted as the log counts it, -1 where the log does not say.
 # `time` is None where the line has none. Texts are as in the log: nothing is normalised yet.
 LOG_ROW = pa.schema(
@@ -23,7 +24,7 @@ LOG_ROW = pa.schema(
 )
 
 # A line that could not be read. Its text may be private and can no longer be counted, so only its place is kept.
-# `offset` is in bytes of the uncompressed file.
+# `offset` is in bytes of the uncompressed file, in rows of a Parquet file.
 REJECT = pa.schema(
     [
         pa.field("file", pa.string(), nullable=False),

@@ -1,7 +1,7 @@
 """The draw of unclicked negatives: which rows of the pool stand against a pair (docs/model.md section 6).
 
 A pure function of the pair, the seed and the epoch: it does not know of shards, workers or order. The shards
-hold the draw of epoch 0; training may draw again with the epoch in the key, from the `excluded` column and the
+hold the draw of epoch 0; training may draw again with the epoch in the key, from the exclusions and the
 pool's size.
 
 The j-th negative of a pair is the pool row `hash(pair key, seed, epoch, j, retry) mod pool size` of the smallest
@@ -38,22 +38,31 @@ def pair_keys(queries: Iterable[str], clicked_titles: Iterable[str]) -> np.ndarr
 
 
 def draw(
-    keys: np.ndarray, excluded: pa.ListArray, *, pool_size: int, n: int, seed: int = 0, epoch: int = 0
+    keys: np.ndarray,
+    exclusion: np.ndarray,
+    exclusions: pa.ListArray,
+    *,
+    pool_size: int,
+    n: int,
+    seed: int = 0,
+    epoch: int = 0,
 ) -> np.ndarray:
     """Pool rows of the n negatives of each pair, int32 [pairs, n]: distinct within a pair, none excluded.
 
-    `keys`: uint64 [pairs], from `pair_keys`. `excluded`: a list of pool rows for each pair, ascending, without
-    repeats (the column of schemas.shard.PAIRS). Raises StageError where a pair has fewer than n rows to draw from.
+    `keys`: uint64 [pairs], from `pair_keys`. `exclusion`: int [pairs], which list of `exclusions` holds for each pair.
+    `exclusions`: lists of pool rows, ascending, without repeats (schemas.shard).
+    Raises StageError where a pair has fewer than n rows to draw from.
     """
     num_pairs = len(keys)
-    if num_pairs != len(excluded):
-        raise ValueError(f"{num_pairs} pair keys and {len(excluded)} lists of excluded rows")
-    offsets, rows = _offsets_and_rows(excluded)
-    _require_enough(pool_size - np.diff(offsets), pool_size, n)
+    if num_pairs != len(exclusion):
+        raise ValueError(f"{num_pairs} pair keys and {len(exclusion)} indices of exclusions")
+    exclusion = exclusion.astype(np.int64)
+    offsets, rows = _offsets_and_rows(exclusions)
+    _require_enough((pool_size - np.diff(offsets))[exclusion], pool_size, n)
 
-    # One sorted column of pair * pool_size + row answers "is it excluded?" for all pairs at once.
-    pair_of_row = np.repeat(np.arange(num_pairs, dtype=np.int64), np.diff(offsets))
-    excluded_codes = pair_of_row * pool_size + rows
+    # One sorted column of list * pool_size + row answers "is it excluded?" for all pairs at once.
+    list_of_row = np.repeat(np.arange(len(exclusions), dtype=np.int64), np.diff(offsets))
+    excluded_codes = list_of_row * pool_size + rows
     drawn = np.full((num_pairs, n), -1, np.int32)
     state = _absorb(_absorb(keys.astype(np.uint64), seed), epoch)
     for j in range(n):
@@ -62,26 +71,27 @@ def draw(
         for retry in range(MAX_RETRIES):
             row = (_absorb(slot_state[pending], retry) % np.uint64(pool_size)).astype(np.int64)
             repeated = (drawn[pending, :j] == row[:, None]).any(axis=1)
-            refuse = repeated | _contains(excluded_codes, pending * pool_size + row)
+            refuse = repeated | _contains(excluded_codes, exclusion[pending] * pool_size + row)
             drawn[pending[~refuse], j] = row[~refuse]
             pending = pending[refuse]
             if not len(pending):
                 break
         for pair in pending:
-            taken = np.concatenate([rows[offsets[pair] : offsets[pair + 1]], drawn[pair, :j]])
+            begin, end = offsets[exclusion[pair]], offsets[exclusion[pair] + 1]
+            taken = np.concatenate([rows[begin:end], drawn[pair, :j]])
             left = np.setdiff1d(np.arange(pool_size), taken)
             choice = _absorb(slot_state[pair : pair + 1], MAX_RETRIES)[0]
             drawn[pair, j] = left[int(choice % np.uint64(len(left)))]
     return drawn
 
 
-def sampling_probability(excluded: pa.ListArray, pool_size: int) -> np.ndarray:
+def sampling_probability(exclusion: np.ndarray, exclusions: pa.ListArray, pool_size: int) -> np.ndarray:
     """The probability with which one draw for a pair gives a certain allowed row, float64 [pairs].
 
     The pool is uniform, and a row that is refused is drawn again: 1 / (pool size - number of excluded rows).
     """
-    offsets, _ = _offsets_and_rows(excluded)
-    return 1.0 / (pool_size - np.diff(offsets))
+    offsets, _ = _offsets_and_rows(exclusions)
+    return 1.0 / (pool_size - np.diff(offsets))[exclusion]
 
 
 def _absorb(state: np.ndarray, number: int) -> np.ndarray:

@@ -5,23 +5,25 @@ Below the data folder of a build:
     train-00000/words.arrow   WORDS   each distinct word once, as its letter-trigram ids
     train-00000/texts.arrow   TEXTS   each distinct query and title once, as indices into words
     train-00000/pairs.arrow   PAIRS   query, clicked title and n unclicked titles, as indices into texts
+    train-00000/exclusions.arrow EXCLUSIONS  what may not stand against the pairs of a query, once for each query
     dev-00000/...                     the same for the held-out queries
     pool/words.arrow, pool/texts.arrow, pool/pool.arrow
                               POOL    the documents negatives are drawn from, in the order of their keyed hash
     catalogue.json            text contract, table rows, n, counts: see `build_shards`
 
-All pairs of a query are in one shard. Indices are local to the folder, except `excluded`, which points into the pool.
+All pairs of a query are in one shard. Indices are local to the folder, but for `exclusions`, which point into the pool.
 Text `i` of `texts` has the words words[texts.words[i]]; its trigram counts are the repeats in the ids.
 """
 
 import hashlib
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 
 from schemas.errors import require_major
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "2.0"  # 1 repeated the exclusions in every pair of a query
 VERSION_KEY = b"clicktower.shard"
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
@@ -42,8 +44,8 @@ TEXTS = pa.schema(
 )
 
 # `clicks`: click lines behind the pair. `weight`: what a recipe may weigh it by; 1 unless set.
-# `sampling_probability`: of each negative, under the pool's distribution over what is not excluded. `excluded`: rows
-# of the pool that may not be a negative of this query, because a person clicked them (by id or by title), ascending.
+# `sampling_probability`: of each negative, under the pool's distribution over what is not excluded. `exclusion`: the
+# row of EXCLUSIONS that holds for the pair's query.
 PAIRS = pa.schema(
     [
         pa.field("query", pa.int32(), nullable=False),
@@ -52,10 +54,14 @@ PAIRS = pa.schema(
         pa.field("clicks", pa.int64(), nullable=False),
         pa.field("weight", pa.float32(), nullable=False),
         pa.field("sampling_probability", pa.float64(), nullable=False),
-        pa.field("excluded", pa.list_(pa.int32()), nullable=False),
+        pa.field("exclusion", pa.int32(), nullable=False),
     ],
     metadata=_METADATA,
 )
+
+# `rows`: the rows of the pool that may not be a negative of a query, because a person clicked them (by id or by title),
+# ascending. Once for each query: a query that people click everything for would hold the square of its clicks in pairs.
+EXCLUSIONS = pa.schema([pa.field("rows", pa.list_(pa.int32()), nullable=False)], metadata=_METADATA)
 
 POOL = pa.schema(
     [
@@ -87,8 +93,9 @@ class LogicalDigest:
         self._sum = 0
 
     def add(self, rows: Iterable[bytes]) -> None:
-        for row in rows:
-            self._sum += int.from_bytes(hashlib.sha256(row).digest(), "big")
+        digests = b"".join([hashlib.sha256(row).digest() for row in rows])
+        lanes = np.frombuffer(digests, ">u4").reshape(-1, 8).sum(axis=0, dtype=np.uint64).tolist()
+        self._sum += sum(lane << (32 * (7 - place)) for place, lane in enumerate(lanes))  # eight 32-bit digits each
 
     def merge(self, other: str) -> None:
         self._sum += int(other, 16)

@@ -64,6 +64,15 @@ class StageResult:
         return value
 
 
+def scratch_folder(attempt: str) -> str:
+    """Where the workers of an attempt write what is not yet, or never will be, the output; gone when the stage ends.
+
+    Beside the attempt's own folder, so that what a worker given up for dead still writes is never listed, or seen,
+    as output.
+    """
+    return f"{attempt}-scratch"
+
+
 def stage_folder(store: str, request: Request) -> str:
     return storage.join(store, request.stage, request.digest)
 
@@ -107,6 +116,7 @@ def run_stage(store: str, request: Request, produce: Callable[[str], Outcome | N
             commit(folder, request, attempt, outcome, started)
     except BaseException as error:
         storage.remove(storage.join(folder, attempt))
+        storage.remove(scratch_folder(storage.join(folder, attempt)))
         finished, _ = find_finished(store, request)
         if finished and isinstance(error, Exception):  # another attempt was first, and cleared this one away
             return finished

@@ -4,10 +4,11 @@ Two promises: a file under its final name is whole (`write_atomic`), and of two 
 exactly one wins (`write_new`). Everything else in the project is built on these.
 """
 
+import errno
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -99,6 +100,52 @@ def read_bytes(uri: str) -> bytes:
         return file.read()
 
 
+def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    """The bytes of each (file, first byte, number of bytes); those of an object store are fetched side by side.
+
+    Raises OSError where a file is shorter than that.
+    """
+    if not ranges:
+        return []
+    fs, _ = filesystem(ranges[0][0])
+    if is_local(ranges[0][0]):
+        found = [_read_range(filesystem(uri)[1], first, num_bytes) for uri, first, num_bytes in ranges]
+    else:
+        ends = [first + num_bytes for _, first, num_bytes in ranges]
+        paths = [filesystem(uri)[1] for uri, _, _ in ranges]
+        found = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
+    if short := next((uri for (uri, _, wanted), got in zip(ranges, found, strict=True) if len(got) != wanted), None):
+        raise OSError(errno.EIO, "the file is shorter than when it was written", short)
+    return found
+
+
+def open_new(uri: str) -> IO[bytes]:
+    """A file to write to, under a name that nobody else uses and nobody reads before it is closed."""
+    fs, path = filesystem(uri)
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    return fs.open(path, "wb")
+
+
+def move(source: str, target: str) -> None:
+    """Give a file another name on the same file system; the folder is made."""
+    fs, path = filesystem(source)
+    to = filesystem(target)[1]
+    fs.makedirs(fs._parent(to), exist_ok=True)
+    fs.mv(path, to)
+
+
+def copy(source: str, target: str) -> None:
+    """The same bytes under another name on the same file system: linked where that can be, since files never change."""
+    fs, path = filesystem(source)
+    to = filesystem(target)[1]
+    fs.makedirs(fs._parent(to), exist_ok=True)
+    if is_local(source):
+        with suppress(OSError):
+            os.link(path, to)
+            return
+    fs.cp_file(path, to)
+
+
 def write_atomic(uri: str, content: bytes) -> None:
     """Replace a file by `content`: a reader sees the old bytes or the new ones, never a mixture.
 
@@ -135,6 +182,12 @@ def write_new(uri: str, content: bytes) -> bool:
     finally:
         os.unlink(attempt)
     return True
+
+
+def _read_range(path: str, first: int, num_bytes: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(first)
+        return file.read(num_bytes)
 
 
 def _write_beside(path: str, content: bytes) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from importlib import resources
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 CONTRACT_VERSION = "1.0"
 COMPUTED_IDS = 37**3
@@ -27,20 +29,27 @@ for _code, _letter in enumerate("abcdefghijklmnopqrstuvwxyz0123456789", start=1)
     _LETTER_CODE[ord(_letter)] = _code
 
 
-def trigram_ids(words: Sequence[str], table_rows: int = DEFAULT_TABLE_ROWS) -> tuple[np.ndarray, np.ndarray]:
+def trigram_ids(
+    words: Sequence[str] | pa.StringArray, table_rows: int = DEFAULT_TABLE_ROWS
+) -> tuple[np.ndarray, np.ndarray]:
     """The ids of many words at once: (offsets, ids), where word w has ids[offsets[w]:offsets[w + 1]].
 
     offsets: int64 (len(words) + 1); ids: uint32, in reading order, repeated as often as they occur. No word may be
-    empty. Raises ValueError for a table without room for hashed trigrams.
+    empty. A column of words need not become Python strings. Raises ValueError for a table without room for hashed
+    trigrams.
     """
     if table_rows <= COMPUTED_IDS:
         raise ValueError(
             f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
         )
-    lengths = np.fromiter((len(word) for word in words), np.int64, len(words))
+    if isinstance(words, pa.StringArray):
+        lengths = pc.utf8_length(words).to_numpy().astype(np.int64)
+        line = _joined(words).encode("utf-32-le")
+    else:
+        lengths = np.fromiter((len(word) for word in words), np.int64, len(words))
+        line = "".join(words).encode("utf-32-le", "surrogatepass")
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     # All words in one line, one mark between neighbours: it ends the one word and begins the next.
-    line = "".join(words).encode("utf-32-le", "surrogatepass")
     points = np.full(int(offsets[-1]) + len(words) + 1, MARK, np.uint32)
     letter_at = np.arange(offsets[-1]) + np.repeat(np.arange(1, len(words) + 1), lengths)
     points[letter_at] = np.frombuffer(line, np.uint32)
@@ -67,6 +76,15 @@ def golden_cases() -> list[tuple[str, list[str], list[list[int]]]]:
         text, words, ids = line.split("\t")
         cases.append((text, words.split(), [[int(i) for i in word.split(" ")] for word in ids.split("|") if word]))
     return cases
+
+
+def _joined(words: pa.StringArray) -> str:
+    """All words in one string."""
+    if not len(words):
+        return ""
+    _, offset_buffer, data_buffer = words.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[words.offset : words.offset + len(words) + 1]
+    return str(data_buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0])), "utf-8")
 
 
 def _hash(*points: np.ndarray) -> np.ndarray:

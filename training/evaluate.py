@@ -21,7 +21,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.documents import Documents, read_documents
-from schemas.judgments import read_qrels, read_queries, run_lines
+from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.ranking.bm25 import TitleBM25
@@ -46,6 +46,10 @@ RULES = {
     "interval": "percentile bootstrap over queries",
     "p": "two-sided paired randomisation test; p_holm is corrected over the measures of the comparison",
 }
+CLICK_DERIVED_SENTENCE = (
+    "the judgments are derived from clicks, by no judge: they hold what the log showed, and lean to its order where"
+    " clicks are few"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +122,10 @@ def evaluate(
         )  # fmt: skip
         metrics["example_queries"] = [example["query"] for example in shown]
         _write(folder, collection, measured, metrics, shown)
-        return Outcome(counts=collection.counts, metrics=metrics, labels=trained.manifest.outcome.labels)
+        labels = dict(trained.manifest.outcome.labels)
+        if are_click_derived(collection.qrels):
+            labels["judgments"] = "click-derived"
+        return Outcome(counts=collection.counts, metrics=metrics, labels=labels)
 
     return run_stage(store, request, produce)
 
@@ -180,7 +187,8 @@ def _warnings(collection: JudgedCollection) -> list[str]:
         "queries_without_words": "queries have no word: they have no results and count 0",
         "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
     }
-    return [f"{counts[name]:,} {sentence}" for name, sentence in told.items() if counts[name]]
+    found = [f"{counts[name]:,} {sentence}" for name, sentence in told.items() if counts[name]]
+    return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
 
 
 def _write(

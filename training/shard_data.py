@@ -14,7 +14,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.negatives import draw, pair_keys
-from schemas.shard import PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
 from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
 from training.recipes import Recipe
@@ -32,7 +32,8 @@ class Shard:
     clicked: np.ndarray  # int32 [pairs]
     negatives: np.ndarray  # int32 [pairs, n], the shard's own
     keys: np.ndarray  # uint64 [pairs], the key of each pair's draw
-    excluded: Ragged  # for each pair the pool rows that may not be its negative
+    exclusion: np.ndarray  # int32 [pairs], which of `exclusions` holds for the pair
+    exclusions: Ragged  # for each query the pool rows that may not be its negatives
 
     def __len__(self) -> int:
         return len(self.query)
@@ -51,9 +52,10 @@ class ShardData:
 
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """Texts of `pool_texts` that stand against some pairs in an epoch, int32 [pairs, n]."""
-        lists = shard.excluded.take(pairs)
-        excluded = pa.ListArray.from_arrays(lists.offsets.astype(np.int32), lists.values)
-        rows = draw(shard.keys[pairs], excluded, pool_size=len(self.pool), n=n, seed=seed, epoch=epoch)
+        needed, exclusion = np.unique(shard.exclusion[pairs], return_inverse=True)
+        lists = shard.exclusions.take(needed)
+        exclusions = pa.ListArray.from_arrays(lists.offsets.astype(np.int32), lists.values)
+        rows = draw(shard.keys[pairs], exclusion, exclusions, pool_size=len(self.pool), n=n, seed=seed, epoch=epoch)
         return self.pool[rows]
 
 
@@ -105,7 +107,8 @@ def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
         clicked=clicked,
         negatives=negatives.take(np.arange(len(pairs))).values.reshape(len(pairs), -1),
         keys=pair_keys(strings.take(query).to_pylist(), strings.take(clicked).to_pylist()),
-        excluded=from_arrow(pairs["excluded"]),
+        exclusion=_numbers(pairs["exclusion"]),
+        exclusions=from_arrow(open_table(f"{folder}/exclusions.arrow", EXCLUSIONS)["rows"]),
     )
 
 

@@ -1,180 +1,141 @@
-"""OpenSearch User Behavior Insights (UBI 1.0-1.3) as newline-delimited JSON, also with bulk action lines.
+"""OpenSearch User Behavior Insights (UBI 1.0-1.3) as newline-delimited JSON.
 
-A search line has `user_query`; an event line has `action_name` (and in some logs the query once more, which is not
-needed: events are joined by `query_id`). Used of a search line: query_id, client_id, timestamp, user_query,
-query_attributes.user_agent, application. Used of an event line: query_id, client_id, timestamp, action_name,
-event_attributes.object.object_id, event_attributes.position.ordinal, application.
+A search line has `user_query`; an event line has `action_name`, and in some logs the query once more. Used of both:
+query_id, client_id, timestamp, user_query, application, query_attributes.user_agent; of an event also action_name and
 
-Every line is parsed by orjson, one at a time, so there is one definition of a readable line and one bad line costs one
-line. orjson alone takes 1.5 M lines/s on one core; with hashes, checks and Arrow columns it is 260,000.
+    event_attributes.object.object_id         text or integer; where there is none, internal_id, the engine's own id
+    event_attributes.position.ordinal         1.3: an integer;  1.0-1.2: an object whose `index` is one
+
+Files for the bulk API, with their action lines, are understood, and so are exports in which each line is a hit whose
+`_source` is the event.
+
+The structs below say the types. A line that is JSON but not of these types is unreadable, whichever field it is.
 """
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from hashlib import blake2b
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import orjson
-import pyarrow as pa
+import msgspec
 
-from schemas.log_row import KINDS, LOG_ROW
+from beam_jobs.mapping import Events
+from beam_jobs.sources.json_decoding import WRONG_FIELD, as_object, decode_lines
+from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
+from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.source import ParsedLines
 
-LINE_HASH_BYTES = 16
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
-_EVENT_KINDS = {"click": "click", "impression": "impression"}
-_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
-_MAX_POSITION = 2**31 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-Row = tuple[str, str, str | None, str | None, str | None, int, int | None, str | None, str | None]
+_Text = str | int | None
 
 
-class UnreadableLineError(Exception):
-    """A line that gives no row. `fate` is its name in schemas.ledger.FATES."""
-
-    def __init__(self, fate: str) -> None:
-        self.fate = fate
-        super().__init__(fate)
+class _Index(msgspec.Struct, gc=False):
+    index: int | float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedBlock:
-    """What the lines of a block gave: rows for the readable ones, the place of each of the others in the block."""
-
-    rows: pa.RecordBatch  # LOG_ROW
-    reject_offsets: np.ndarray  # int64, bytes from the start of the block, ascending
-    reject_reasons: list[str]
-    num_action_lines: int
+class _Position(msgspec.Struct, gc=False):
+    ordinal: int | float | _Index | None = None
 
 
-def parse_block(block: bytes) -> ParsedBlock:
-    """The rows of a block of whole lines. The last line may lack its newline.
+class _Object(msgspec.Struct, gc=False):
+    object_id: _Text = None
+    internal_id: _Text = None
 
-    A carriage return before the newline belongs to the line end, not to the line.
-    """
-    lines = block.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    rows: list[Row] = []
-    hashes: list[bytes] = []
-    rejected: list[int] = []
-    reasons: list[str] = []
+
+class _EventAttributes(msgspec.Struct, gc=False):
+    object: _Object | None = None
+    position: _Position | None = None
+
+
+class _QueryAttributes(msgspec.Struct, gc=False):
+    user_agent: str | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    query_id: _Text = None
+    client_id: _Text = None
+    user_query: str | None = None
+    action_name: str | None = None
+    timestamp: str | int | None = None
+    application: str | None = None
+    event_attributes: _EventAttributes | None = None
+    query_attributes: _QueryAttributes | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def kinds_of_actions(events: Events) -> dict[str, str]:
+    """What each `action_name` is. A search is a line without one: an action `search` tells of it once more."""
+    return {action: kind for action, kind in events.kinds().items() if kind != "search"}
+
+
+def parse_block(block: bytes, kinds: Mapping[str, str]) -> ParsedLines:
+    """The rows of a block of whole lines; `kinds` says which `action_name` is what."""
+    cut = split_lines(block)
+    lines = without_returns(block, cut)
+    values, rejects = decode_lines(block, lines, _decode)
     num_action_lines = 0
-    for number, line in enumerate(lines):
-        try:
-            row = parse_line(line)
-        except UnreadableLineError as error:
-            rejected.append(number)
-            reasons.append(error.fate)
-            continue
-        if row is None:
-            num_action_lines += 1
-            continue
-        rows.append(row)
-        hashes.append(blake2b(line[:-1] if line.endswith(b"\r") else line, digest_size=LINE_HASH_BYTES).digest())
-    offsets = np.zeros(0, np.int64)
-    if rejected:
-        ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-        offsets = np.concatenate([[0], ends])[rejected]
-    return ParsedBlock(
-        rows=_batch(rows, hashes), reject_offsets=offsets, reject_reasons=reasons, num_action_lines=num_action_lines
+    is_dropped = set(rejects)
+    if rejects or not all([value.query_id for value in values]):  # noqa: C419 (a list is twice as fast)
+        for number, value in enumerate(values):
+            if value is None or value.query_id:
+                continue
+            values[number], is_action = _without_id(lines[number], value)
+            if values[number] is None:
+                is_dropped.add(number)
+                if is_action:
+                    num_action_lines += 1
+                else:
+                    rejects[number] = WRONG_FIELD
+    kept: Any = lines
+    numbers = None
+    if is_dropped:
+        numbers = [number for number in range(len(lines)) if number not in is_dropped]
+        kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
+    rows, found, reasons = log_rows(_columns(kept, values), kinds, "iso", is_ubi=True)
+    for number, reason in zip(found.tolist(), reasons, strict=True):
+        rejects[number if numbers is None else numbers[number]] = reason
+    return parsed_lines(rows, cut, rejects, num_action_lines)
+
+
+def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
+    """(the event, whether the line is a bulk action instead) of a line without a query id.
+
+    The event is the line's own, or that of its `_source`; None for a bulk action, or a `_source` that is no event.
+    """
+    fields = as_object(line)
+    if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
+        return None, True
+    if (source := fields.get("_source")) is None or "query_id" in fields:
+        return value, False
+    try:
+        return _decode(source), False
+    except msgspec.ValidationError:
+        return None, False
+
+
+def _columns(lines: list[bytes], values: list[_Line]) -> LogColumns:
+    attributes = [value.event_attributes for value in values]
+    objects = [None if each is None else each.object for each in attributes]
+    places = [None if each is None else each.position for each in attributes]
+    agents = [value.query_attributes for value in values]
+    ordinals: list[Any] = [None if place is None else place.ordinal for place in places]
+    if _Index in set(map(type, ordinals)):
+        ordinals = [ordinal.index if type(ordinal) is _Index else ordinal for ordinal in ordinals]
+    documents = [None if each is None else each.object_id or _other_id(each) for each in objects]
+    return LogColumns(
+        hashes=line_hashes(lines),
+        query_id=[value.query_id for value in values],
+        client_id=[value.client_id for value in values],
+        query=[value.user_query for value in values],
+        document_id=documents,
+        position=ordinals,
+        time=[value.timestamp for value in values],
+        event=[value.action_name for value in values],
+        user_agent=[None if each is None else each.user_agent for each in agents],
+        application=[value.application for value in values],
     )
 
 
-def parse_line(line: bytes) -> Row | None:
-    """The row of one line without its hash, in the order of LOG_ROW; None for a bulk action line.
-
-    The time is in milliseconds since 1970, UTC. Raises UnreadableLineError.
-    """
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        raise UnreadableLineError("unreadable_not_json" if _is_utf8(line) else "unreadable_not_utf8") from None
-    if type(value) is not dict:
-        raise UnreadableLineError("unreadable_not_json")
-    query_id = value.get("query_id")
-    if not query_id:
-        if len(value) == 1 and (action := next(iter(value))) in _ACTIONS and type(value[action]) is dict:
-            return None
-        if query_id is None or query_id == "":
-            raise UnreadableLineError("unreadable_no_query_id")
-    if type(query_id) is not str:
-        raise UnreadableLineError("unreadable_field")
-    client_id = _text(value, "client_id") or None
-    application = _text(value, "application")
-    time = _milliseconds(value.get("timestamp"))
-    action_name = _text(value, "action_name")
-    if action_name is None:
-        query = _text(value, "user_query")
-        if query is None:
-            raise UnreadableLineError("unreadable_field")
-        user_agent = _text(_object(value, "query_attributes"), "user_agent")
-        return "search", query_id, client_id, query, None, -1, time, user_agent, application
-    kind = _EVENT_KINDS.get(action_name, "other")
-    attributes = _object(value, "event_attributes")
-    document_id = _text(_object(attributes, "object"), "object_id") or None
-    position = _position(_object(attributes, "position").get("ordinal"))
-    return kind, query_id, client_id, None, document_id, position, time, None, application
-
-
-def _text(value: dict[str, Any], name: str) -> str | None:
-    text = value.get(name)
-    if text is not None and type(text) is not str:
-        raise UnreadableLineError("unreadable_field")
-    return text
-
-
-def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    if found is None:
-        return {}
-    if type(found) is not dict:
-        raise UnreadableLineError("unreadable_field")
-    return found
-
-
-def _position(ordinal: Any) -> int:
-    if ordinal is None:
-        return -1
-    if type(ordinal) is not int or not 0 <= ordinal <= _MAX_POSITION:  # bool is another type
-        raise UnreadableLineError("unreadable_field")
-    return ordinal
-
-
-def _milliseconds(timestamp: Any) -> int | None:
-    """Milliseconds since 1970: ISO 8601, or epoch milliseconds as OpenSearch date fields take them; no zone is UTC."""
-    if timestamp is None:
-        return None
-    try:
-        if type(timestamp) is int:
-            moment = datetime.fromtimestamp(timestamp / 1000, UTC)
-        else:
-            moment = datetime.fromisoformat(timestamp)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-        since = moment - _EPOCH
-    except (TypeError, ValueError, OverflowError, OSError):
-        raise UnreadableLineError("unreadable_field") from None
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _batch(rows: list[Row], hashes: list[bytes]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * (len(LOG_ROW) - 1)
-    kinds = pa.array([_KIND_CODES[kind] for kind in columns[0]], pa.int8())
-    applications = pa.array(columns[8], pa.string()).dictionary_encode()
-    arrays = [
-        pa.DictionaryArray.from_arrays(kinds, pa.array(KINDS)),
-        *(pa.array(column, field.type) for column, field in zip(columns[1:8], list(LOG_ROW)[1:8], strict=True)),
-        pa.DictionaryArray.from_arrays(applications.indices.cast(pa.int16()), applications.dictionary),
-        pa.array(hashes, pa.binary(LINE_HASH_BYTES)),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=LOG_ROW)
+def _other_id(item: _Object) -> _Text:
+    """The id of a document without an `object_id`, or whose `object_id` is 0, which is one."""
+    return item.object_id if item.object_id == 0 else item.internal_id

@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from flows import console, present
 from flows.set_fields import with_fields
+from flows.settings import Settings
 
 
 def build(
@@ -13,8 +14,13 @@ def build(
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     documents: str,
     into: str,
+    first: Annotated[str | None, Parameter(name="--from")] = None,
+    until: Annotated[str | None, Parameter(name="--to")] = None,
+    last: int | None = None,
+    allow_missing_days: bool = False,
     k: int = 5,
     judged_queries: str | None = None,
+    adult_list: str | None = None,
     set: list[str] | None = None,
     beam_options: list[str] | None = None,
     json: bool = False,
@@ -27,19 +33,31 @@ def build(
     a keyed share of the queries is held out.
 
         clicktower build --days store --documents documents.tsv --k 5 --into store
+        clicktower build --days store --last 30 --documents documents.tsv --into store
 
     Parameters
     ----------
     days
-        Folders that `ingest` printed, or a store whose days are all taken.
+        A store, or folders that `ingest` printed. Of a store the newest version of every date is taken, and
+        whatever was ingested without a date; with --from, --to or --last only the dates of that window.
     documents
         The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
     into
         The store: a folder or URI that holds the output of all stages.
+    first
+        First date of the window (2026-09-01); by default the store's first.
+    until
+        Last date of the window; by default the store's newest.
+    last
+        So many dates up to the last one, instead of a first one.
+    allow_missing_days
+        Build although the store has nothing for some date of the window; the manifest then names it.
     k
         How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
     judged_queries
         Queries (id<TAB>text) that are kept out of training, because they judge the model.
+    adult_list
+        Your own list of adult words, one a line, instead of the one that ships.
     set
         field=value for any field of the build settings; may be repeated.
     beam_options
@@ -49,8 +67,13 @@ def build(
     """
     from beam_jobs.build import BuildConfig
     from beam_jobs.build import build as run
+    from beam_jobs.engine_options import with_engines
+    from beam_jobs.windows import Window
 
-    config = with_fields(BuildConfig(), [f"k={k}", *(set or [])])
+    window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
+    fields = [f"k={k}", *(set or [])]
+    fields += [f"adult_list={adult_list}"] if adult_list else []
+    config = with_fields(BuildConfig(), fields)
     with console.progress_bar("build") as progress:
         result = run(
             days,
@@ -58,7 +81,8 @@ def build(
             store=into,
             config=config,
             judged_queries=judged_queries,
-            beam_options=tuple(beam_options or ()),
+            window=window,
+            beam_options=with_engines(beam_options or (), Settings().engines),
             progress=progress,
         )
     console.emit(result.to_json(), json, present.stage_with_details)

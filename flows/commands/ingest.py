@@ -6,40 +6,50 @@ from cyclopts import Parameter
 
 from flows import console, present
 from flows.set_fields import with_fields
+from flows.settings import Settings
 
 
 def ingest(
     logs: Annotated[list[str], Parameter(negative=())],
     *,
     into: str,
+    date: str | None = None,
     format: str = "ubi",
+    mapping: str | None = None,
     person_key: str | None = None,
-    adult_list: str | None = None,
+    renew_key: bool = False,
     set: list[str] | None = None,
     beam_options: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Read a search log into a private daily aggregate.
 
-    Drops exact repeats, bots, adult, spam and empty queries, joins searches and
-    events, and counts people by keyed hashes. Every input line has one fate in
-    the ledger. Unreadable lines are listed as file, offset and reason.
+    Drops exact repeats, bots and empty queries, joins searches and events, and
+    counts people by keyed hashes. Every input line has one fate in the ledger.
+    Unreadable lines are listed as file, offset and reason.
 
-        clicktower ingest logs/2026-09-01/*.ndjson.gz --into store
+        clicktower ingest logs/2026-09-01/*.ndjson.gz --date 2026-09-01 --into store
+        clicktower ingest aol/*.txt.gz --format delimited --mapping aol.toml --into store
         clicktower ingest logs/ --into store -- --direct_running_mode=multi_processing --direct_num_workers=2
 
     Parameters
     ----------
     logs
-        Files, patterns or folders of the log, plain or .gz. URIs (s3://, gs://) work too.
+        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or packed with gzip or zstd.
     into
         The store: a folder or URI that holds the output of all stages.
+    date
+        The day that the log is of (2026-09-01). A file that comes late is ingested alone, with the same date: it
+        makes a new version of that day. Give all files of a date again and the day is made anew.
     format
-        The form of the log: ubi (OpenSearch User Behavior Insights, JSON lines).
+        The form of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
+        query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
+    mapping
+        TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are clicks.
     person_key
         File with the key that people are hashed by; by default one is made in the store's private folder.
-    adult_list
-        Your own list of adult words, one a line, instead of the one that ships.
+    renew_key
+        If the store's key has expired, make a new one: a new window begins, not to be mixed with the old one.
     set
         field=value for any field of the ingest settings; may be repeated.
     beam_options
@@ -47,13 +57,27 @@ def ingest(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
+    from dataclasses import asdict
+    from json import dumps
+
+    from beam_jobs.engine_options import with_engines
     from beam_jobs.ingest import IngestConfig
     from beam_jobs.ingest import ingest as run
+    from beam_jobs.mapping import read_mapping
+    from flows.day_result import day_of
 
     fields = [*(set or []), f"format={format}"]
+    fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []
     fields += [f"person_key={person_key}"] if person_key else []
-    fields += [f"adult_list={adult_list}"] if adult_list else []
+    fields += [f"date={date}"] if date else []
+    fields += ["renew_key=true"] if renew_key else []
     config = with_fields(IngestConfig(), fields)
     with console.progress_bar("ingest") as progress:
-        result = run(logs, store=into, config=config, beam_options=tuple(beam_options or ()), progress=progress)
-    console.emit(result.to_json(), json, present.stage_with_details)
+        result = run(
+            logs,
+            store=into,
+            config=config,
+            beam_options=with_engines(beam_options or (), Settings().engines),
+            progress=progress,
+        )
+    console.emit(result.to_json() | day_of(into, result), json, present.stage_with_details)

@@ -51,6 +51,7 @@ class RunSummary:
 
     title: str
     simulated: bool
+    click_derived: bool = False  # the judgments, at least some of them
     description: str = ""
     stages: Sequence[StageSummary] = ()
     ledger: Ledger | None = None

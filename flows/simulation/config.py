@@ -23,7 +23,15 @@ class SimulationConfig:
     undeclared_bots: float = 0.06
     declared_bots: float = 0.01
     heavy_people: float = 0.02
+    slow_bots: float = 0.0
+    clicking_bots: float = 0.0
+    crowds: float = 0.0
+    professionals: float = 0.0  # people, and accounts of several people
     searches_per_bot: int = 300
+    searches_per_slow_bot: int = 400
+    searches_per_clicking_bot: int = 60
+    clients_per_crowd: int = 12
+    searches_per_professional: int = 300
     searches_per_heavy_person: int = 60
 
     private: float = 0.02
@@ -43,7 +51,8 @@ class SimulationConfig:
     other_lines: float = 0.0006  # other actions, events without a document, second search lines
 
     def __post_init__(self) -> None:
-        for name in ("num_searches", "days", "num_judged_queries", "searches_per_bot", "searches_per_heavy_person"):
+        each = [name for name in self.__annotations__ if name.startswith("searches_per_")]
+        for name in ("num_searches", "days", "num_judged_queries", "clients_per_crowd", *each):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
         if self.num_documents and not 200 <= self.num_documents <= 2_000_000:
@@ -54,7 +63,8 @@ class SimulationConfig:
         wrong = sorted(name for name, rate in rates.items() if not 0 <= rate <= 0.5)
         if wrong:
             raise ValueError(f"rates must be between 0 and 0.5: {', '.join(wrong)}")
-        if self.undeclared_bots + self.declared_bots + self.heavy_people > 0.9:
+        bots = self.undeclared_bots + self.declared_bots + self.slow_bots + self.clicking_bots + self.crowds
+        if bots + self.heavy_people + self.professionals > 0.9:
             raise ValueError("bots and heavy people together must leave at least a tenth of the searches to others")
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from flows.simulation import draws
 from flows.simulation.catalogue import Catalogue
 from flows.simulation.intents import Intents, grades, match_shares
-from flows.simulation.people import DECLARED_BOT, UNDECLARED_BOT
+from flows.simulation.people import CLICKING_BOT, CROWD_BOT, DECLARED_BOT, HUMAN, SLOW_BOT, UNDECLARED_BOT
 from flows.simulation.phrases import FORMS
 from flows.simulation.searches import Searches
 from flows.simulation.vocabulary import Vocabulary
@@ -96,10 +96,13 @@ def _behaviour(seed: int, truth: np.ndarray, searches: Searches) -> tuple[np.nda
     rank = np.arange(PAGE)
     depth = draws.uniform(draws.stream(seed, "depth"), numbers)
     depth = np.where(depth < 0.4, PAGE, 4 + (depth * 10).astype(np.int64) % 6)
-    is_bot = (role == UNDECLARED_BOT) | (role == DECLARED_BOT)
-    shown = (rank < depth[:, None]) | is_bot[:, None]
+    looks = np.isin(role, (*HUMAN, CROWD_BOT))  # the others are shown all of a page
+    shown = (rank < depth[:, None]) | ~looks[:, None]
+    shown &= ~searches.silent[:, None]
     unit = draws.uniform(draws.stream(seed, "click"), numbers[:, None], rank)
     clicked = shown & (unit < EXAMINED * np.array(ATTRACTION)[truth])
     clicks_all = draws.bits(draws.stream(seed, "bot's habit"), actor) % np.uint64(3) < 2
-    clicked = np.where((role == UNDECLARED_BOT)[:, None], clicks_all[:, None] | (rank == FIXED_RANK), clicked)
+    clicked &= (role != SLOW_BOT)[:, None]
+    mechanical = (role == UNDECLARED_BOT) | (role == CLICKING_BOT)
+    clicked = np.where(mechanical[:, None], clicks_all[:, None] | (rank == FIXED_RANK), clicked)
     return shown, np.where((role == DECLARED_BOT)[:, None], rank == 0, clicked)

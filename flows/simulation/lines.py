@@ -13,7 +13,7 @@ from flows.simulation import draws
 from flows.simulation.catalogue import document_id, unknown_document_id
 from flows.simulation.config import SimulationConfig
 from flows.simulation.engine import PAGE, Pages
-from flows.simulation.people import DECLARED_BOT, PERSON, UNDECLARED_BOT, Population
+from flows.simulation.people import CLICKING_BOT, CROWD_BOT, DECLARED_BOT, HUMAN, SLOW_BOT, UNDECLARED_BOT, Population
 from flows.simulation.searches import ADULT, EMPTY, PRIVATE, SPAM, Searches
 from schemas.ledger import FATES
 from schemas.log_row import SIMULATED_APPLICATION
@@ -133,13 +133,18 @@ def _break(line: str, kind: int, bits: int) -> tuple[str, int]:
 def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(fate, then) of lines to which nothing happened."""
     of_search = np.full(len(searches.numbers), NO_FATE)
-    for what, name in ((SPAM, "query_spam"), (ADULT, "query_adult"), (EMPTY, "query_empty")):
-        of_search[searches.what == what] = FATE[name]
-    of_search[searches.who.role == UNDECLARED_BOT] = FATE["bot_behaviour"]
-    of_search[searches.who.role == DECLARED_BOT] = FATE["bot_user_agent"]
+    of_search[searches.what == EMPTY] = FATE["query_empty"]
+    for roles, name in (
+        ((UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT), "bot_behaviour"),
+        ((CROWD_BOT,), "bot_crowd"),
+        ((DECLARED_BOT,), "bot_user_agent"),
+    ):
+        of_search[np.isin(searches.who.role, roles)] = FATE[name]
     fate = np.where(of_search[row] == NO_FATE, _DAY[kind], of_search[row])
-    then = np.where((searches.what == PRIVATE)[row], FATE["query_below_k"], NO_FATE)
-    return fate, then
+    then = np.full(len(searches.numbers), NO_FATE)
+    for what, name in ((SPAM, "query_spam"), (ADULT, "query_adult"), (PRIVATE, "query_below_k")):
+        then[searches.what == what] = FATE[name]
+    return fate, np.where(of_search == NO_FATE, then, NO_FATE)[row]
 
 
 def _times(
@@ -147,7 +152,7 @@ def _times(
 ) -> list[str]:
     """When each line was logged: impressions at once, people's clicks some seconds later, bots' at once as well."""
     unit = draws.uniform(draws.stream(seed, "delay"), searches.numbers[row], slot)
-    is_human = searches.who.role[row] <= PERSON + 1
+    is_human = np.isin(searches.who.role[row], (*HUMAN, CROWD_BOT))
     delay = np.where(
         kind == IMPRESSION, 60 + 200 * unit, 100 + 150 * unit + is_human * (1_500 + rank * 900 + 20_000 * unit)
     )

@@ -13,7 +13,17 @@ from flows.simulation.lines import FATE_NAMES, NO_FATE, Lines, query_id
 from flows.simulation.people import Population
 from flows.simulation.searches import INTENT, WHAT, Searches
 
-ROLES = ("person", "heavy_person", "declared_bot", "undeclared_bot")  # by number, as in people
+# By number, as in people.
+ROLES = (
+    "person",
+    "heavy_person",
+    "declared_bot",
+    "undeclared_bot",
+    "slow_bot",
+    "clicking_bot",
+    "crowd_bot",
+    "professional",
+)
 _NAME = pa.dictionary(pa.int8(), pa.string())
 # `line` counts from 1, `offset` in bytes of the uncompressed file. `then`: see simulation.lines.Lines.
 LINES = pa.schema(

@@ -1,4 +1,4 @@
-"""Who searches, and when: people with a long tail, a few heavy ones, bots that say so and bots that do not.
+"""Who searches, and when: people with a long tail, heavy and professional ones, and bots of several kinds.
 
 Each search number leads to one place in the list of all actors' searches by a permutation, so every stretch of
 search numbers holds a bit of everybody, and nothing needs to be looked up.
@@ -13,7 +13,19 @@ import numpy as np
 from flows.simulation import draws
 from flows.simulation.config import SimulationConfig
 
-PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT = range(4)
+PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT, CROWD_BOT, PROFESSIONAL = range(8)
+HUMAN = (PERSON, HEAVY_PERSON, PROFESSIONAL)
+BOT_KINDS = {
+    DECLARED_BOT: "declared",
+    UNDECLARED_BOT: "undeclared",
+    SLOW_BOT: "slow",
+    CLICKING_BOT: "clicking",
+    CROWD_BOT: "crowd",
+}
+SEARCHES_IN_CROWD = 2  # of each client: for the query of the crowd, then for something that many want, or once more
+CROWD_MINUTES = (1, 10, 45)  # how long a crowd takes, by crowd
+SESSION = 25  # searches of a professional in one hour
+HOUR_MS = 3_600_000
 BEGIN_MS = int(datetime(2026, 9, 1, tzinfo=UTC).timestamp() * 1000)
 DAY_MS = 86_400_000
 HOURS = (2, 1, 1, 1, 1, 2, 4, 6, 8, 9, 10, 10, 10, 9, 9, 9, 10, 11, 12, 13, 12, 10, 7, 4)  # activity by hour of day
@@ -51,25 +63,43 @@ class Population:
     def __init__(self, config: SimulationConfig) -> None:
         self._config = config
         total = config.num_searches
-        self._undeclared = round(total * config.undeclared_bots)
-        self._declared = round(total * config.declared_bots)
-        self._heavy = round(total * config.heavy_people)
-        self._ordinary = total - self._undeclared - self._declared - self._heavy
+        rates = {
+            HEAVY_PERSON: config.heavy_people,
+            DECLARED_BOT: config.declared_bots,
+            UNDECLARED_BOT: config.undeclared_bots,
+            SLOW_BOT: config.slow_bots,
+            CLICKING_BOT: config.clicking_bots,
+            CROWD_BOT: config.crowds,
+            PROFESSIONAL: config.professionals,
+        }
+        searches = [0, *(round(total * rate) for rate in rates.values())]
+        searches[PERSON] = total - sum(searches)
+        self._bounds = np.cumsum(searches)
+        self._each = np.array(
+            [
+                1,
+                config.searches_per_heavy_person,
+                config.searches_per_bot,
+                config.searches_per_bot,
+                config.searches_per_slow_bot,
+                config.searches_per_clicking_bot,
+                SEARCHES_IN_CROWD,
+                config.searches_per_professional,
+            ]
+        )
         self.num_people = max(1, round(0.42 * total))
-        self.num_heavy = math.ceil(self._heavy / config.searches_per_heavy_person)
-        self.num_declared = math.ceil(self._declared / config.searches_per_bot)
-        self.num_undeclared = math.ceil(self._undeclared / config.searches_per_bot)
+        self._num_actors = [self.num_people, *(math.ceil(searches[role] / self._each[role]) for role in rates)]
+        self._first = np.cumsum([0, *self._num_actors])
+        self.num_actors = int(self._first[-1])
         self._stride = _coprime_stride(total)
 
     def searchers(self, numbers: np.ndarray) -> Searchers:
         """Who makes each of these searches, and when."""
         config, seed = self._config, self._config.seed
         place = (numbers * self._stride + 7919 * (seed % 1000)) % config.num_searches
-        bounds = np.cumsum([self._ordinary, self._heavy, self._declared, self._undeclared])
-        role = np.searchsorted(bounds, place, side="right").astype(np.int8)
-        within = place - np.concatenate([[0], bounds])[role]
-        each = np.array([1, config.searches_per_heavy_person, config.searches_per_bot, config.searches_per_bot])[role]
-        first = np.cumsum([0, self.num_people, self.num_heavy, self.num_declared])[role]
+        role = np.searchsorted(self._bounds, place, side="right").astype(np.int8)
+        within = place - np.concatenate([[0], self._bounds])[role]
+        each, first = self._each[role], self._first[role]
         # The power gives people a long tail: most search once or twice, a few dozens of times.
         person = (draws.uniform(draws.stream(seed, "person"), place) ** 1.3 * self.num_people).astype(np.int64)
         actor = first + np.where(role == PERSON, person, within // each)
@@ -85,14 +115,24 @@ class Population:
         return agents[int(draws.bits(draws.stream(self._config.seed, "agent"), actor)) % len(agents)]
 
     def bots(self) -> list[tuple[str, str]]:
-        """(client, declared or undeclared) of every bot."""
-        first = self.num_people + self.num_heavy
-        kinds = ["declared"] * self.num_declared + ["undeclared"] * self.num_undeclared
-        return [(self.client(first + i), kind) for i, kind in enumerate(kinds)]
+        """(client, kind) of every bot."""
+        return [(self.client(actor), kind) for role, kind in BOT_KINDS.items() for actor in self._actors(role)]
 
     def heavy_clients(self) -> list[str]:
         """The people who search so much that a careless rule takes them for bots."""
-        return [self.client(self.num_people + i) for i in range(self.num_heavy)]
+        return [self.client(actor) for role in (HEAVY_PERSON, PROFESSIONAL) for actor in self._actors(role)]
+
+    def crowd(self, actor: np.ndarray) -> np.ndarray:
+        """The number of the crowd that each of these actors is in; means nothing for others."""
+        return np.maximum(actor - self._first[CROWD_BOT], 0) // self._config.clients_per_crowd
+
+    def victim(self, actor: np.ndarray) -> np.ndarray:
+        """The person whose private query the crowd of each of these actors asks for."""
+        drawn = draws.bits(draws.stream(self._config.seed, "victim"), self.crowd(actor))
+        return (drawn % np.uint64(self.num_people)).astype(np.int64)
+
+    def _actors(self, role: int) -> range:
+        return range(int(self._first[role]), int(self._first[role + 1]))
 
     def _times(self, place: np.ndarray, actor: np.ndarray, role: np.ndarray, turn: np.ndarray) -> np.ndarray:
         seed, days = self._config.seed, self._config.days
@@ -104,7 +144,37 @@ class Population:
         pace = 600 + draws.uniform(clock, actor, 3) * 800
         begin = draws.uniform(clock, actor, 4) * (days * DAY_MS - pace * self._config.searches_per_bot - 120_000)
         burst = begin + pace * turn + draws.uniform(clock, place, 5) * 0.3 * pace
-        return BEGIN_MS + np.where(role == UNDECLARED_BOT, np.maximum(burst, 0).astype(np.int64), human)
+        times = np.where(role == UNDECLARED_BOT, np.maximum(burst, 0).astype(np.int64), human)
+        for kind, when in ((SLOW_BOT, self._slow), (CROWD_BOT, self._gathering), (PROFESSIONAL, self._at_work)):
+            of_kind = role == kind
+            times[of_kind] = when(clock, place[of_kind], actor[of_kind], turn[of_kind])
+        return BEGIN_MS + times
+
+    def _slow(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+        """Every 4 to 12 minutes, day and night: evenly, or with much jitter, or with a pause of 7 hours a day."""
+        style, gap = actor % 3, 60_000 * (4 + 8 * draws.uniform(clock, actor, 3))
+        jitter = np.array([0.04, 0.9, 0.9])[style] * gap * draws.uniform(clock, place, 5)
+        since = gap * turn + jitter
+        awake = 17 * HOUR_MS
+        since = np.where(style == 2, since // awake * DAY_MS + since % awake, since)
+        room = self._config.days * DAY_MS - 24 / 17 * gap * self._config.searches_per_slow_bot - DAY_MS
+        return (np.maximum(room, 0) * draws.uniform(clock, actor, 4) + since).astype(np.int64)
+
+    def _gathering(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+        """All of a crowd within its minutes; the second search of each follows within half a minute."""
+        crowd = self.crowd(actor)
+        minutes = np.array(CROWD_MINUTES)[crowd % len(CROWD_MINUTES)]
+        first = draws.uniform(clock, crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
+        return (first + minutes * 60_000 * draws.uniform(clock, actor, 7) + turn * 25_000).astype(np.int64)
+
+    def _at_work(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+        """Sessions of many searches in an hour of an office day; or an account whose shifts search from 6 to 22."""
+        days, shared = self._config.days, actor % 2 == 1
+        session = turn // SESSION
+        office = (actor + session) % days * DAY_MS + (8 + session % 9) * HOUR_MS
+        office = office + draws.uniform(clock, place, 1) * HOUR_MS
+        shifts = (actor * 5 + turn // 40) % days * DAY_MS + (6 + 16 * draws.uniform(clock, place, 2)) * HOUR_MS
+        return np.where(shared, shifts, office).astype(np.int64)
 
 
 def _coprime_stride(total: int) -> int:

@@ -8,13 +8,26 @@ from flows.simulation import draws, phrases
 from flows.simulation.catalogue import Catalogue
 from flows.simulation.config import SimulationConfig
 from flows.simulation.intents import Intents, draw_intents, draw_popular
-from flows.simulation.people import HEAVY_PERSON, PERSON, Population, Searchers
+from flows.simulation.people import (
+    CROWD_BOT,
+    CROWD_MINUTES,
+    HEAVY_PERSON,
+    HUMAN,
+    PERSON,
+    PROFESSIONAL,
+    Population,
+    Searchers,
+)
 from flows.simulation.phrases import FORMS, Dice, Phrasebook
 from flows.simulation.vocabulary import Vocabulary
 
 INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
 WHAT = ("intent", "private", "adult", "spam", "empty")
 FAVOURITE = 0.10  # of a person's searches are for the same thing again, in the same words
+STOCK, OF_STOCK = (
+    12,
+    0.4,
+)  # a professional asks for a few things again and again: so many, in this share of its searches
 PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more than k times, so people must be counted
 
 
@@ -25,11 +38,13 @@ class Searches:
     numbers: np.ndarray  # int64 (N)
     who: Searchers
     what: np.ndarray  # int8 (N): INTENT and so on
+    author: np.ndarray  # int64 (N): the actor whose private text it is where it is one
     intents: Intents
     form: np.ndarray  # int64 (N)
     text: list[str]  # (N), as typed
     understood: np.ndarray  # bool (N): the words are those of the titles, spelled rightly
     has_client: np.ndarray  # bool (N)
+    silent: np.ndarray  # bool (N): no event of it is logged
     altered: np.ndarray  # bool (N, 3): misspelled at random, odd case, odd spaces
 
 
@@ -43,7 +58,7 @@ def draw_searches(
 ) -> Searches:
     """The searches of these numbers."""
     seed, who = config.seed, population.searchers(numbers)
-    is_human = (who.role == PERSON) | (who.role == HEAVY_PERSON)
+    is_human = np.isin(who.role, HUMAN)
 
     what = np.full(len(numbers), INTENT, np.int8)
     unit = draws.uniform(draws.stream(seed, "what"), numbers)
@@ -51,29 +66,38 @@ def draw_searches(
     for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
         what[is_human & (unit >= 0) & (unit < rate)] = kind
         unit = unit - rate
+    in_crowd = who.role == CROWD_BOT
+    wants_popular = in_crowd & (who.turn == 1) & (population.crowd(who.actor) % 2 == 0)
+    what[in_crowd & ~wants_popular] = PRIVATE
+    author = np.where(in_crowd, population.victim(who.actor), who.actor)
 
     # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
     favourite = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "favourite"), numbers) < FAVOURITE)
     counter = np.where(favourite, config.num_searches + who.actor, numbers)
+    of_stock = (who.role == PROFESSIONAL) & (draws.uniform(draws.stream(seed, "stock"), numbers) < OF_STOCK)
+    item = (draws.bits(draws.stream(seed, "item"), numbers) % np.uint64(STOCK)).astype(np.int64)
+    counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
     wanted = draw_popular(draws.stream(seed, "wanted"), counter, config.intents, config.flattened_head)
     crawled = (draws.bits(draws.stream(seed, "crawled"), numbers) % np.uint64(config.intents)).astype(np.int64)
-    intents = draw_intents(vocabulary, seed, catalogue, np.where(is_human, wanted, crawled))
+    intents = draw_intents(vocabulary, seed, catalogue, np.where(is_human | wants_popular, wanted, crawled))
     form = draws.pick(FORMS, draws.uniform(draws.stream(seed, "form"), counter))
 
     alteration = draws.uniform(draws.stream(seed, "altered"), numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
     altered &= (what == INTENT)[:, None]
-    text, understood = _texts(vocabulary, seed, phrasebook, numbers, who, what, intents, form, altered)
+    text, understood = _texts(vocabulary, seed, phrasebook, numbers, author, what, intents, form, altered)
     nobody = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "nobody"), numbers) < config.without_client)
     return Searches(
         numbers=numbers,
         who=who,
         what=what,
+        author=author,
         intents=intents,
         form=form,
         text=text,
         understood=understood & ~altered[:, 0],
         has_client=~nobody | (what == PRIVATE),
+        silent=in_crowd & (population.crowd(who.actor) // len(CROWD_MINUTES) % 2 == 1),
         altered=altered,
     )
 
@@ -83,7 +107,7 @@ def _texts(
     seed: int,
     phrasebook: Phrasebook,
     numbers: np.ndarray,
-    who: Searchers,
+    author: np.ndarray,
     what: np.ndarray,
     intents: Intents,
     form: np.ndarray,
@@ -92,7 +116,7 @@ def _texts(
     texts, understood = [], np.ones(len(numbers), bool)
     rows = zip(
         numbers.tolist(),
-        who.actor.tolist(),
+        author.tolist(),
         what.tolist(),
         intents.number.tolist(),
         intents.type.tolist(),

@@ -5,9 +5,9 @@
     OUT/judgments/                    queries.dev.tsv, qrels.dev.txt, queries.test.tsv, qrels.test.txt
     OUT/truth/lines.parquet           every line's file, number, offset and fate
     OUT/truth/searches.parquet        every search: client, role, what was typed, intent, form
-    OUT/truth/bots.tsv                client, declared or undeclared
+    OUT/truth/bots.tsv                client, kind: declared, undeclared, slow, clicking, crowd
     OUT/truth/heavy_people.tsv        client: people, though they search much
-    OUT/truth/private_queries.tsv     what one person alone typed
+    OUT/truth/private_queries.tsv     what one person alone, and perhaps a crowd of bots, typed
     OUT/SIMULATED.json                config, counts, files; written last
 
 Memory holds the catalogue, a byte for each person and two blocks of searches, however long the log is.
@@ -159,7 +159,7 @@ def _write_log(
     """Counts of searches, lines and difficulties, and of lines by fate."""
     counts: dict[str, int] = {"searches": 0, "lines": 0}
     fates = np.zeros(len(FATE_NAMES), int)
-    typed_private = np.zeros(population.num_people + population.num_heavy, bool)
+    typed_private = np.zeros(population.num_actors, bool)
     with ExitStack() as open_files:
         files = LogFiles(folder, config.files, open_files)
         # Compressing takes about as long as drawing: a thread of its own does it, one block behind.
@@ -168,7 +168,7 @@ def _write_log(
         for begin in range(0, config.num_searches, BLOCK_SEARCHES):
             numbers = np.arange(begin, min(begin + BLOCK_SEARCHES, config.num_searches))
             searches, lines = simulate_block(config, vocabulary, catalogue, phrasebook, population, numbers)
-            typed_private[searches.who.actor[searches.what == PRIVATE]] = True
+            typed_private[searches.author[searches.what == PRIVATE]] = True
             _add_counts(counts, searches, lines)
             fates += np.bincount(lines.fate, minlength=len(fates))
             order = np.argsort(draws.bits(draws.stream(config.seed, "shuffle"), begin, np.arange(len(lines.text))))

@@ -11,7 +11,7 @@ from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.shard import PAIRS, POOL, TEXTS, WORDS, open_table
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
 from schemas.stage import StageResult, run_stage
 
 Query = tuple[str, Sequence[int], int]  # query, people, searches
@@ -70,11 +70,12 @@ def read_pairs(result: StageResult) -> list[dict]:
         folder = storage.join(result.data, entry["name"])
         open_table(storage.join(folder, "words.arrow"), WORDS)
         text = open_table(storage.join(folder, "texts.arrow"), TEXTS)["text"].to_pylist()
+        excluded = open_table(storage.join(folder, "exclusions.arrow"), EXCLUSIONS)["rows"].to_pylist()
         for row in open_table(storage.join(folder, "pairs.arrow"), PAIRS).to_pylist():
             row |= {"split": entry["split"], "shard": entry["name"]}
             row |= {"query": text[row["query"]], "clicked": text[row["clicked"]]}
             row |= {"negatives": [text[i] for i in row["negatives"]]}
-            row |= {"excluded": [pool_titles[i] for i in row["excluded"]]}
+            row |= {"excluded": [pool_titles[i] for i in excluded[row.pop("exclusion")]]}
             pairs.append(row)
     return sorted(pairs, key=lambda row: (row["query"], row["clicked"]))
 

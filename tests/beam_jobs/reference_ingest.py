@@ -1,16 +1,16 @@
 """What an ingest must find, written again as one loop over one line at a time, with the standard library alone.
 
-Only the verdict on a query's content is the project's own (it has tests by hand).
+Only the verdict on a query without a word is the project's own (it has tests by hand).
 """
 
 import json
 import re
 from collections import Counter, defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from beam_jobs.bot_rules import BotRules
-from beam_jobs.content_filters import content_fate
+from beam_jobs.content_filters import says_nothing
 from schemas.words import normalise
 
 
@@ -30,64 +30,96 @@ def reference_line(line: bytes):
             json.dumps(value, ensure_ascii=False).encode()  # raises for lone surrogates, which are no text
     except (ValueError, RecursionError):
         return "unreadable_not_json"
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or _depth(value) > 200:
         return "unreadable_not_json"
-    action = next(iter(value), None)
-    if len(value) == 1 and action in ("index", "create", "update", "delete") and isinstance(value[action], dict):
-        return "action_line"
-    if value.get("query_id") in (None, "") or (not value["query_id"] and not isinstance(value["query_id"], str)):
-        return "unreadable_no_query_id" if value.get("query_id") in (None, "") else "unreadable_field"
-    attributes = value.get("event_attributes")
-    agents = value.get("query_attributes")
-    is_event = value.get("action_name") is not None
-    texts = [value["query_id"], value.get("client_id"), value.get("application"), value.get("action_name")]
-    position = -1
-    document = agent = None
-    if is_event:
-        if not isinstance(attributes or {}, dict):
-            return "unreadable_field"
-        shown, rank = ((attributes or {}).get(name) for name in ("object", "position"))
-        if (shown is not None and not isinstance(shown, dict)) or (rank is not None and not isinstance(rank, dict)):
-            return "unreadable_field"
-        document, ordinal = (shown or {}).get("object_id"), (rank or {}).get("ordinal")
-        if ordinal is not None:
-            if isinstance(ordinal, bool) or not isinstance(ordinal, int) or not 0 <= ordinal < 2**31:
-                return "unreadable_field"
-            position = ordinal
-        if attributes is not None and not isinstance(attributes, dict):
-            return "unreadable_field"
-    else:
-        if agents is not None and not isinstance(agents, dict):
-            return "unreadable_field"
-        agent = (agents or {}).get("user_agent")
-        if not isinstance(value.get("user_query"), str):
-            return "unreadable_field"
-    if any(text is not None and not isinstance(text, str) for text in [*texts, document, agent]):
+    if not _has_right_types(value):
         return "unreadable_field"
+    action = next(iter(value), None)
+    if value.get("query_id") in (None, "") and "query_id" not in value:
+        if len(value) == 1 and action in ("index", "create", "update", "delete") and isinstance(value[action], dict):
+            return "action_line"
+        if value.get("_source") is not None:
+            value = value["_source"]
+            if not isinstance(value, dict) or not _has_right_types(value):
+                return "unreadable_field"
+    attributes = value.get("event_attributes") or {}
+    shown, rank = attributes.get("object") or {}, attributes.get("position") or {}
+    kind = {"click": "click", "click_through": "click", "impression": "impression"}.get(
+        value.get("action_name"), "other"
+    )
+    kind = kind if value.get("action_name") else "search"
+    query = value.get("user_query")
     try:
         time = _time(value.get("timestamp"))
-    except (ValueError, TypeError, OverflowError, OSError):
+        position = _rank(rank.get("ordinal"))
+    except (ValueError, TypeError, OverflowError):
         return "unreadable_field"
-    kind = (
-        "search" if not is_event else {"click": "click", "impression": "impression"}.get(value["action_name"], "other")
-    )
+    if value.get("query_id") in (None, "") and (kind == "search" or not query):
+        return "unreadable_no_query_id"
+    if kind == "search" and query is None:
+        return "unreadable_field"
+    document = shown.get("object_id")
     return {
         "kind": kind,
-        "query_id": value["query_id"],
-        "client": value.get("client_id") or None,
-        "agent": agent,
-        "query": value.get("user_query"),
-        "document": document or None,
+        "query_id": None if value.get("query_id") in (None, "") else str(value["query_id"]),
+        "client": _text(value.get("client_id")) or None,
+        "agent": (value.get("query_attributes") or {}).get("user_agent"),
+        "query": query if kind == "search" else query or None,
+        "document": _text(shown.get("internal_id") if document in (None, "") else document) or None,
         "position": position,
         "time": time,
     }
 
 
-def _time(value):
+def _depth(value) -> int:
+    depth, level = 0, [value]
+    while nested := [one for one in level if isinstance(one, dict | list)]:
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+        depth += 1
+    return depth
+
+
+def _has_right_types(value) -> bool:
+    def is_a(found, *kinds):
+        return found is None or (isinstance(found, kinds) and not isinstance(found, bool))
+
+    attributes, asked = value.get("event_attributes"), value.get("query_attributes")
+    if not (is_a(attributes, dict) and is_a(asked, dict)):
+        return False
+    shown, rank = (attributes or {}).get("object"), (attributes or {}).get("position")
+    if not (is_a(shown, dict) and is_a(rank, dict)):
+        return False
+    ordinal = (rank or {}).get("ordinal")
+    return (
+        all(is_a(value.get(name), str, int) for name in ("query_id", "client_id", "timestamp"))
+        and all(is_a(value.get(name), str) for name in ("user_query", "action_name", "application"))
+        and is_a((asked or {}).get("user_agent"), str)
+        and all(is_a((shown or {}).get(name), str, int) for name in ("object_id", "internal_id"))
+        and is_a(ordinal, int, float, dict)
+        and (not isinstance(ordinal, dict) or is_a(ordinal.get("index"), int, float))
+    )
+
+
+def _text(value):
+    return str(value) if isinstance(value, int) else value
+
+
+def _rank(value) -> int:
+    value = value.get("index") if isinstance(value, dict) else value
     if value is None:
+        return -1
+    if value != int(value) or not 0 <= value < 2**31:
+        raise ValueError(value)
+    return int(value)
+
+
+def _time(value):
+    if value is None or value == "":
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        return datetime.fromtimestamp(value / 1000, UTC)
+    if isinstance(value, str) and re.fullmatch("[0-9]{10,18}", value):
+        value = int(value)
+    if isinstance(value, int):
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
     moment = datetime.fromisoformat(value)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -113,7 +145,7 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
     chosen = {key: min(found, key=lambda row: (row["time"] is None, row["time"])) for key, found in searches.items()}
     joined = []
     for row in rows:
-        found = chosen.get(row["query_id"])
+        found = chosen.get(row["query_id"]) or (row if row["kind"] != "search" and row["query"] else None)
         if row["kind"] == "other":
             fates["other_action"] += 1
         elif row["kind"] != "search" and row["document"] is None:
@@ -124,7 +156,7 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
             fates["search_unknown"] += 1
         else:
             joined.append((row, found, row["client"] or found["client"]))
-    named, behaving = _bots(joined, rules, is_bot_agent)
+    named, behaving, unsure = _bots(joined, rules, is_bot_agent)
     queries, exposures = defaultdict(lambda: [set(), 0]), defaultdict(lambda: [0, 0])
     for row, found, client in joined:
         query, fate_of_query = _query_and_fate(found["query"])
@@ -132,14 +164,16 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
             fates["bot_user_agent"] += 1
         elif {client, found["client"]} & behaving:
             fates["bot_behaviour"] += 1
+        elif {client, found["client"]} & unsure:
+            fates["bot_unsure"] += 1
         elif fate_of_query:
             fates[fate_of_query] += 1
         else:
             fates[f"day_{row['kind']}"] += 1
-            if row["kind"] == "search":
+            if row is found:
                 queries[query][0] |= {client} - {None}
-                queries[query][1] += 1
-            else:
+                queries[query][1] += row["kind"] == "search"
+            if row["kind"] != "search":
                 exposures[query, row["document"], row["position"]][row["kind"] == "click"] += 1
     return (
         +fates,
@@ -150,11 +184,13 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
 
 @cache
 def _query_and_fate(text):
-    return normalise(text), content_fate(normalise(text))
+    query = normalise(text)
+    return query, "query_empty" if says_nothing(query) else None
 
 
 def _bots(joined, rules, is_bot_agent):
-    named, behaving = set(), set()
+    """Clients that are bots by their user agent, bots by their behaviour, and unsure; crowds are not looked for."""
+    named, behaving, unsure = set(), set(), set()
     of_client = defaultdict(list)
     for row, found, client in joined:
         if client is not None:
@@ -164,22 +200,53 @@ def _bots(joined, rules, is_bot_agent):
         if any(is_bot_agent(row["agent"]) for row in asked):
             named.add(client)
             continue
-        hours = Counter(row["time"].strftime("%Y%m%d%H") for row in asked if row["time"])
-        days = Counter(row["time"].strftime("%Y%m%d") for row in asked if row["time"])
+        num = len(asked)
+        hours = Counter(int(row["time"].timestamp()) // 3600 for row in asked if row["time"])
+        days = Counter(row["time"].date().toordinal() for row in asked if row["time"])
+        hours_of_day = Counter(hour // 24 for hour in hours)
         shown = sum(row["kind"] == "impression" for row, _ in lines)
         clicked = [row["position"] for row, _ in lines if row["kind"] == "click"]
-        on_one_rank = max(Counter(rank for rank in clicked if rank >= 0).values(), default=0)
+        on_one_rank = max(Counter(min(rank, 200) for rank in clicked if rank >= 0).values(), default=0)
+        few_clicks = num >= rules.sign_searches and len(clicked) <= rules.few_clicks_share * num
+        queries = {normalise(row["query"]) for row in asked}
+        distinct = num >= rules.sign_searches and len(queries) >= rules.distinct_share * num
+        all_day = max(hours_of_day.values(), default=0) >= rules.clock_hours
+        even = _is_even(hours, 20, 2, rules) or _is_even(days, 14, 4, rules)
+        per_hour, per_day = max(hours.values(), default=0), max(days.values(), default=0)
+        showing = num >= rules.clicked_share_searches and shown >= rules.shown_per_search * num
+        one_rank = on_one_rank >= rules.same_rank_share * max(num, len(clicked))
         if (
-            max(hours.values(), default=0) >= rules.searches_per_hour
-            or max(days.values(), default=0) >= rules.searches_per_day
-            or (len(asked) >= rules.clicked_share_searches and shown and len(clicked) >= rules.clicked_share * shown)
-            or (
-                len(asked) >= rules.same_rank_searches
-                and on_one_rank >= rules.same_rank_share * max(len(asked), len(clicked))
-            )
+            per_hour >= rules.searches_per_hour
+            or per_day >= rules.searches_per_day
+            or (showing and len(clicked) >= rules.clicked_share * shown)
+            or (one_rank and num >= rules.same_rank_searches)
+            or (all_day and (few_clicks or distinct or even))
+            or (even and (few_clicks or distinct))
         ):
             behaving.add(client)
-    return named, behaving
+        elif (
+            per_hour >= rules.unsure_searches_per_hour
+            or per_day >= rules.unsure_searches_per_day
+            or (showing and len(clicked) >= rules.unsure_clicked_share * shown)
+            or (one_rank and num >= rules.unsure_same_rank_searches)
+            or all_day
+            or even
+            or (few_clicks and distinct and num >= rules.unsure_never_clicks_searches)
+        ):
+            unsure.add(client)
+    return named, behaving, unsure
+
+
+def _is_even(counts, fewest, per_part, rules):
+    if not counts:
+        return False
+    inside = [counts.get(part, 0) for part in range(min(counts) + 1, max(counts))]
+    if len(inside) < fewest:
+        return False
+    mean = sum(inside) / len(inside)
+    return (
+        mean >= per_part and sum((count - mean) ** 2 for count in inside) / len(inside) <= rules.even_dispersion * mean
+    )
 
 
 def is_any_bot_agent(agent: str | None) -> bool:

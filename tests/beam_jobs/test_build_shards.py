@@ -121,7 +121,7 @@ def test_catalogue_and_folders_are_as_the_contract_says(window):
     assert catalogue["pool"]["documents"] == 6
     assert (catalogue["k"], catalogue["num_negatives"], catalogue["table_rows"]) == (3, 2, 65_536)
     assert catalogue["labels"] == {"simulated": True}
-    tables = ("pairs", "texts", "words")
+    tables = ("exclusions", "pairs", "texts", "words")
     names = [f"{folder}/{table}.arrow" for folder in ("dev-00000", "train-00000") for table in tables]
     assert storage.list_files(result.data) == sorted(
         ["catalogue.json", *names, "pool/pool.arrow", "pool/texts.arrow", "pool/words.arrow"]
@@ -221,6 +221,16 @@ def test_nothing_behind_the_gate_says_what_k_would_leave_and_keeps_nothing(windo
     assert not [name for name in storage.list_files(window["store"]) if name.startswith("build/")]
 
 
+def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(window, tmp_path):
+    published = {"queries": [("angle", [], 0)], "shown": [("angle", "d3", 1, 0, 3)]}
+    day = make_day(tmp_path / "published", **published, logs=["c"], labels={"no_people": True})
+    of_it = window | {"days": [day], "store": str(tmp_path / "published")}
+    with pytest.raises(StageError, match=r"name no client.*`--k 0`"):
+        build(**of_it, config=_config(k=1))
+    result = build(**of_it, config=_config(k=0))
+    assert [(row["query"], row["clicked"], row["clicks"]) for row in read_pairs(result)] == [("angle", "wood screw", 3)]
+
+
 def test_ids_that_match_no_document_are_named_as_the_cause(window, tmp_path):
     documents = write_documents(tmp_path / "others.tsv", {f"x{i}": f"title {i}" for i in range(9)})
     # Clicked: d1, gone, d4, d3, d5 on the first day, d2 on the second.
@@ -233,6 +243,35 @@ def test_a_pool_that_is_too_small_is_an_error(window):
     build(**window, config=_config(num_negatives=4))
     with pytest.raises(StageError, match="Each pair needs 5 unclicked negatives from a pool of 6 documents"):
         build(**window, config=_config(num_negatives=5))
+
+
+def test_adult_and_spam_queries_end_in_build_and_another_list_decides_and_names_the_result(window, tmp_path):
+    day = make_day(
+        window["store"],
+        [("free porn videos", [1, 2, 3], 3), ("www.win.example now", [1, 2, 3], 4), ("screw", [7, 8, 9], 3)],
+        [("free porn videos", "d1", 1, 3, 2), ("www.win.example now", "d4", 1, 1, 1), ("screw", "gone", 1, 0, 1)],
+        logs=["c"],
+    )
+    window |= {"days": [*window["days"], day]}
+    shipped = build(**window, config=_config())
+    lines = shipped.manifest.outcome.ledger.lines
+    assert (lines["query_adult"], lines["query_spam"]) == (3 + 3 + 2, 4 + 1 + 1)
+    assert {row["query"] for row in read_pairs(shipped)} == {"angle", "screw"}
+
+    own = tmp_path / "list.txt"
+    own.write_text("# version: 1\njudged ONE\nscrew\n")
+    mine = build(**window, config=_config(adult_list=str(own)))
+    lines = mine.manifest.outcome.ledger.lines
+    # "judged one", 3 + 1 searches, 3 impressions and a click, is adult before it is judged; "screw", 9 and 4 lines.
+    assert lines["query_adult"] == 8 + 13
+    assert "query_judged" not in mine.manifest.outcome.ledger.to_json()["lines"]
+    assert {row["query"] for row in read_pairs(mine)} == {"angle", "free porn videos"}
+    assert mine.manifest.digest != shipped.manifest.digest
+    own.rename(tmp_path / "renamed.txt")
+    assert build(**window, config=_config(adult_list=str(tmp_path / "renamed.txt"))).reused
+    (tmp_path / "empty.txt").write_text("# nothing\n")
+    with pytest.raises(StageError, match="no term"):
+        build(**window, config=_config(adult_list=str(tmp_path / "empty.txt")))
 
 
 def test_days_under_different_person_keys_are_not_united(window, tmp_path):
@@ -272,7 +311,7 @@ def test_inputs_that_are_not_there_are_usage_errors(window, change, message):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"k": 0}, {"k": 33}, {"num_negatives": 0}, {"dev_share": 1.0}, {"table_rows": 50_653}, {"split_salt": "s" * 65}],
+    [{"k": -1}, {"k": 33}, {"num_negatives": 0}, {"dev_share": 1.0}, {"table_rows": 50_653}, {"split_salt": "s" * 65}],
 )
 def test_a_config_out_of_range_is_refused(wrong):
     with pytest.raises(UsageError, match="It must be from"):

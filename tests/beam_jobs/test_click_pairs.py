@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.click_pairs import click_pairs
@@ -9,12 +9,13 @@ from beam_jobs.split import held_out
 from beam_jobs.titles import SHOWN_TITLED
 from schemas.day import QUERIES
 
-_QUERY = st.sampled_from(["a", "b", "c", "d e", "é"])
+_QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])
 _TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 2), ("screw", -1)])  # screw is not in the pool
 _ROWS = st.lists(st.tuples(_QUERY, _TITLE, st.integers(0, 3), st.integers(0, 3)), max_size=15)
 _PEOPLE = st.lists(st.tuples(_QUERY, st.sets(st.integers(0, 9), max_size=6)), max_size=8)
 
 
+@settings(deadline=None)  # the word list is read at the first call
 @given(_PEOPLE, _ROWS, st.sets(_QUERY, max_size=2), st.integers(1, 5))
 def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(issued, shown, judged, k):
     issued = [*issued, *((query, set()) for query, *_ in shown)]  # a query that was shown was searched
@@ -24,16 +25,18 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
         searches[query] += len(some) + 1
     dev = dict(zip(people, held_out(people, salt="s", share=0.4), strict=True))
 
+    def fate_of_query(query):
+        content = {"www.a.example": "query_spam", "a rude word": "query_adult"}.get(query)
+        return content or ("query_judged" if query in judged else "query_below_k" if len(people[query]) < k else None)
+
     fates, clicks, excluded = Counter(), Counter(), {}
     for query, count in searches.items():
-        fates["query_judged" if query in judged else "query_below_k" if len(people[query]) < k else "search"] += count
+        fates[fate_of_query(query) or "search"] += count
     for query, (title, pool_row), num_shown, num_clicks in shown:
         if num_clicks and pool_row >= 0:
             excluded.setdefault(query, set()).add(pool_row)
-        if query in judged:
-            fates["query_judged"] += num_shown + num_clicks
-        elif len(people[query]) < k:
-            fates["query_below_k"] += num_shown + num_clicks
+        if fate := fate_of_query(query):
+            fates[fate] += num_shown + num_clicks
         elif title is None:
             fates["document_unknown"] += num_shown + num_clicks
         else:
@@ -64,10 +67,13 @@ def test_pairs_and_fates_are_those_of_a_reference_that_takes_a_row_at_a_time(iss
         k=k,
         split_salt="s",
         dev_share=0.4,
+        adult_terms=("rude word",),  # and no longer what the shipped list holds
     )
     assert {(row["query"], row["title"]): row["clicks"] for row in pairs.to_pylist()} == clicks
     assert len(pairs) == len(clicks)
     assert all(row["dev"] == dev[row["query"]] for row in pairs.to_pylist())
-    assert all(row["excluded"] == sorted(excluded.get(row["query"], ())) for row in pairs.to_pylist())
+    held = [(row["query"], row["excluded"]) for row in pairs.to_pylist() if row["excluded"] is not None]
+    assert sorted(query for query, _ in held) == sorted({query for query, _ in clicks})  # once for each query
+    assert all(rows == sorted(excluded.get(query, ())) for query, rows in held)
     assert +Counter(tally.fates) == +fates
     assert (tally.counts[f"pairs_at_{k}"], tally.counts[f"clicks_at_{k}"]) == (len(clicks), sum(clicks.values()))

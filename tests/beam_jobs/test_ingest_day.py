@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from beam_jobs.arrow_files import read_table
 from beam_jobs.bot_rules import BotRules
 from beam_jobs.build import BuildConfig, build
 from beam_jobs.ingest import IngestConfig, ingest
@@ -20,6 +21,7 @@ from schemas.stage import StageResult
 from tests.beam_jobs.reference_ingest import is_any_bot_agent, reference_ingest
 from tests.beam_jobs.ubi_lines import BROWSER, CRAWLER, event, random_log, search
 
+TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 LENIENT = IngestConfig(max_unreadable_share=1.0)
 
 
@@ -50,8 +52,9 @@ def exposures_of(result):
 
 
 def rejects_of(result):
-    with storage.open_read(storage.join(result.data, "rejects.arrow")) as file:
-        return pa.ipc.open_file(file).read_all()
+    names = [name for name in storage.list_files(result.data) if name.startswith("rejects-")]
+    rejects = pa.concat_tables([REJECT.empty_table(), *(read_table(storage.join(result.data, name)) for name in names)])
+    return rejects.sort_by([("file", "ascending"), ("offset", "ascending")])
 
 
 def test_every_fate_of_a_hand_worked_log(tmp_path):
@@ -72,11 +75,12 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
         search("e", "drill", "dan"),  # bot_user_agent: the client named itself once
         *[search(f"f{n}", "drill", "fay", time=f"2026-09-02T05:{n:02d}:30Z") for n in range(60)],  # 60 bot_behaviour
         event("f0", "impression", "D2", 1, None),  # bot_behaviour
-        *[search(f"g{n}", "saw", "gus", time=f"2026-09-02T05:{n:02d}:30Z") for n in range(59)],  # 59 day_search
+        *[search(f"g{n}", "saw", "gus", time=f"2026-09-02T05:{n:02d}:30Z") for n in range(44)],  # 44 day_search
+        *[search(f"u{n}", "saw", "una", time=f"2026-09-02T05:{n:02d}:31Z") for n in range(45)],  # 45 bot_unsure
         search("h", " ?! ", "hal"),  # query_empty
         event("h", "impression", "D3", 1, "hal"),  # query_empty
-        search("i", "Free PORN videos", "ida"),  # query_adult
-        search("j", "http://spam.example/buy", "joe"),  # query_spam
+        search("i", "Free PORN videos", "ida"),  # day_search: adult and spam queries wait for build
+        search("j", "http://spam.example/buy", "joe"),  # day_search
         b'{"index": {"_index": "ubi_queries"}}',  # action_line
         b'{"index": {"_index": "ubi_queries"}}',  # action_line: it carries no data, so it repeats none
         b"\xff\xfe",  # unreadable_not_utf8
@@ -88,18 +92,26 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
     ]
     result = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
     ledger = result.manifest.outcome.ledger
-    assert ledger.total == len(lines) == 146
+    assert ledger.total == len(lines) == 176
     assert ledger.lines == {
-        "day_search": 62, "day_impression": 1, "day_click": 2, "repeat": 1, "other_action": 1, "document_missing": 1,
-        "search_repeated": 1, "search_unknown": 1, "bot_user_agent": 3, "bot_behaviour": 61, "query_empty": 2,
-        "query_adult": 1, "query_spam": 1, "action_line": 2, "unreadable_not_utf8": 1, "unreadable_not_json": 2,
+        "day_search": 49, "day_impression": 1, "day_click": 2, "repeat": 1, "other_action": 1, "document_missing": 1,
+        "search_repeated": 1, "search_unknown": 1, "bot_user_agent": 3, "bot_behaviour": 61,
+        "bot_unsure": 45, "query_empty": 2,
+        "action_line": 2, "unreadable_not_utf8": 1, "unreadable_not_json": 2,
         "unreadable_no_query_id": 1, "unreadable_field": 2,
     }  # fmt: skip
     # ann and ben; the third search is nobody's
-    assert queries_of(result) == {"angle bracket": (2, 3), "saw": (1, 59)}
+    assert queries_of(result) == {
+        "angle bracket": (2, 3), "saw": (1, 44), "free porn videos": (1, 1), "http://spam.example/buy": (1, 1),
+    }  # fmt: skip
     assert exposures_of(result) == {("angle bracket", "D1", 1): (1, 1), ("angle bracket", "D1", 2): (0, 1)}
     # ann, ben, gus, hal, ida, joe
     assert result.manifest.outcome.counts["people"] == 6
+    assert result.manifest.outcome.metrics["bots"] == {
+        "user_agent": {"clients": 1, "lines": 3},
+        "pace": {"clients": 1, "lines": 61},
+        "unsure_pace": {"clients": 1, "lines": 45},
+    }
     rejects = rejects_of(result)
     assert rejects.schema.equals(REJECT)
     whole = b"".join(line + b"\n" for line in lines)
@@ -209,7 +221,7 @@ def test_simulated_lines_label_the_day(tmp_path):
 def test_only_final_names_are_in_the_output(tmp_path):
     result = ingest([write_log(tmp_path, random_log(2))], store=str(tmp_path / "store"), config=LENIENT)
     names = storage.list_files(result.data)
-    assert all(re.fullmatch(r"(queries|exposures)-\d{5}\.arrow|rejects\.arrow", name) for name in names)
+    assert all(re.fullmatch(r"(queries|exposures|rejects)-\d{5}\.arrow", name) for name in names)
     assert [file.path for file in result.manifest.files] == [f"{result.manifest.attempt}/{name}" for name in names]
     assert [path.name for path in Path(result.data).iterdir() if path.is_dir()] == []
 
@@ -226,12 +238,15 @@ def test_bulk_action_lines_alone_give_a_day_without_rows(tmp_path):
     assert result.manifest.outcome.ledger.to_json() == {"total": 3, "lines": {"action_line": 3}}
 
 
-def test_progress_ends_at_all_bytes_of_the_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.read_lines.RANGE_BYTES", 10_000)
+def test_progress_goes_from_no_byte_read_to_all_of_the_day_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_jobs.progress.NOTE_SECONDS", 0.0)
     log = write_log(tmp_path, random_log(5))
     told = []
-    ingest([log], store=str(tmp_path / "store"), config=LENIENT, progress=lambda *step: told.append(step))
-    assert told[-1][1] == told[-1][2] == storage.size_bytes(log)
+    tell = lambda *step: told.append(step)  # noqa: E731
+    ingest([log], store=str(tmp_path / "store"), config=LENIENT, progress=tell)
+    assert told[0] == ("reading the log (bytes)", 0, storage.size_bytes(log))
+    assert told[-1][0] == "writing the day (buckets)"
+    assert 0 < told[-1][1] <= told[-1][2] == 4
 
 
 def test_bundles_that_run_twice_count_once_and_leave_no_files(tmp_path):
@@ -247,12 +262,14 @@ def test_bundles_that_run_twice_count_once_and_leave_no_files(tmp_path):
 def test_two_processes_give_the_same_day_and_print_nothing(tmp_path, capfd):
     lines = random_log(11)
     log = write_log(tmp_path, lines)
-    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    told = []
+    tell = lambda *step: told.append(step)  # noqa: E731
     alone = ingest([log], store=str(tmp_path / "a"), config=LENIENT)
-    together = ingest([log], store=str(tmp_path / "b"), config=LENIENT, beam_options=options)
+    together = ingest([log], store=str(tmp_path / "b"), config=LENIENT, beam_options=TWO_PROCESSES, progress=tell)
     assert together.manifest.outcome.ledger == alone.manifest.outcome.ledger
     assert together.manifest.outcome.logical_digest == alone.manifest.outcome.logical_digest
     assert capfd.readouterr() == ("", "")
+    assert told[-1][1] > 0  # word came from the workers
 
 
 def test_the_real_log_adds_up_and_matches_the_reference(tmp_path, real_data):
@@ -298,4 +315,4 @@ def test_the_bulk_sample_adds_up(tmp_path, real_data):
     ledger = result.manifest.outcome.ledger
     assert ledger.total == 7842 == sum(ledger.lines.values())
     assert ledger.lines["action_line"] == 3921
-    assert ledger.lines["day_search"] + ledger.lines["search_repeated"] + ledger.lines["query_adult"] > 470
+    assert ledger.lines["day_search"] + ledger.lines["search_repeated"] > 470

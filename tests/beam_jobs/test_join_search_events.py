@@ -1,17 +1,27 @@
 """The join: which of several lines stays does not depend on their order."""
 
-from hypothesis import given
+from collections import Counter
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_jobs import join_in_parts
 from beam_jobs.join_search_events import join_search_events
+from beam_jobs.mapping import Events
 from beam_jobs.people import hash_people
-from beam_jobs.sources.ubi import parse_block
+from beam_jobs.records import num_bytes, put
+from beam_jobs.sources import ubi
 from tests.beam_jobs.ubi_lines import CRAWLER, event, random_log, search
-
-import pyarrow as pa  # isort: skip
 
 KEY = b"k" * 32
 EARLY, LATE = "2026-09-01T10:00:00Z", "2026-09-01T10:00:01Z"
+
+
+def parse_block(block):
+    return ubi.parse_block(block, ubi.kinds_of_actions(Events()))
 
 
 def _join(lines):
@@ -56,3 +66,22 @@ def test_rows_and_drops_do_not_depend_on_the_order_of_lines(seed, rng):
     (rows, drops), (rows_of_shuffled, drops_of_shuffled) = _join(lines), _join(shuffled)
     assert sorted(map(repr, rows)) == sorted(map(repr, rows_of_shuffled))
     assert drops == drops_of_shuffled
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+@given(seed=st.integers(0, 200), num_records=st.integers(1, 5), part_bytes=st.integers(2_000, 60_000))
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_bucket_joined_in_parts_gives_the_same_rows_and_drops(tmp_path, by_reference, seed, num_records, part_bytes):
+    lines = random_log(seed, 20)
+    rows = pa.Table.from_batches([parse_block(b"\n".join(lines)).rows])
+    cut = [rows.slice(n * len(rows) // num_records, len(rows) // num_records + 1) for n in range(num_records)]
+    rows = pa.concat_tables(cut)  # their ends overlap: more exact repeats
+    records = put(cut, str(tmp_path) if by_reference else None)
+    joined, dropped = join_search_events(rows, KEY)
+    with mock.patch.object(join_in_parts, "PART_BYTES", part_bytes):
+        parts = list(join_in_parts.join_in_parts(records, KEY))
+    assert sum((drops for _, drops in parts), Counter()) == dropped
+    rows_of_parts = [row for part, _ in parts for row in part.to_pylist()]
+    assert sorted(map(repr, rows_of_parts)) == sorted(map(repr, joined.to_pylist()))
+    if by_reference:
+        assert len(parts) == 1 or len(parts) == 1 + -(-sum(map(num_bytes, records)) // part_bytes)

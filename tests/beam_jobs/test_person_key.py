@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from beam_jobs.person_key import ensure_key, read_key, worker_key
+from beam_jobs.person_key import default_path, ensure_key, ensure_store_key, key_paths, read_key, worker_key
 from schemas.errors import StageError, UsageError
 
 TODAY = date(2026, 9, 1)
@@ -61,3 +61,41 @@ def test_a_worker_refuses_another_key_than_the_job_was_submitted_with(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"key": "ab" * 32}))
     with pytest.raises(StageError, match="holds the key"):
         worker_key(str(path), "0" * 16)
+
+
+def test_an_expired_key_gives_way_to_a_new_one_only_when_that_is_asked_for(tmp_path):
+    store, late = str(tmp_path), TODAY + timedelta(days=91)
+    first_path, first = ensure_store_key(store, renew=True, today=TODAY)
+    assert ensure_store_key(store, renew=True, today=TODAY + timedelta(days=90)) == (first_path, first)
+    with pytest.raises(StageError, match="expired") as told:
+        ensure_store_key(store, renew=False, today=late)
+    assert "--renew-key" in told.value.do
+    second_path, second = ensure_store_key(store, renew=True, today=late)
+    assert second.id != first.id
+    assert ensure_store_key(store, renew=False, today=late) == (second_path, second)
+    assert key_paths(store) == [first_path, second_path]
+    assert default_path(store) == second_path
+    assert read_key(first_path) == first  # a person can still be erased from the days of that window
+    third_path, _ = ensure_store_key(store, renew=True, today=late + timedelta(days=91))
+    assert [path.rsplit("/", 1)[-1] for path in key_paths(store)] == [
+        "person-key.json",
+        "person-key-2.json",
+        "person-key-3.json",
+    ]
+    assert {entry.stat().st_mode & 0o777 for entry in (tmp_path / "private").iterdir()} == {0o600}
+    assert default_path(store) == third_path
+
+
+def test_of_many_who_renew_at_once_one_makes_the_key(tmp_path):
+    store, late = str(tmp_path), TODAY + timedelta(days=91)
+    ensure_store_key(store, renew=False, today=TODAY)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: ensure_store_key(store, renew=True, today=late), range(8)))
+    assert len({key.key for _, key in found}) == 1
+    assert len(key_paths(store)) == 2
+
+
+def test_ten_windows_are_in_the_order_of_their_numbers(tmp_path):
+    for number in range(11):
+        ensure_store_key(str(tmp_path), renew=True, today=TODAY + timedelta(days=91 * number))
+    assert default_path(str(tmp_path)).endswith("/person-key-11.json")

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from beam_jobs.click_pairs import CLICK_PAIRS
 from beam_jobs.shard_writer import index_words, write_pool, write_shard
-from beam_jobs.titles import pool_of, titled_documents
 from schemas import storage
 from schemas.documents import DOCUMENT
 from schemas.shard import LogicalDigest
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.beam_jobs.pools import pool_of
 
 TITLES = [f"{kind} {size}" for kind in ("angle bracket", "hose", "# paint", "螺丝刀", "türgriff") for size in range(6)]
 DOCUMENTS = pa.table([[f"d{i}" for i in range(len(TITLES))], TITLES], schema=DOCUMENT)
-POOL = pool_of(titled_documents(DOCUMENTS, 100))
+POOL = pool_of(DOCUMENTS, 100)
 POOL_TITLES = POOL["title"].to_pylist()
 SETTINGS = {"num_negatives": 3, "seed": 7, "table_rows": 65_536}
 
@@ -32,10 +32,10 @@ def _pairs(clicks: dict[str, dict[str, int]]) -> list[dict]:
             "title": title,
             "clicks": count,
             "dev": False,
-            "excluded": sorted(POOL_TITLES.index(clicked) for clicked in titles),
+            "excluded": None if at else sorted(POOL_TITLES.index(clicked) for clicked in titles),
         }
         for query, titles in clicks.items()
-        for title, count in titles.items()
+        for at, (title, count) in enumerate(titles.items())
     ]
 
 
@@ -68,7 +68,7 @@ def test_rows_and_bytes_do_not_depend_on_order_and_rows_do_not_depend_on_shardin
 def test_the_digest_knows_split_clicks_and_excluded_texts():
     rows = _pairs({"bracket": {POOL_TITLES[0]: 2, POOL_TITLES[1]: 1}})
     other_clicks = [row | {"clicks": 3} for row in rows]
-    other_excluded = [row | {"excluded": row["excluded"][:1]} for row in rows]
+    other_excluded = [row | {"excluded": row["excluded"] and row["excluded"][:1]} for row in rows]
     made = [
         _write(rows, "memory://a"),
         _write(rows, "memory://b", "dev-00000"),
@@ -81,7 +81,7 @@ def test_the_digest_knows_split_clicks_and_excluded_texts():
 
 def test_texts_lead_to_the_trigram_ids_that_the_text_contract_gives():
     texts = ["good angle good", "螺丝刀 #4", "türgriff"]
-    words_table, texts_table = index_words(texts, 65_536)
+    words_table, texts_table = index_words(pa.array(texts), 65_536)
     trigrams = words_table["trigrams"].to_pylist()
     for text, row in zip(texts, texts_table.to_pylist(), strict=True):
         offsets, ids = trigram_ids(words(text))
@@ -99,3 +99,14 @@ def test_the_pool_is_uniform_and_in_its_order():
     assert [row["document_id"] for row in rows] == POOL["document_id"].to_pylist()
     assert {row["probability"] for row in rows} == {1 / len(TITLES)}
     assert made.counts["documents"] == len(TITLES)
+
+
+def test_exclusions_of_a_query_are_written_once_however_many_pairs_it_has():
+    titles = dict.fromkeys(POOL_TITLES, 1)
+    written = []
+    for number in (10, 20):
+        chosen = dict(list(titles.items())[:number])
+        _write(_pairs({"bracket": chosen, "hose": {POOL_TITLES[0]: 1}}), f"memory://hot-{number}")
+        with storage.open_read(f"memory://hot-{number}/exclusions.arrow") as file:
+            written.append(pa.ipc.open_file(file).read_all()["rows"].to_pylist())
+    assert [sorted(map(len, lists)) for lists in written] == [[1, 10], [1, 20]]

@@ -1,18 +1,17 @@
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.titles import SHOWN, join_titles, pool_of, titled_documents
-from schemas.documents import DOCUMENT
+from beam_jobs import titles as steps
+from beam_jobs.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
 from schemas.words import normalise
+from tests.beam_jobs.pools import documents_of, pool_of, titled
 
 
-def _documents(titles: dict[str, str]) -> pa.Table:
-    return pa.table([list(titles), list(titles.values())], schema=DOCUMENT)
-
-
-def _pool(titles: dict[str, str], size: int) -> list[tuple[str, str]]:
-    pool = pool_of(titled_documents(_documents(titles), size))
+def _pool(named: dict[str, str], size: int) -> list[tuple[str, str]]:
+    pool = pool_of(documents_of(named), size)
     return list(zip(pool["document_id"].to_pylist(), pool["title"].to_pylist(), strict=True))
 
 
@@ -45,17 +44,46 @@ def test_new_documents_do_not_reorder_the_pool():
 
 @given(_TITLES.filter(bool), st.integers(1, 8))
 def test_every_document_points_at_the_pool_row_of_its_title(titles, size):
-    titled = titled_documents(_documents(titles), size)
+    table = titled(documents_of(titles), size)
     pool = [title for _, title in _pool(titles, size)]
-    assert len(titled) == len(titles)
-    for row in titled.to_pylist():
+    assert len(table) == len(titles)
+    for row in table.to_pylist():
         assert row["title"] == normalise(titles[row["document_id"]])
         assert row["pool_row"] == (pool.index(row["title"]) if row["title"] in pool else -1)
 
 
-def test_join_tells_unknown_documents_from_known_ones_that_nobody_clicked():
-    titled = titled_documents(_documents({"d1": "Angle Bracket", "d2": "Screw"}), 10)
-    row_of = dict(zip(titled["document_id"].to_pylist(), titled["pool_row"].to_pylist(), strict=True))
+@given(_TITLES.filter(bool), st.integers(1, 8), st.integers(1, 3))
+def test_the_pool_is_the_same_however_its_documents_are_spread_over_buckets(titles, size, num_parts):
+    """Title by title in parts, as buckets hold them; all hashes in few ranges would only make more candidates."""
+    hashed = steps.hashed_documents(documents_of(titles))
+    part = np.array([len(title) % num_parts for title in hashed["title"].to_pylist()])
+    parts = [steps.group_by_title(hashed.filter(pa.array(part == number))) for number in range(num_parts)]
+    num_in_range = np.sum([steps.count_hash_ranges(grouped) for grouped in parts], axis=0)
+    candidates = pa.concat_tables(steps.pool_candidates(grouped, num_in_range, size) for grouped in parts)
+    assert steps.pool_of(candidates, size).equals(pool_of(documents_of(titles), size))
+
+
+def test_few_candidates_are_gathered_beside_the_pool():
+    grouped = steps.group_by_title(steps.hashed_documents(documents_of({f"d{i}": f"title {i}" for i in range(5000)})))
+    candidates = steps.pool_candidates(grouped, steps.count_hash_ranges(grouped), 100)
+    assert 100 <= len(candidates) <= 110  # one range of 4,096 more: about one of 5,000
+
+
+def test_two_titles_whose_documents_share_a_hash_keep_their_rows():
+    hashed = pa.table([["a", "b", "c"], ["one", "two", "three"], [5, 5, 9]], schema=steps.HASHED)
+    grouped = steps.group_by_title(hashed)
+    pool = steps.pool_of(steps.pool_candidates(grouped, steps.count_hash_ranges(grouped), 3), 3)
+    rows = steps.find_pool_rows(grouped, pool)
+    assert dict(zip(rows["title"].to_pylist(), rows["pool_row"].to_pylist(), strict=True)) == {
+        "one": 0,
+        "two": 1,
+        "three": 2,
+    }
+
+
+def test_the_answer_tells_unknown_documents_from_known_ones_that_nobody_clicked():
+    table = titled(documents_of({"d1": "Angle Bracket", "d2": "Screw"}), 10)
+    row_of = dict(zip(table["document_id"].to_pylist(), table["pool_row"].to_pylist(), strict=True))
     shown = pa.Table.from_pylist(
         [
             {"query": "a", "document_id": "d1", "impressions": 3, "clicks": 1},
@@ -65,16 +93,35 @@ def test_join_tells_unknown_documents_from_known_ones_that_nobody_clicked():
         ],
         schema=SHOWN,
     )
-    joined, num_clicked, num_titled = join_titles(shown, titled)
+    wanted = wanted_titles(shown, np.array([0, 0, 1, 0]))
+    assert len(wanted) == 3  # d1 once for bucket 0, though two of its queries were shown it
+    answered, num_clicked, num_titled = answer_titles(wanted, table)
     assert (num_clicked, num_titled) == (2, 1)  # d1 and gone; d1
-    assert list(zip(*(joined[name].to_pylist() for name in ("query", "title", "pool_row")), strict=True)) == [
+    assert set(zip(*(column.to_pylist() for column in answered), strict=True)) == {
+        (0, "d1", "angle bracket", row_of["d1"]),
+        (0, "d2", "", row_of["d2"]),
+        (1, "gone", None, -1),
+    }
+    of_bucket_0 = title_rows(shown.take([0, 1, 3]), answered.filter(pc.equal(answered["bucket"], 0)))
+    assert list(zip(*(of_bucket_0[name].to_pylist() for name in ("query", "title", "pool_row")), strict=True)) == [
         ("a", "angle bracket", row_of["d1"]),
         ("a", "", row_of["d2"]),
-        ("b", None, -1),
         ("c", "angle bracket", row_of["d1"]),
     ]
 
 
-def test_join_of_nothing_is_nothing():
-    joined, num_clicked, num_titled = join_titles(SHOWN.empty_table(), titled_documents(_documents({"d": "t"}), 1))
-    assert (len(joined), num_clicked, num_titled) == (0, 0, 0)
+def test_a_document_that_every_query_is_shown_asks_once_for_each_bucket():
+    shown = pa.table([[f"q{i}" for i in range(1000)], ["hot"] * 1000, [1] * 1000, [0] * 999 + [1]], schema=SHOWN)
+    wanted = wanted_titles(shown, np.arange(1000) % 4)
+    assert sorted(zip(*(wanted[name].to_pylist() for name in ("bucket", "clicked")), strict=True)) == [
+        (0, False),
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
+
+
+def test_answers_to_nothing_are_nothing():
+    answered, num_clicked, num_titled = answer_titles(WANTED.empty_table(), titled(documents_of({"d": "t"}), 1))
+    assert (answered.num_rows, num_clicked, num_titled) == (0, 0, 0)
+    assert title_rows(SHOWN.empty_table(), ANSWERED.empty_table()).num_rows == 0

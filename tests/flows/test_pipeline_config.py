@@ -35,6 +35,8 @@ def test_paths_are_relative_to_the_file_and_uris_stay(tmp_path):
         (LEAST.replace('file = "documents.tsv"', ""), r"documents\.file is missing"),
         (LEAST + "[train]\nworkers = 'many'\n", r"train\.workers"),
         (LEAST + "[build]\nk = 5\n[extra]\n", "extra"),
+        (LEAST + "[window]\nlast = 30\n", "has a window, and its log has no date"),
+        (LEAST.replace("[log]", "[log]\ndate = '1.9.2026'"), "no date of the form"),
     ],
 )
 def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
@@ -56,3 +58,43 @@ def test_all_missing_inputs_are_named_before_anything_runs(tmp_path):
 
 def test_the_data_date_is_filled_in():
     assert dated(("logs/{date}/*.gz", "more.gz"), "2026-09-01") == ("logs/2026-09-01/*.gz", "more.gz")
+
+
+DATED = LEAST.replace("logs/*.gz", "logs/{date}.gz")
+
+
+@pytest.mark.parametrize(
+    ("text", "ingest", "build"),
+    [
+        (LEAST, [], ["--days", "DAY"]),
+        (DATED, ["--date", "2026-09-01"], ["--days", "STORE"]),
+        (LEAST.replace("[log]", "[log]\ndate = '2026-08-31'"), ["--date", "2026-08-31"], ["--days", "STORE"]),
+        (
+            DATED + "[window]\nlast = 30\nallow_missing_days = true\n",
+            ["--date", "2026-09-01"],
+            ["--days", "STORE", "--to", "2026-09-01", "--last", "30", "--allow-missing-days"],
+        ),
+    ],
+)
+def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_ends_there(
+    tmp_path, monkeypatch, text, ingest, build
+):
+    config = read_pipeline(write(tmp_path, text))
+    commands = []
+
+    def run(arguments):
+        commands.append(list(arguments))
+        return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
+
+    monkeypatch.setattr("flows.stages.run_stage_command", run)
+    monkeypatch.setattr("flows.present.stage_result", lambda result: None)
+    from flows import stages
+
+    date = config.log.date or "2026-09-01"
+    stages.build(config, stages.ingest(config, date), date)
+    first, second = commands
+    assert [word for word in ingest if word not in first] == []
+    assert ("--date" in first) == bool(ingest)
+    begin = second.index("--days")
+    end = second.index("--documents")
+    assert [word.replace(config.store, "STORE") for word in second[begin:end]] == build

@@ -69,6 +69,16 @@ def test_every_element_is_closed_where_it_should_be(page):
     assert {"main", "section", "table", "svg", "h1", "h2"} <= {name for name, _ in page.elements}
 
 
+def test_grades_from_clicks_are_not_called_those_of_judges(html, page):
+    by_clicks = Page(render(dataclasses.replace(sample_run(), click_derived=True)))
+    assert by_clicks.open == []
+    assert "Judged by clicks." in by_clicks.words
+    assert "Grades derived from clicks" in by_clicks.words
+    assert "Grades by judges" not in by_clicks.words
+    assert "Judged by clicks." not in page.words
+    assert "Grades by judges" in page.words
+
+
 def test_nothing_is_loaded_and_nothing_runs(html, page):
     names = {name for name, _ in page.elements}
     assert not names & {"script", "link", "iframe", "img", "object", "embed", "base"}

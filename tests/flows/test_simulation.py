@@ -108,8 +108,10 @@ def test_every_line_has_one_fate_at_its_place_and_the_ledger_adds_up(shop, raw_l
     assert dict(Counter(fate_of.values())) == dict(ledger.lines)
     for name in ("unreadable_not_utf8", "unreadable_not_json", "unreadable_no_query_id", "search_repeated", "repeat",
                  "search_unknown", "document_missing", "other_action", "bot_user_agent", "bot_behaviour",
-                 "query_empty", "query_adult", "query_spam"):  # fmt: skip
+                 "query_empty"):  # fmt: skip
         assert ledger.lines[name] > 0, name
+    then = Counter(pq.read_table(shop / "truth" / "lines.parquet")["then"].to_pylist())
+    assert min(then["query_adult"], then["query_spam"], then["query_below_k"], then["document_unknown"]) > 0
 
 
 def test_offsets_point_at_the_lines(shop, raw_lines):
@@ -194,6 +196,51 @@ def test_undeclared_bots_hurry_and_heavy_people_do_not(shop, readable):
         assert len(times[client]) >= CONFIG.searches_per_heavy_person * 0.9
         by_hour = Counter(str(time)[:13] for time in times[client])
         assert max(by_hour.values()) < 15
+
+
+def test_bots_of_every_kind_can_be_asked_for_and_do_what_they_are_for(tmp_path):
+    config = SimulationConfig(
+        num_searches=12_000, seed=4, num_judged_queries=40, slow_bots=0.1, clicking_bots=0.03, crowds=0.02,
+        professionals=0.06, declared_bots=0, undeclared_bots=0,
+    )  # fmt: skip
+    simulate(str(tmp_path / "shop"), config=config)
+    kinds = dict(line.split("\t") for line in (tmp_path / "shop/truth/bots.tsv").read_text().splitlines())
+    num = Counter(kinds.values())
+    assert num == {"slow": 3, "clicking": 6, "crowd": 120}
+    heavy = (tmp_path / "shop/truth/heavy_people.tsv").read_text().split()
+    assert len(set(heavy)) == len(heavy) == 4 + 3
+    searches, clicks, shown = defaultdict(list), Counter(), Counter()
+    for path in (tmp_path / "shop/log").iterdir():
+        for raw in gzip.decompress(path.read_bytes()).splitlines():
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                continue
+            if "client_id" in line and "user_query" in line and isinstance(line["user_query"], str):
+                when = np.datetime64(line["timestamp"].rstrip("Z"))
+                searches[line["client_id"]].append((when, normalise(line["user_query"])))
+            elif "client_id" in line:
+                clicks[line["client_id"]] += line.get("action_name") == "click"
+                shown[line["client_id"]] += line.get("action_name") == "impression"
+    crowds, private = defaultdict(set), (tmp_path / "shop/truth/private_queries.tsv").read_text()
+    for client, kind in kinds.items():
+        times = sorted(when for when, _ in searches[client])
+        if kind == "slow":
+            gaps = np.diff(times) / np.timedelta64(60, "s")
+            assert clicks[client] == 0
+            assert 3 < np.median(gaps) < 14
+            assert max(Counter(str(when)[:13] for when in times).values()) < 30  # too slow for a rule of pace
+        elif kind == "clicking":
+            assert clicks[client] >= 0.95 * min(shown[client], len(times))
+            assert max(Counter(str(when)[:13] for when in times).values()) < 10
+        else:
+            crowds[searches[client][0][1] if len(searches[client]) == 1 else min(searches[client])[1]].add(client)
+    assert len(crowds) == 10
+    for query, clients in crowds.items():
+        assert query in private
+        assert len(clients) >= 11  # twelve, unless a line of one is broken
+        times = [when for client in clients for when, asked in searches[client] if asked == query]
+        assert max(times) - min(times) <= np.timedelta64(46, "m")
 
 
 def test_difficulties_come_at_their_rates(shop):

@@ -50,7 +50,9 @@ def _pairs(draw_):
 
 def _draw(pairs, **settings) -> list[list[int]]:
     keys = np.array([key for key, _ in pairs], np.uint64)
-    return draw(keys, pa.array([rows for _, rows in pairs], pa.list_(pa.int32())), **settings).tolist()
+    distinct = sorted({tuple(rows) for _, rows in pairs})  # pairs of one query share their list
+    exclusion = np.array([distinct.index(tuple(rows)) for _, rows in pairs], np.int32)
+    return draw(keys, exclusion, pa.array(map(list, distinct), pa.list_(pa.int32())), **settings).tolist()
 
 
 @given(_pairs(), st.integers(0, 2**63 - 1), st.integers(0, 50))
@@ -85,8 +87,8 @@ def test_what_is_drawn_does_not_depend_on_the_other_pairs(case, random):
 def test_a_sliced_column_draws_what_its_own_rows_say():
     lists = pa.array([[0, 1, 2], [3], [], [0, 4]], pa.list_(pa.int32()))
     keys = pair_keys("abcd", "wxyz")
-    whole = draw(keys, lists, pool_size=6, n=3)
-    assert (draw(keys[1:3], lists.slice(1, 2), pool_size=6, n=3) == whole[1:3]).all()
+    whole = draw(keys, np.arange(4), lists, pool_size=6, n=3)
+    assert (draw(keys[1:3], np.arange(2), lists.slice(1, 2), pool_size=6, n=3) == whole[1:3]).all()
 
 
 def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
@@ -99,19 +101,19 @@ def test_the_last_free_rows_are_found_when_all_but_n_are_excluded():
 def test_draws_are_uniform_over_the_allowed_rows():
     num_pairs, pool_size = 20_000, 50
     keys = pair_keys(map(str, range(num_pairs)), ["title"] * num_pairs)
-    excluded = pa.array([[3, 10]] * num_pairs, pa.list_(pa.int32()))
-    counts = np.bincount(draw(keys, excluded, pool_size=pool_size, n=4).ravel(), minlength=pool_size)
+    excluded, of_pair = pa.array([[3, 10]], pa.list_(pa.int32())), np.zeros(num_pairs, np.int32)
+    counts = np.bincount(draw(keys, of_pair, excluded, pool_size=pool_size, n=4).ravel(), minlength=pool_size)
     assert counts[3] == counts[10] == 0
     # 80,000 draws over 48 rows: 1,667 each, standard deviation 40; six of them on either side.
     assert (np.abs(counts[np.delete(np.arange(50), [3, 10])] - 80_000 / 48) < 240).all()
-    assert (sampling_probability(excluded, pool_size) == 1 / 48).all()
+    assert (sampling_probability(of_pair, excluded, pool_size) == 1 / 48).all()
 
 
 def test_seed_epoch_query_and_title_each_change_the_draw():
-    none = pa.array([[]], pa.list_(pa.int32()))
+    none = (np.zeros(1, int), pa.array([[]], pa.list_(pa.int32())))
     changed = [("q", "t", 0, 0), ("q", "t", 0, 1), ("q", "t", 1, 0), ("p", "t", 0, 0), ("q", "s", 0, 0)]
     rows = {
-        tuple(draw(pair_keys([query], [title]), none, pool_size=10**6, n=4, seed=seed, epoch=epoch)[0])
+        tuple(draw(pair_keys([query], [title]), *none, pool_size=10**6, n=4, seed=seed, epoch=epoch)[0])
         for query, title, seed, epoch in changed
     }
     assert len(rows) == len(changed)
@@ -129,4 +131,6 @@ def test_too_few_rows_to_draw_from_is_an_error():
 
 
 def test_no_pairs_draw_nothing():
-    assert draw(np.array([], np.uint64), pa.array([], pa.list_(pa.int32())), pool_size=5, n=4).shape == (0, 4)
+    assert draw(
+        np.array([], np.uint64), np.array([], int), pa.array([], pa.list_(pa.int32())), pool_size=5, n=4
+    ).shape == (0, 4)

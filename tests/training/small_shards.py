@@ -9,7 +9,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.manifest import Outcome, Request
 from schemas.negatives import sampling_probability
-from schemas.shard import PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
 from schemas.stage import run_stage
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
@@ -53,10 +53,11 @@ def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> Non
     clicked_for: dict[str, set[str]] = {}
     for query, clicked, _ in pairs:
         clicked_for.setdefault(query, set()).add(clicked)
-    excluded = pa.array(
-        [[at for at, title in enumerate(pool) if title in clicked_for[query]] for query, _, _ in pairs],
+    exclusions = pa.array(
+        [[at for at, title in enumerate(pool) if title in clicked] for clicked in clicked_for.values()],
         pa.list_(pa.int32()),
     )
+    exclusion = np.array([list(clicked_for).index(query) for query, _, _ in pairs])
     table = pa.table(
         [
             [number[query] for query, _, _ in pairs],
@@ -64,12 +65,13 @@ def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> Non
             [[number[text] for text in negatives] for _, _, negatives in pairs],
             [1] * len(pairs),
             [1.0] * len(pairs),
-            sampling_probability(excluded, len(pool)),
-            excluded,
+            sampling_probability(exclusion, exclusions, len(pool)),
+            pa.array(exclusion, pa.int32()),
         ],
         schema=PAIRS,
     )
     _write(f"{folder}/pairs.arrow", table)
+    _write(f"{folder}/exclusions.arrow", pa.table([exclusions], schema=EXCLUSIONS))
 
 
 def _write_texts(folder: str, texts: Sequence[str]) -> None:

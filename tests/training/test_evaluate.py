@@ -57,6 +57,20 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
                 assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_judgments_from_clicks_are_labelled_in_whatever_is_measured_with_them(evaluated, files, model, tmp_path):
+    renamed = dict(files)
+    for name in ("queries", "qrels"):
+        lines = Path(files[name]).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text("".join(f"click-derived-{line}" for line in lines))
+        renamed[name] = str(tmp_path / name)
+    by_clicks = evaluate(model, **renamed, store=str(tmp_path / "store"), config=CONFIG).manifest.outcome
+    by_judges = evaluated.manifest.outcome
+    assert by_clicks.labels == {"simulated": True, "judgments": "click-derived"}
+    assert by_judges.labels == {"simulated": True}
+    assert any("derived from clicks" in warning for warning in by_clicks.metrics["warnings"])
+    assert not any("clicks" in warning for warning in by_judges.metrics["warnings"])
+
+
 def test_metrics_state_their_rules_intervals_and_the_paired_difference(evaluated):
     metrics = evaluated.manifest.outcome.metrics
     for system in metrics["systems"].values():

@@ -169,9 +169,9 @@ def test_variants_learn_too(build, tmp_path, changes):
 def test_redrawn_negatives_are_the_keyed_draw_of_the_epoch(build):
     data = load_shards(open_result(build).data, RECIPE)
     shard, pairs = data.train[1], np.array([5, 0, 7])
-    excluded = data.train[1].excluded
-    column = pa.array([excluded.take(np.array([p])).values.tolist() for p in pairs], pa.list_(pa.int32()))
-    expected = draw(shard.keys[pairs], column, pool_size=len(data.pool), n=4, seed=1, epoch=3)
+    of_pair = [shard.exclusions.take(shard.exclusion[[p]]).values.tolist() for p in pairs]
+    lists = pa.array(of_pair, pa.list_(pa.int32()))
+    expected = draw(shard.keys[pairs], np.arange(3), lists, pool_size=len(data.pool), n=4, seed=1, epoch=3)
     assert np.array_equal(data.redraw(shard, pairs, n=4, seed=1, epoch=3), data.pool[expected])
     assert not np.array_equal(data.redraw(shard, pairs, n=4, seed=1, epoch=4), data.pool[expected])
 
@@ -247,7 +247,7 @@ def test_a_missing_or_cut_file_of_the_shards_is_an_error(build, tmp_path, file):
         load_shards(data, RECIPE)
 
 
-@pytest.mark.parametrize("change", [{"schema_version": "2.0"}, {"text_contract": "2.0"}])
+@pytest.mark.parametrize("change", [{"schema_version": "1.0"}, {"schema_version": "3.0"}, {"text_contract": "2.0"}])
 def test_shards_of_another_major_version_are_refused(build, tmp_path, change):
     data = str(tmp_path / "data")
     shutil.copytree(open_result(build).data, data)

@@ -1,0 +1,346 @@
+"""`check_log`: a sample of any supported log -> what it holds, what would become of it, what looks wrong.
+
+Nothing is written anywhere, and of what is told nothing is a line, a query, a client id or a user agent.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from beam_jobs.checking import wrong_fields, wrong_rows
+from beam_jobs.checking.clicked_documents import ClickedDocuments, find_clicked
+from beam_jobs.checking.estimate import estimate_whole
+from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, Finding
+from beam_jobs.checking.guess import Guess, guess_form
+from beam_jobs.checking.look import FileLook, look_at
+from beam_jobs.checking.mapping_text import mapping_toml
+from beam_jobs.checking.rows_facts import clients_of, count_simulated, joins_of, kinds_of, times_of, without_position
+from beam_jobs.checking.sample import SAMPLE_LINES, Sample, draw_sample
+from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, kept_at_k, values_of_k
+from beam_jobs.checking.writing_systems import writing_systems
+from beam_jobs.content_filters import CONTENT_FATES
+from beam_jobs.ingest_config import MAPPED_FORMATS, IngestConfig
+from beam_jobs.mapping import Mapping
+from beam_jobs.read_lines import Plan
+from beam_jobs.sources.open_source import open_source
+from schemas.errors import StageError
+from schemas.stage import Progress, silent
+
+_MOSTLY = 0.5  # where more of the lines cannot be read, the log is of another form
+_MAX_UNREADABLE = IngestConfig().max_unreadable_share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """`facts` is what is told, as JSON has it; `findings` come worst first."""
+
+    facts: dict[str, Any]
+    findings: tuple[Finding, ...]
+
+    @property
+    def can_be_ingested(self) -> bool:
+        return not any(finding.level == FAILS for finding in self.findings)
+
+
+def check_log(
+    logs: Sequence[str],
+    *,
+    log_format: str | None = None,
+    mapping: Mapping | None = None,
+    documents: str | None = None,
+    k: int = 5,
+    sample_lines: int = SAMPLE_LINES,
+    progress: Progress = silent,
+) -> Checked:
+    """What a sample of about `sample_lines` lines says of a log. Without a format it is guessed.
+
+    Raises UsageError: no such file, a format or mapping that cannot be, documents that are not there.
+    """
+    looks = look_at(logs)
+    guess = guess_form(looks)
+    findings = [_failure(look.error) for look in looks if look.error]
+    asked = _as_asked(log_format, mapping, guess)
+    used, plan, sample = asked, None, None
+    if asked:
+        plan, sample = _try(logs, asked, sample_lines, findings, progress)
+    elif not guess.format and not findings:
+        findings.append(_no_form(guess))
+    if not _has_rows(sample):
+        findings += wrong_fields.not_what_was_said(log_format, guess) if log_format else []
+        findings += wrong_rows.wrong_lines(sample, _MAX_UNREADABLE) if sample else []
+        if asked is None and guess.format in MAPPED_FORMATS:
+            findings.append(_needs_mapping(guess))
+        proposed = _proposal(guess, asked)
+        found = _try(logs, proposed, sample_lines, [], progress) if proposed else (None, None)
+        if _has_rows(found[1], proposed):
+            used, (plan, sample) = proposed, found
+    findings += _of_fields(asked, used, guess)
+    facts = _facts_of_files(looks, guess, used, plan, sample)
+    codes = {finding.code for finding in findings}
+    wants_mapping = used is not asked or ({"near_miss", "time_unit"} & codes and "files_differ" not in codes)
+    suggested = guess.mapping if wants_mapping and not mapping and (used is None or used.format != "orcas") else None
+    facts["proposed_mapping"] = mapping_toml(suggested) if suggested else None
+    facts["proposed_format"] = _mapped_format(guess) if suggested else None
+    facts["read_with_proposal"] = suggested is not None and used is not None and used.mapping == suggested
+    if sample is not None and used is not None:
+        findings += wrong_rows.wrong_lines(sample, used.max_unreadable_share)
+        if sample.rows.num_rows:
+            more, found_in_rows = _of_rows(used, sample, plan, looks, documents, k, progress)
+            facts |= more
+            findings += found_in_rows
+    return Checked(facts=facts, findings=tuple(_in_order(findings)))
+
+
+def _as_asked(log_format: str | None, mapping: Mapping | None, guess: Guess) -> IngestConfig | None:
+    """What ingest would be told; None where what was given does not say how to read the log, and the guess neither."""
+    if mapping:
+        guessed = _mapped_format(guess) if mapping.columns.named() else guess.format
+        return IngestConfig(format=log_format or guessed or "ubi", mapping=mapping)
+    if log_format and log_format not in MAPPED_FORMATS:
+        return IngestConfig(format=log_format)
+    if not log_format and guess.format in ("ubi", "orcas"):
+        return IngestConfig(format=guess.format)
+    return None
+
+
+def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first; each once, and of several about one field, or of one kind, the first."""
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        told_of = {known.about for known in found.values() if known.code == "near_miss"}
+        if finding.code == "near_miss" or finding.about not in told_of - {""}:
+            many = finding.code in ("near_miss", "damaged", "files_differ")
+            found.setdefault((finding.code, finding.found if many else ""), finding)
+    return sorted(found.values(), key=lambda finding: LEVELS.index(finding.level))
+
+
+def _has_rows(sample: Sample | None, proposed: IngestConfig | None = None) -> bool:
+    """Whether most of the lines could be read; as a proposal, so many that ingest would go on."""
+    most = proposed.max_unreadable_share if proposed else _MOSTLY
+    return sample is not None and sample.rows.num_rows > 0 and sample.unreadable_share <= most
+
+
+def _failure(error: StageError) -> Finding:
+    return Finding(
+        level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
+    )
+
+
+def _no_form(guess: Guess) -> Finding:
+    return Finding(
+        level=FAILS,
+        code="unknown_form",
+        found=f"this is {guess.what}",
+        follows="no format of ingest reads it",
+        do=guess.trouble,
+    )
+
+
+def _try(
+    logs: Sequence[str], config: IngestConfig, sample_lines: int, findings: list[Finding], progress: Progress
+) -> tuple[Plan | None, Sample | None]:
+    source = open_source(config)
+    try:
+        plan = source.plan(logs)
+    except StageError as error:
+        findings.append(_failure(error))
+        return None, None
+    return plan, draw_sample(source, plan, sample_lines=sample_lines, progress=progress)
+
+
+def _proposal(guess: Guess, asked: IngestConfig | None) -> IngestConfig | None:
+    """How the log might be read where it cannot be as it was asked."""
+    if guess.format in ("ubi", "orcas") and (asked is None or asked.format != guess.format):
+        return IngestConfig(format=guess.format)
+    if guess.mapping is None or (asked is not None and asked.mapping is not None):
+        return None
+    return IngestConfig(format=_mapped_format(guess), mapping=guess.mapping)
+
+
+def _mapped_format(guess: Guess) -> str:
+    """The format that a mapping is given with; UBI with other names is JSON lines."""
+    return guess.format if guess.format in MAPPED_FORMATS else "jsonl"
+
+
+def _needs_mapping(guess: Guess) -> Finding:
+    what = (
+        "save the mapping below and see that it is right" if guess.mapping else "write one with query and document_id"
+    )
+    return Finding(
+        level=FAILS,
+        code="needs_mapping",
+        found=f"this is {guess.what}, and ingest must be told what its fields mean",
+        do=f"{what} (docs/data.md), then use --format {guess.format} --mapping FILE",
+    )
+
+
+def _of_fields(asked: IngestConfig | None, used: IngestConfig | None, guess: Guess) -> list[Finding]:
+    """What the fields that were looked at say about how the log was asked to be read, or else about the proposal."""
+    findings: list[Finding] = []
+    config = asked or used
+    mapping = config.mapping if config else None
+    paths = _names_of_columns(mapping, guess)
+    if config and config.format == "ubi":
+        paths = {"query_id": "query_id", "client_id": "client_id", "time": "timestamp", "event": "action_name"}
+        if guess.format in ("ubi", "jsonl"):
+            findings += wrong_fields.wrong_in_ubi(guess.fields)
+    if guess.fields.num_lines and paths:
+        mapping = mapping or Mapping()
+        findings += wrong_fields.wrong_times(guess.fields, paths.get("time", ""), mapping.time_format)
+        findings += wrong_fields.wrong_events(guess.fields, paths.get("event", ""), mapping)
+        needed = [path for ours, path in paths.items() if ours != "event"]
+        findings += wrong_fields.differing_files(guess, needed)
+    findings += wrong_fields.sessions_as_clients(_names_of_columns(used.mapping if used else None, guess))
+    return findings + wrong_fields.useless(guess.fields)
+
+
+def _names_of_columns(mapping: Mapping | None, guess: Guess) -> dict[str, str]:
+    """Ours -> the name, in the fields that were looked at, of the column that a mapping gives it."""
+    columns = mapping.columns.named() if mapping else {}
+    names = dict(enumerate(guess.header, start=1))
+    return {
+        ours: names.get(column, f"column {column}") if isinstance(column, int) else column
+        for ours, column in columns.items()
+    }
+
+
+def _facts_of_files(
+    looks: Sequence[FileLook], guess: Guess, config: IngestConfig | None, plan: Plan | None, sample: Sample | None
+) -> dict[str, Any]:
+    told = wrong_fields.fields_told(guess.fields)
+    facts: dict[str, Any] = {
+        "format": config.format if config else guess.format or None,
+        "looks_like": guess.what,
+        "ubi_version": wrong_fields.ubi_version(guess.fields) if guess.format == "ubi" else None,
+        "files": {
+            "count": len(looks),
+            "empty": sum(1 for look in looks if not look.size),
+            "kinds": dict(Counter(look.kind for look in looks if look.size)),
+            "stored_bytes": sum(look.size for look in looks),
+        },
+        "fields": told,
+        "fields_not_told": wrong_fields.not_told(guess.fields, len(told)),
+        "fields_from_lines": guess.fields.num_lines,
+    }
+    if sample and plan:
+        facts["sample"] = {
+            "lines": sample.num_lines,
+            "files": sample.files,
+            "places": sample.num_stretches,
+            "is_whole": sample.is_whole,
+            "share_of_log": 1.0 if sample.is_whole else sample.stored_bytes / max(plan.stored_bytes, 1),
+        }
+        facts["unreadable"] = {
+            reason: {"lines": count, "places": sample.reject_places[reason]}
+            for reason, count in sample.rejects.most_common()
+        }
+    return facts
+
+
+def _of_rows(
+    config: IngestConfig,
+    sample: Sample,
+    plan: Plan | None,
+    looks: Sequence[FileLook],
+    documents: str | None,
+    k: int,
+    progress: Progress,
+) -> tuple[dict[str, Any], list[Finding]]:
+    assert plan is not None
+    rows, lines = sample.rows, sample.rows.num_rows
+    share_of_log = 1.0 if sample.is_whole else sample.stored_bytes / max(plan.stored_bytes, 1)
+    kinds, clients, joins = kinds_of(rows), clients_of(rows), joins_of(rows, sample.stretch)
+    times = times_of(rows, time.time())
+    positions = without_position(rows)
+    progress("joining, telling bots, counting people", 0, None)
+    day = day_of_sample(rows, config.bots)
+    clicked = find_clicked(documents, day.exposures, progress) if documents else None
+    gate, content = _gate(day, clicked, k)
+    systems, unspaced = writing_systems(day.queries["query"].to_pylist(), day.queries["searches"].to_pylist())
+    looked = [line for look in looks for line in look.lines]
+    per_line = (
+        sum(map(len, looked)) / len(looked) + 1
+        if looked
+        else plan.estimated_bytes / max(sample.num_lines / share_of_log, 1)
+    )
+    estimate = estimate_whole(sample, day, gate[-1]["pairs"], plan.stored_bytes, per_line)
+    by_rule = day.bots.by_rule()
+    facts = {
+        "lines": {**kinds, "unreadable": sum(sample.rejects.values()), "action_lines": sample.action_lines},
+        "simulated_lines": count_simulated(rows),
+        "fates": {**day.fates, **content},
+        "joins": asdict(joins) | {"share": joins.share, "settled_share": joins.settled_share},
+        "clients": asdict(clients),
+        "times": asdict(times),
+        "writing_systems": dict(systems.most_common()),
+        "unspaced_searches": unspaced,
+        "positions": {"events": positions[0], "without": positions[1]},
+        "bots": {
+            rule: {"clients": by_rule.get(rule, 0), "lines": count} for rule, count in day.bot_lines.items() if count
+        },
+        "k": k,
+        "kept": gate[-1]["kept"],
+        "growth": [_growth(part, k) for part in gate],
+        "documents": _documents_told(clicked),
+        "estimate": asdict(estimate),
+    }
+    findings = wrong_rows.wrong_clients(clients, lines, no_people=config.format == "orcas")
+    findings += wrong_rows.wrong_times(times, lines)
+    findings += wrong_rows.wrong_joins(joins, kinds, sample, share_of_log)
+    findings += wrong_rows.wrong_positions(*positions) if config.format != "orcas" else []
+    findings += wrong_rows.wrong_queries(clients, day.fates, lines, day.queries.num_rows)
+    findings += wrong_rows.wrong_documents(clicked) if clicked else []
+    findings += _nothing_kept(gate[-1], k, sample, clients.lines_with)
+    return facts, findings
+
+
+def _gate(day: SampledDay, clicked: ClickedDocuments | None, k: int) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """(for each nested part of the sample what each k keeps, lines by content fate in the whole of it)."""
+    told, content = [], Counter[str]()
+    for share, (queries, exposures) in zip(PARTS, day.parts, strict=True):
+        tally = kept_at_k(queries, exposures, clicked.titled if clicked else None, k)
+        kept = [
+            {"k": each, **{what: tally.counts[f"{what}_at_{each}"] for what in ("queries", "clicks", "pairs")}}
+            for each in values_of_k(k)
+        ]
+        told.append({"part": share, "kept": kept, "pairs": tally.counts[f"pairs_at_{k}"]})
+        content = Counter({fate: tally.fates[fate] for fate in CONTENT_FATES if tally.fates.get(fate)})
+    return told, content
+
+
+def _growth(part: dict[str, Any], k: int) -> dict[str, Any]:
+    """What the chosen k keeps of a part of the sample, of all clicks that no filter takes."""
+    chosen, everything = (next(row for row in part["kept"] if row["k"] == each) for each in (k, 0))
+    share = chosen["clicks"] / everything["clicks"] if everything["clicks"] else 0.0
+    return {
+        "part": part["part"],
+        "queries": chosen["queries"],
+        "clicks": chosen["clicks"],
+        "all_queries": everything["queries"],
+        "all_clicks": everything["clicks"],
+        "share_of_clicks": round(share, 4),
+    }
+
+
+def _nothing_kept(last: dict[str, Any], k: int, sample: Sample, lines_with_client: int) -> list[Finding]:
+    chosen = next(row for row in last["kept"] if row["k"] == k)
+    if chosen["pairs"] or not lines_with_client or not k:
+        return []
+    return [
+        Finding(
+            level=LOOK,
+            code="nothing_at_k",
+            found=f"at k = {k} not one pair of this {'log' if sample.is_whole else 'sample'} is kept",
+            follows="nothing would be left to train on" if sample.is_whole else "more of the log may keep some",
+            do="add days, or lower k (1 is for a team that trains on its own log in private)",
+        )
+    ]
+
+
+def _documents_told(clicked: ClickedDocuments | None) -> dict[str, int] | None:
+    if clicked is None:
+        return None
+    names = ("num_documents", "clicked", "clicked_titled", "clicks", "clicks_titled")
+    return {name: getattr(clicked, name) for name in names}

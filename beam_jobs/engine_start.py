@@ -1,0 +1,170 @@
+"""What each runner needs beside the pipeline, started for one job and ended with it.
+
+FnApiRunner needs nothing, or worker processes. Prism and Flink take jobs through a server, which is started here unless
+`--job_endpoint` names one. For LOOPBACK, their usual environment on one machine, see beam_jobs.loopback.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    WorkerOptions,
+)
+from apache_beam.runners.portability.flink_runner import FlinkRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from beam_jobs.engine_options import MINI_CLUSTER
+from beam_jobs.flink_rest import cancel_job, require_cluster, was_cancelled
+from beam_jobs.job_server import PORT, job_server
+from beam_jobs.loopback import worker_pool
+from schemas.errors import StageError, UsageError
+
+# Beam would stage a list of the packages that are installed here, which nothing reads; without it no file of this
+# machine is needed by a cluster, so a job goes on where the machine that submitted it is gone.
+_NOTHING_TO_STAGE = "disable_logging_submission_environment"
+
+
+@contextmanager
+def started(name: str, options: PipelineOptions, log_folder: str) -> Iterator[PipelineRunner | str]:
+    """The runner to give to Beam, with what it needs running; `options` are changed to lead there.
+
+    Raises UsageError where an engine's files are missing, StageError where its server does not start.
+    """
+    portable = options.view_as(PortableOptions)
+    with ExitStack() as stack:
+        if name == "FnApiRunner":
+            yield _fn_api_runner(options, log_folder)
+            return
+        if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
+            options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
+            command = _prism(options) if name == "PrismRunner" else _flink_job_server(options, log_folder)
+            _name_job(options)
+            portable.job_endpoint = stack.enter_context(job_server(command, os.path.join(log_folder, "server.log")))
+        if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
+            portable.environment_type = "EXTERNAL"
+            portable.environment_config = stack.enter_context(
+                worker_pool(_cache_bytes(options), os.path.join(log_folder, "workers.log"))
+            )
+        yield name
+
+
+def on_a_cluster(name: str, options: PipelineOptions) -> bool:
+    """Whether the job runs somewhere else, and goes on where this process ends."""
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    return name not in ("FnApiRunner", "PrismRunner") and not (name == "FlinkRunner" and master in MINI_CLUSTER)
+
+
+def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
+    """End a submitted job. Raises StageError where it is on a cluster and may go on there.
+
+    What runs in this process, or in a server that was started for the job, ends with it.
+    """
+    if not on_a_cluster(name, options):
+        return
+    try:
+        if name == "FlinkRunner":
+            cancel_job(*_on_flink(options))
+        elif result:
+            result.cancel()
+    except Exception as error:
+        raise StageError(
+            asked="the Beam job was to be cancelled",
+            found=f"its cluster could not be told to ({type(error).__name__})",
+            follows="the job may go on there and commit its result",
+            do="look for it on the cluster's own page, and cancel it there if it is not wanted",
+        ) from None
+
+
+def was_cancelled_there(name: str, options: PipelineOptions) -> bool:
+    """Whether somebody cancelled the job on its cluster, where Beam cannot tell that from a failure."""
+    if name != "FlinkRunner" or not on_a_cluster(name, options):
+        return False
+    try:
+        return was_cancelled(*_on_flink(options))
+    except OSError:
+        return False
+
+
+def _on_flink(options: PipelineOptions) -> tuple[str, str]:
+    """The address of the cluster, and the name of the job there."""
+    return options.view_as(FlinkRunnerOptions).flink_master, options.view_as(GoogleCloudOptions).job_name
+
+
+def _name_job(options: PipelineOptions) -> None:
+    """A name by which the job is found again on a cluster; Beam keeps it among Google's options."""
+    named = options.view_as(GoogleCloudOptions)
+    named.job_name = named.job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
+
+
+def _fn_api_runner(options: PipelineOptions, log_folder: str) -> FnApiRunner:
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode != "multi_processing":
+        return FnApiRunner()
+    # What Beam would start itself, but for the log: its worker processes write every message and traceback to the
+    # terminal they were started from.
+    direct.direct_running_mode = "in_memory"
+    log = shlex.quote(os.path.join(log_folder, "workers.log"))
+    command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>>{log}"
+    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
+
+
+def _prism(options: PipelineOptions) -> list[str]:
+    prism = options.view_as(PrismRunnerOptions)
+    _require(prism.prism_location, "--runner=PrismRunner", "--prism_location", "the program prism")
+    return [
+        prism.prism_location, "--job_port", PORT, "--serve_http=false",
+        "--log_level", prism.prism_log_level, "--log_kind", "text",
+    ]  # fmt: skip
+
+
+def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
+    flink, server = options.view_as(FlinkRunnerOptions), options.view_as(JobServerOptions)
+    _require(flink.flink_job_server_jar, "--runner=FlinkRunner", "--flink_job_server_jar", "Flink's job server")
+    java = server.job_server_java_launcher
+    _require(shutil.which(java), "--runner=FlinkRunner", "--job_server_java_launcher", "java (17 or 11)")
+    flink.flink_master = FlinkRunner.add_http_scheme(flink.flink_master)
+    if on_a_cluster("FlinkRunner", options):
+        require_cluster(flink.flink_master)
+    artifacts = server.artifacts_dir or os.path.join(log_folder, "artifacts")
+    return [
+        java, *server.job_server_jvm_properties, "-jar", flink.flink_job_server_jar,
+        "--flink-master", flink.flink_master, "--artifacts-dir", artifacts,
+        "--job-port", PORT, "--artifact-port", str(server.artifact_port), "--expansion-port", "-1",
+    ]  # fmt: skip
+
+
+def _require(path: str | None, asked: str, option: str, what: str) -> None:
+    if path and os.path.isfile(path):
+        return
+    raise UsageError(
+        asked=f"the job was to run with {asked}",
+        found=f"there is no {path}" if path else f"it is not known where {what} is",
+        follows="the job was not started",
+        do=f"run `make engines` in clicktower's folder, name the folder in CLICKTOWER_ENGINES, or give {option}",
+    )
+
+
+def _is_loopback(name: str, options: PipelineOptions) -> bool:
+    asked = options.view_as(PortableOptions).environment_type
+    if asked or name == "PortableRunner":
+        return asked == "LOOPBACK"
+    return not on_a_cluster(name, options)
+
+
+def _cache_bytes(options: PipelineOptions) -> int:
+    return (options.view_as(WorkerOptions).max_cache_memory_usage_mb or 0) << 20

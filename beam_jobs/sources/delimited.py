@@ -1,0 +1,192 @@
+"""Delimited text (CSV, TSV and the like) with a column mapping; ORCAS is one such form.
+
+A line is a record. With `quoted_newlines` a record goes on while a quote is open, and a file is read from its start by
+one worker: where a record begins cannot be told from the middle of a file. Otherwise plain files are cut like any log,
+and a line that leaves a quote open is unreadable. A quote mark within a quoted field is doubled (RFC 4180).
+
+The header is no line of the log: it is in no count.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from beam_jobs.mapping import Columns, Mapping
+from beam_jobs.read_lines import BLOCK_BYTES, MAX_LINE_BYTES, Plan, Unit, endless, plan_reading, read_blocks
+from beam_jobs.sources.check_columns import check_columns
+from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
+from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
+from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines
+from schemas.errors import StageError, UsageError
+
+# https://microsoft.github.io/msmarco/ORCAS: query id, query, document id, url; each line is a click by nobody.
+ORCAS = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
+ORCAS_COLUMNS = 4
+_HEADER_BYTES = 1 << 16
+csv.field_size_limit(MAX_LINE_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DelimitedSource:
+    """A log in delimited text."""
+
+    mapping: Mapping
+    num_columns: int | None = None  # where the form says it and there is no header
+
+    def plan(self, logs: Sequence[str]) -> Plan:
+        """Raises also UsageError for a header without a mapped column, naming two files that differ in it."""
+        plan = plan_reading(logs, split=not self.mapping.quoted_newlines)
+        if not self.mapping.header:
+            _check_numbers(self.mapping)
+            return plan
+        headers = {unit.file: self._header(unit) for unit in plan.units if unit.start == 0}
+        check_columns(headers, self.mapping)
+        return replace(plan, units=[replace(unit, header=headers[unit.file]) for unit in plan.units])
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        for offset, data, stored_bytes in self._records(unit):
+            begins = len(BOM) if offset == 0 and data.startswith(BOM) else 0
+            if offset == 0 and self.mapping.header:
+                begins = self._end_of_header(data)
+            data, offset = data[begins:], offset + begins
+            records = split_records(data, self.mapping)
+            parsed = self._parse(data, records, unit.header)
+            yield ParsedBlock(
+                rows=parsed.rows,
+                reject_offsets=parsed.reject_offsets + offset,
+                reject_reasons=parsed.reject_reasons,
+                num_action_lines=0,
+                num_lines=len(records),
+                offset=offset,
+                stored_bytes=stored_bytes,
+            )
+
+    def _records(self, unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes, int]]:
+        """(offset, whole records, bytes read of the file) of one block after the other."""
+        held, quote = b"", self.mapping.quote_mark.encode()
+        offset, stored = unit.start, 0
+        for block in read_blocks(unit, block_bytes):
+            if not self.mapping.quoted_newlines or not quote:
+                yield block.offset, block.data, block.stored_bytes
+                continue
+            data, stored = held + block.data, stored + block.stored_bytes
+            end = _end_of_records(data, quote)
+            if len(data) - end > MAX_LINE_BYTES:
+                raise endless(unit.file, offset + end)
+            if end:
+                yield offset, data[:end], stored
+                offset, stored = offset + end, 0
+            held = data[end:]
+        if held:
+            yield offset, held, stored  # a quote that is never closed: one unreadable record
+
+    def _parse(self, data: bytes, cut: list[bytes], header: tuple[str, ...]) -> ParsedLines:
+        mapping = self.mapping
+        lines = without_returns(data, cut)
+        rejects = dict.fromkeys(not_utf8(data, lines), NOT_UTF8)
+        width = self.num_columns or len(header) or None
+        numbers, fields = [], []
+        for number, line in enumerate(lines):
+            if number in rejects:
+                continue
+            values = split_fields(line.decode(), mapping)
+            if values is None or (width is not None and len(values) != width) or len(values) < _last(mapping, header):
+                rejects[number] = WRONG_FIELD
+                continue
+            numbers.append(number)
+            fields.append(values)
+        kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
+        places = _places(mapping, header)
+        columns = LogColumns(
+            hashes=line_hashes(kept),
+            **{name: [values[place] for values in fields] for name, place in places.items()},
+        )
+        rows, bad, reasons = log_rows(columns, mapping.events.kinds(), mapping.time_format)
+        for number, reason in zip(bad.tolist(), reasons, strict=True):
+            rejects[numbers[number]] = reason
+        return parsed_lines(rows, cut, rejects)
+
+    def _header(self, unit: Unit) -> tuple[str, ...]:
+        first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")
+        line = split_records(first, self.mapping)[0] if first else b""
+        try:
+            values = split_fields(line.removesuffix(b"\r").removeprefix(BOM).decode(), self.mapping)
+        except UnicodeDecodeError:
+            values = None
+        if values is None:
+            raise StageError(
+                asked=f"the first line of {unit.file} was to name its columns",
+                found="it is not UTF-8 text, or leaves a quote open",
+                follows="nothing was ingested",
+                do="look at delimiter, quote and header in the mapping",
+            )
+        return tuple(value.strip() for value in values)
+
+    def _end_of_header(self, data: bytes) -> int:
+        return min(len(data), len(split_records(data, self.mapping)[0]) + 1) if data else 0
+
+
+def split_records(data: bytes, mapping: Mapping) -> list[bytes]:
+    """The records of some whole lines: lines, or with `quoted_newlines` lines joined while a quote is open."""
+    lines = split_lines(data)
+    quote = mapping.quote_mark.encode()
+    if not mapping.quoted_newlines or not quote or quote not in data:
+        return lines
+    records: list[bytes] = []
+    held: list[bytes] = []
+    is_open = False
+    for line in lines:
+        held.append(line)
+        is_open ^= line.count(quote) % 2 == 1
+        if not is_open:
+            records.append(b"\n".join(held))
+            held = []
+    return [*records, b"\n".join(held)] if held else records
+
+
+def split_fields(line: str, mapping: Mapping) -> list[str] | None:
+    """The fields of one record; None where a quote is left open or text follows a closing one."""
+    quote = mapping.quote_mark
+    if not quote or quote not in line:
+        return line.split(mapping.delimiter)
+    try:
+        reader = csv.reader([line], delimiter=mapping.delimiter, quotechar=quote, strict=True)
+        records = list(reader)
+    except csv.Error:
+        return None
+    return records[0] if len(records) == 1 else None
+
+
+def _check_numbers(mapping: Mapping) -> None:
+    for ours, column in mapping.columns.named().items():
+        if isinstance(column, str):
+            raise UsageError(
+                asked=f"the mapping gives {ours} the column {column!r}, of a log without a header",
+                found="its columns have no names",
+                do="give the column's number, counted from 1, or set header = true",
+            )
+
+
+def _places(mapping: Mapping, header: tuple[str, ...]) -> dict[str, int]:
+    return {
+        ours: column - 1 if isinstance(column, int) else header.index(column)
+        for ours, column in mapping.columns.named().items()
+    }
+
+
+def _last(mapping: Mapping, header: tuple[str, ...]) -> int:
+    return max(_places(mapping, header).values(), default=-1) + 1
+
+
+def _end_of_records(data: bytes, quote: bytes) -> int:
+    """Where the last whole record ends. `data` begins with a record and ends with a line."""
+    if data.count(quote) % 2 == 0:
+        return len(data)
+    marks = np.frombuffer(data, np.uint8)
+    newlines = np.flatnonzero(marks == ord("\n"))
+    quotes_before = np.searchsorted(np.flatnonzero(marks == ord(quote)), newlines)
+    ends = newlines[quotes_before % 2 == 0]
+    return int(ends[-1]) + 1 if len(ends) else 0

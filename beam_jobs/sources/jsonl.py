@@ -1,0 +1,171 @@
+"""JSON lines with a column mapping: names at the top, dotted paths into nested objects.
+
+For each mapping one struct type is made that has the mapped fields and no others (beam_jobs.sources.json_decoding).
+A mapped field that a line lacks is nothing; one of another type makes the line unreadable. Lists cannot be mapped.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+
+from beam_jobs.mapping import Columns, Mapping, nearest
+from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
+from beam_jobs.sources.check_columns import listed
+from beam_jobs.sources.json_decoding import FAILURES, decode_lines, is_too_deep
+from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
+from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines
+from schemas.errors import UsageError
+
+_Text = str | int | None
+_Number = str | int | float | None
+Path = tuple[str, ...]
+_LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Form:
+    """How lines are decoded, and the attribute names that lead to each of our columns."""
+
+    decode: Callable[[bytes], Any]
+    attributes: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JsonSource:
+    """A log in JSON lines."""
+
+    mapping: Mapping
+
+    def plan(self, logs: Sequence[str]) -> Plan:
+        """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
+        wanted = paths(self.mapping.columns)
+        plan = plan_reading(logs)
+        starts = [unit for unit in plan.units if unit.start == 0]
+        step = -(-len(starts) // _MAX_LOOKED_AT)
+        seen: set[str] = set()
+        for unit in starts[::step]:
+            seen |= _keys(next(read_blocks(unit, _LOOK_BYTES)).data, max(map(len, wanted.values())))
+        _check_keys(seen, wanted)
+        return plan
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        return LineSource(parse=partial(parse_block, mapping=self.mapping)).read(unit)
+
+
+def parse_block(block: bytes, mapping: Mapping) -> ParsedLines:
+    """The rows of a block of whole lines."""
+    form = _form(mapping.columns)
+    cut = split_lines(block)
+    lines = without_returns(block, cut)
+    values, rejects = decode_lines(block, lines, form.decode)
+    numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
+    kept = [lines[number] for number in numbers] if rejects else lines
+    found = [values[number] for number in numbers] if rejects else values
+    columns = LogColumns(
+        hashes=line_hashes(kept), **{name: _follow(found, path) for name, path in form.attributes.items()}
+    )
+    rows, bad, reasons = log_rows(columns, mapping.events.kinds(), mapping.time_format)
+    for number, reason in zip(bad.tolist(), reasons, strict=True):
+        rejects[numbers[number]] = reason
+    return parsed_lines(rows, cut, rejects)
+
+
+def paths(columns: Columns) -> dict[str, Path]:
+    """Our name -> the path of keys. Raises UsageError for a number, and for a path that leads through another."""
+    found: dict[str, Path] = {}
+    for name, column in columns.named().items():
+        if isinstance(column, int) or not all(column.split(".")):
+            raise UsageError(
+                asked=f"the mapping gives {name} the column {column!r}, of a log in JSON lines",
+                found="that is no key, and no path of keys",
+                do="give a key (`query`) or a dotted path (`search.query`)",
+            )
+        found[name] = tuple(column.split("."))
+    for name, path in found.items():
+        for other, longer in found.items():
+            if len(longer) > len(path) and longer[: len(path)] == path:
+                raise UsageError(
+                    asked=f"the mapping gives {name} the column {'.'.join(path)!r}",
+                    found=f"and {other} a column within it, so it cannot be text or a number",
+                    do="name one of the values within it",
+                )
+    return found
+
+
+@cache
+def _form(columns: Columns) -> _Form:
+    found = paths(columns)
+    leaves = {path: _Number if name in ("position", "time") else _Text for name, path in sorted(found.items())}
+    struct, attributes = _struct(leaves, 0)
+    return _Form(
+        decode=msgspec.json.Decoder(struct).decode,
+        attributes={name: attributes[path] for name, path in found.items()},
+    )
+
+
+def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
+    """A struct type for the paths that agree up to `level`, and the attributes that lead to each leaf in it."""
+    fields: list[tuple[str, Any, None]] = []
+    names: dict[str, str] = {}
+    attributes: dict[Path, tuple[str, ...]] = {}
+    for number, key in enumerate(sorted({path[level] for path in leaves})):
+        attribute = f"field_{number}"
+        names[attribute] = key
+        below = {path: kind for path, kind in leaves.items() if path[level] == key}
+        if any(len(path) > level + 1 for path in below):
+            inner, inner_attributes = _struct(below, level + 1)
+            fields.append((attribute, inner | None, None))
+            attributes |= {path: (attribute, *rest) for path, rest in inner_attributes.items()}
+        else:
+            fields.append((attribute, next(iter(below.values())), None))
+            attributes |= dict.fromkeys(below, (attribute,))
+    return msgspec.defstruct(f"Level{level}", fields, rename=names, gc=False), attributes
+
+
+def _follow(values: Sequence[Any], attributes: tuple[str, ...]) -> list[Any]:
+    for attribute in attributes:
+        values = [None if value is None else getattr(value, attribute) for value in values]
+    return list(values)
+
+
+def _keys(data: bytes, depth: int) -> set[str]:
+    """The keys of some lines, those within objects as dotted paths."""
+    found: set[str] = set()
+    for line in split_lines(data)[:_LOOK_LINES]:
+        if is_too_deep(line):
+            continue
+        with suppress(*FAILURES):
+            _visit(msgspec.json.decode(line), "", depth, found)
+    return found
+
+
+def _visit(value: Any, name: str, depth: int, found: set[str]) -> None:
+    if isinstance(value, dict) and depth:
+        for key, inner in value.items():
+            _visit(inner, f"{name}.{key}" if name else key, depth - 1, found)
+    elif name:
+        found.add(name)
+
+
+def _check_keys(seen: set[str], wanted: dict[str, Path]) -> None:
+    """A key that no line has may come later, or never in this log; but not where another is all but its name."""
+    names = {ours: ".".join(path) for ours, path in wanted.items()}
+    others = seen - set(names.values())
+    for ours, name in names.items():
+        if seen and name not in seen and (ours == "query" or nearest(name, others)) and not _is_id(names, seen, ours):
+            raise UsageError(
+                asked=f"the mapping gives {ours} the column {name!r}",
+                found=f"the first lines of the log have only {listed(sorted(seen))}{nearest(name, others)}",
+                follows="nothing was ingested",
+                do="name one of these in the mapping",
+            )
+
+
+def _is_id(names: dict[str, str], seen: set[str], ours: str) -> bool:
+    """Whether the query may be missing, since the lines seen say which search they belong to."""
+    return ours == "query" and names.get("query_id") in seen

@@ -1,0 +1,244 @@
+"""Parquet with a column mapping: names of columns, or dotted paths into structs.
+
+A line is a row, its place is its number in the file. A unit is some row groups. Two rows are exact repeats if they
+agree in every mapped column; `line_id` of the mapping can name a column that tells rows apart.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from beam_jobs.file_kinds import PARQUET
+from beam_jobs.mapping import Mapping
+from beam_jobs.read_lines import RANGE_BYTES, Plan, Unit, find_files, nothing_in, unreadable
+from beam_jobs.sources.check_columns import check_columns
+from beam_jobs.sources.json_decoding import NOT_UTF8
+from beam_jobs.sources.lines import line_hashes
+from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.source import ParsedBlock
+from schemas import storage
+from schemas.errors import StageError, UsageError
+
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParquetSource:
+    """A log in Parquet files."""
+
+    mapping: Mapping
+
+    def plan(self, logs: Sequence[str]) -> Plan:
+        """Raises also UsageError for a mapped column that a file lacks or that is of no use, naming the files."""
+        files = find_files(logs)
+        units: list[Unit] = []
+        schemas: dict[str, pa.Schema] = {}
+        stored = estimated = 0
+        for file in files:
+            if not _size(file):
+                continue
+            with _opened(file) as parquet:
+                schemas[file] = parquet.schema_arrow
+                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
+            units += _units(file, [group.total_byte_size for group in groups])
+            stored += sum(_stored(group) for group in groups)
+            estimated += sum(group.total_byte_size for group in groups)
+        if not schemas:
+            raise nothing_in(logs, files)
+        check_columns({file: list(_leaves(schema)) for file, schema in schemas.items()}, self.mapping)
+        self._check_types(schemas)
+        return Plan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        with _opened(unit.file) as parquet:
+            groups = [parquet.metadata.row_group(number) for number in range(unit.end)]
+            offset = sum(group.num_rows for group in groups[: unit.start])
+            num_rows = sum(group.num_rows for group in groups[unit.start :])
+            stored, first = sum(_stored(group) for group in groups[unit.start :]), offset
+            names = {ours: _name(parquet.schema_arrow, column) for ours, column in self.mapping.columns.named().items()}
+            batches = parquet.iter_batches(
+                batch_size=BATCH_ROWS, row_groups=list(range(unit.start, unit.end)), columns=sorted(set(names.values()))
+            )
+            for batch in batches:
+                columns = {ours: _column(batch, name) for ours, name in names.items()}
+                before, after = offset - first, offset - first + batch.num_rows
+                stored_bytes = stored * after // num_rows - stored * before // num_rows
+                yield self._parse(columns, batch.num_rows, offset, stored_bytes)
+                offset += batch.num_rows
+
+    def _parse(self, columns: dict[str, pa.Array], num_rows: int, offset: int, stored_bytes: int) -> ParsedBlock:
+        is_bad = np.zeros(num_rows, bool)
+        for column in columns.values():
+            is_bad |= _not_utf8(column)
+        numbers = np.flatnonzero(~is_bad)
+        if is_bad.any():
+            columns = {ours: column.take(pa.array(numbers)) for ours, column in columns.items()}
+        hashes = line_hashes(_row_bytes(columns, len(numbers)))
+        columns.pop("line_id", None)
+        rows, found, reasons = log_rows(
+            LogColumns(hashes=hashes, **columns),
+            self.mapping.events.kinds(),
+            self.mapping.time_format,
+        )
+        rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), NOT_UTF8)
+        rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
+        places = sorted(rejects)
+        return ParsedBlock(
+            rows=rows,
+            reject_offsets=np.array(places, np.int64) + offset,
+            reject_reasons=[rejects[place] for place in places],
+            num_action_lines=0,
+            num_lines=num_rows,
+            offset=offset,
+            stored_bytes=stored_bytes,
+        )
+
+    def _check_types(self, schemas: dict[str, pa.Schema]) -> None:
+        for ours, column in self.mapping.columns.named().items():
+            types = {file: _leaves(schema)[_name(schema, column)] for file, schema in schemas.items()}
+            wrong = [file for file, kind in types.items() if not _is_usable(ours, kind)]
+            right = [file for file in types if file not in wrong]
+            if wrong:
+                also = f", while {right[0]} has {types[right[0]]}" if right else ""
+                raise UsageError(
+                    asked=f"the mapping gives {ours} the column {column!r}",
+                    found=f"{wrong[0]} has it as {types[wrong[0]]}{also}",
+                    follows="nothing was ingested",
+                    do=f"give {_USABLE.get(ours, 'text or integers')}",
+                )
+
+
+_USABLE = {"position": "integers, or text of digits", "time": "timestamps, dates, numbers or text"}
+
+
+def _is_usable(ours: str, kind: pa.DataType) -> bool:
+    is_text = _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)
+    if ours == "position":
+        return is_text or pa.types.is_floating(kind)
+    if ours == "time":
+        return is_text or pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return is_text
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _leaves(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The columns, and the values within structs as dotted paths, with their types."""
+    found: dict[str, pa.DataType] = {}
+
+    def visit(name: str, kind: pa.DataType) -> None:
+        if pa.types.is_struct(kind):
+            for number in range(kind.num_fields):
+                visit(f"{name}.{kind.field(number).name}", kind.field(number).type)
+        else:
+            found[name] = kind
+
+    for field in schema:
+        visit(field.name, field.type)
+    return found
+
+
+def _name(schema: pa.Schema, column: str | int) -> str:
+    return column if isinstance(column, str) else list(_leaves(schema))[column - 1]
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of a batch as text, integers, other numbers or times; never a dictionary, nor of a wide or view form."""
+    if name in batch.schema.names:
+        column = batch.column(name)
+    else:
+        path = name.split(".")
+        whole = next(n for n in range(1, len(path)) if ".".join(path[:n]) in batch.schema.names)
+        column = pc.struct_field(batch.column(".".join(path[:whole])), path[whole:])
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.string()) if _is_text(column.type) else column
+
+
+def _not_utf8(column: pa.Array) -> Any:
+    if not pa.types.is_string(column.type):
+        return False
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([not _is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
+    return False
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:
+    """What identifies a row: its mapped values, each with its length before it, so that none can be taken for two."""
+    parts = []
+    for _, column in sorted(columns.items()):
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        text = column.cast(pa.string())
+        length = pc.binary_length(text).cast(pa.string())
+        parts.append(pc.fill_null(pc.binary_join_element_wise(length, text, ":"), "-"))
+    joined = pc.binary_join_element_wise(*parts, ",").cast(pa.binary())
+    return joined.to_pylist() if parts else [b""] * num_rows
+
+
+def _units(file: str, sizes: list[int]) -> list[Unit]:
+    """Row groups together until they are worth a unit."""
+    units, start, size = [], 0, 0
+    for number, group in enumerate(sizes):
+        size += group
+        if size >= RANGE_BYTES or number == len(sizes) - 1:
+            units.append(Unit(file=file, start=start, end=number + 1, kind=PARQUET))
+            start, size = number + 1, 0
+    return units
+
+
+def _stored(group: Any) -> int:
+    return sum(group.column(number).total_compressed_size for number in range(group.num_columns))
+
+
+def _size(file: str) -> int:
+    try:
+        return storage.size_bytes(file) or 0
+    except OSError as error:
+        raise unreadable(file, error) from None
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[pq.ParquetFile]:
+    """An open Parquet file; whatever is wrong with it while it is open becomes a StageError."""
+    try:
+        with storage.open_read(file) as opened:
+            yield pq.ParquetFile(opened)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _damaged(file, error) from None
+    except OSError as error:
+        if error.errno is None:  # Arrow's own have no number
+            raise _damaged(file, error) from None
+        raise unreadable(file, error) from None
+
+
+def _damaged(file: str, error: Exception) -> StageError:
+    is_parquet = "magic bytes" not in str(error) and "too small" not in str(error) and "minimum" not in str(error)
+    return StageError(
+        asked=f"{file} was to be read as Parquet",
+        found="it is damaged" if is_parquet else "it is no Parquet file, or was cut off",
+        follows="nothing was ingested",
+        do="copy or write the file again, or leave it out",
+    )

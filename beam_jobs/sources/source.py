@@ -1,0 +1,78 @@
+"""What the job knows of a log, whatever form the log has: what there is to read, and the rows of one part of it.
+
+A source is small and is pickled to the workers. The job asks it for a plan where it starts, and for the blocks of one
+unit wherever that unit is read; whoever wants a sample reads the first blocks of some units.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
+
+BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the first line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedLines:
+    """What some lines gave: rows for the readable ones, the place of each of the others."""
+
+    rows: pa.RecordBatch  # LOG_ROW
+    reject_offsets: np.ndarray  # int64, from the start of the lines, ascending: in bytes, in rows for Parquet
+    reject_reasons: Sequence[str]  # fates of schemas.ledger
+    num_action_lines: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParsedBlock:
+    """The lines of one block: of each a row, a reject, or (in a bulk file) nothing but a count."""
+
+    rows: pa.RecordBatch  # LOG_ROW
+    reject_offsets: np.ndarray  # int64, in the file, ascending
+    reject_reasons: Sequence[str]
+    num_action_lines: int
+    num_lines: int  # counted apart from the parsing, so that the ledger can tell a lost line
+    offset: int  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
+    stored_bytes: int  # what was read of the file for it, as it lies on disk
+
+
+@runtime_checkable  # Beam checks arguments against their annotations
+class Source(Protocol):
+    """A form of log with its settings. Errors: plan raises UsageError and StageError, read StageError."""
+
+    def plan(self, logs: Sequence[str]) -> Plan:
+        """What there is to read under some paths, patterns, folders and URIs."""
+        ...
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        """The blocks of one unit, in the order of the file."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineSource:
+    """A log of one event a line. `parse` gives the rows of whole lines; it must be picklable."""
+
+    parse: Callable[[bytes], ParsedLines]
+
+    def plan(self, logs: Sequence[str]) -> Plan:
+        return plan_reading(logs)
+
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+        for block in read_blocks(unit):
+            data, offset = block.data, block.offset
+            if not offset and data.startswith(BOM):
+                data, offset = data[len(BOM) :], len(BOM)
+            parsed = self.parse(data)
+            yield ParsedBlock(
+                rows=parsed.rows,
+                reject_offsets=parsed.reject_offsets + offset,
+                reject_reasons=parsed.reject_reasons,
+                num_action_lines=parsed.num_action_lines,
+                num_lines=block.num_lines,
+                offset=block.offset,
+                stored_bytes=block.stored_bytes,
+            )

@@ -1,0 +1,1 @@
+"""The preprocessing job in other tools, for benchmarks/preprocessing.py to compare with."""

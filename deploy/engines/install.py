@@ -1,0 +1,200 @@
+"""Bring what the engines need into one folder: `make engines`, or python deploy/engines/install.py FOLDER [PIECE ...]
+
+    prism             Beam's runner in Go                      needs go
+    python-worker     what a Flink task manager starts         needs go
+    flink-job-server  takes a job for Flink; a mini cluster    needs mvn, and java to run
+    flink             Flink's own jars, for a cluster          needs pip, and java to run
+    dataflow          a Python environment for translating     needs uv, which `make setup` brings
+
+Every version is pinned; a piece that is there in its version stays. Go checks what it downloads against its public
+checksum database, Maven against the repository's checksums, pip against the SHA-256 below. With binaries of your own
+you need none of this: give Beam their paths (docs/running.md).
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BEAM = metadata.version("apache-beam")  # Go programs and workers speak the version of the Python side
+BEAM_IN_GO = "github.com/apache/beam/sdks/v2"
+FLINK = "apache-flink-libraries==1.19.3"
+FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
+JOB_SERVER_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+# Flink's own jars serve the job server; on a cluster the cluster's are the ones to load, and its logging.
+JOB_SERVER_ONLY = ("flink-", "slf4j-")
+
+WORKER = """\
+#!/bin/sh
+# Started by a Flink task manager for a job's Python side; written by deploy/engines/install.py.
+# Each worker has a folder of its own, where it notes the job's options; the next ones clear it away.
+set -eu
+export PATH="{python}:$PATH" RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
+find "{files}" -mindepth 1 -maxdepth 1 -mtime +1 -exec rm -r {{}} + || true
+mine=$(mktemp -d "{files}/XXXXXXXX")
+cd "$mine"
+exec "{boot}" --semi_persist_dir="$mine" "$@"
+"""
+
+
+class Missing(Exception):
+    """A piece cannot be made; the text says why, and what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the pieces that are not there yet. The exit code: 1 if one of them could not be made."""
+    named, *names = arguments or [str(HERE.parent.parent / ".engines")]
+    folder = Path(named).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for name in names or PIECES:
+        version, make = PIECES[name]
+        target, mark = folder / name, folder / f"{name}.version"
+        if target.exists() and mark.exists() and mark.read_text() == version:
+            print(f"{name:17} {version}: there")
+            continue
+        try:
+            mark.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                _replace(make(Path(work), target), target)
+            mark.write_text(version)
+            print(f"{name:17} {version}: made")
+        except Missing as problem:
+            failed = True
+            print(f"{name:17} {version}: MISSING. {problem}")
+    return int(failed)
+
+
+def make_prism(work: Path, _target: Path) -> Path:
+    return _go_install("go/cmd/prism", work) / "prism"
+
+
+def make_python_worker(work: Path, target: Path) -> Path:
+    """The script that sets the environment, beside the program of Beam's worker image that starts and ends Python."""
+    boot = target.with_name("python-worker-boot")
+    os.replace(_go_install("python/container", work) / "container", boot)
+    script = work / "script"
+    files = target.with_name("python-worker-files")
+    files.mkdir(mode=0o700, exist_ok=True)
+    script.write_text(WORKER.format(python=Path(sys.executable).parent, boot=boot, files=files))
+    script.chmod(0o755)
+    return script
+
+
+def make_flink_job_server(work: Path, _target: Path) -> Path:
+    """lib/ and flink-lib/ with all jars, and one jar that holds only their names."""
+    _need("mvn", "Install Maven, or give the published job server with --flink_job_server_jar.")
+    made = work / "made"
+    _run(
+        ["mvn", "--batch-mode", "--quiet", "--strict-checksums", "-f", str(HERE / "flink-job-server/pom.xml"),
+         "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made / 'lib'}"],
+        "Maven could not fetch the jars",
+    )  # fmt: skip
+    (made / "flink-lib").mkdir()
+    for jar in (made / "lib").glob("*.jar"):
+        if jar.name.startswith(JOB_SERVER_ONLY):
+            jar.rename(made / "flink-lib" / jar.name)
+    jars = sorted(path.relative_to(made).as_posix() for path in made.glob("*/*.jar"))
+    manifest = f"Manifest-Version: 1.0\nMain-Class: {JOB_SERVER_CLASS}\nClass-Path: {' '.join(jars)}"
+    with zipfile.ZipFile(made / "flink-job-server.jar", "w") as jar_file:
+        jar_file.writestr("META-INF/MANIFEST.MF", "".join(f"{_folded(line)}\n" for line in manifest.splitlines()))
+    return made
+
+
+def make_flink(work: Path, _target: Path) -> Path:
+    (work / "requirements.txt").write_text(f"{FLINK} --hash=sha256:{FLINK_SHA256}\n")
+    _run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+         "--no-binary=:all:", "--require-hashes", "-r", str(work / "requirements.txt"), "-d", str(work)],
+        "pip could not fetch Flink's jars",
+    )  # fmt: skip
+    made = work / "made"
+    (made / "lib").mkdir(parents=True)
+    with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
+        for member in archive:
+            if "/deps/lib/" in member.name and member.isfile():
+                with (made / "lib" / Path(member.name).name).open("wb") as jar:
+                    shutil.copyfileobj(archive.extractfile(member), jar)
+    return made
+
+
+def make_dataflow(work: Path, target: Path) -> Path:
+    """An environment apart: Google's packages add a second to the start of every Beam process, and old ones to ours."""
+    root, pins = HERE.parent.parent, work / "constraints.txt"
+    pins.write_text("\n".join((_pins(root / "constraints.txt") | _pins(HERE / "dataflow-constraints.txt")).values()))
+    uv, failed = [sys.executable, "-m", "uv"], "uv could not make the environment"
+    _run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(target)], failed)
+    python = str(target / "bin" / "python")
+    _run(
+        [*uv, "pip", "install", "--quiet", "--python", python, "--constraint", str(pins),
+         "--editable", f"{root}[dataflow]"],
+        failed,
+    )  # fmt: skip
+    return target  # environments cannot be moved, so this one is made in place
+
+
+def _pins(path: Path) -> dict[str, str]:
+    return {line.partition("==")[0]: line for line in path.read_text().splitlines()}
+
+
+def _our_dependencies() -> str:
+    """A name of what our own packages ask for, so that the environment is made anew when that changes."""
+    asked = [HERE.parent.parent / "pyproject.toml", HERE / "dataflow-constraints.txt"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in asked)).hexdigest()[:8]
+
+
+PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
+    "prism": (BEAM, make_prism),
+    "python-worker": (f"{BEAM} for {Path(sys.executable).parent}, 2", make_python_worker),
+    "flink-job-server": ("Beam 2.62.0 for Flink 1.19", make_flink_job_server),
+    "flink": (FLINK, make_flink),
+    "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
+}
+
+
+def _go_install(package: str, work: Path) -> Path:
+    _need("go", "Install Go 1.26 or later, or give a published prism with --prism_location.")
+    _run(
+        ["go", "install", f"{BEAM_IN_GO}/{package}@v{BEAM}"],
+        "go could not build it",
+        env=os.environ | {"GOBIN": str(work)},
+    )
+    return work
+
+
+def _need(program: str, do: str) -> None:
+    if not shutil.which(program):
+        raise Missing(f"There is no `{program}` on the PATH. {do}")
+
+
+def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise Missing(f"{failed} (code {done.returncode}). The command was: {' '.join(command)}\n{said}")
+
+
+def _replace(made: Path, target: Path) -> None:
+    if made == target:
+        return
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(made, target)
+
+
+def _folded(line: str) -> str:
+    """A line of a jar's manifest: at most 72 bytes, continued after a space."""
+    parts = [line[:72], *(line[i : i + 71] for i in range(72, len(line), 71))]
+    return "\n ".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""What `check` takes a log for by its first lines: the form, near-miss names, the mapping it proposes."""
+
+import json
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_jobs.checking.fields import fields_of_json, shape_of
+from beam_jobs.checking.guess import guess_form
+from beam_jobs.checking.look import look_at
+from beam_jobs.checking.mapping_text import mapping_toml
+from beam_jobs.checking.names import best_name, event_kind, is_showable, near_name
+from beam_jobs.checking.writing_systems import writing_systems
+from beam_jobs.checking.wrong_fields import ubi_version, wrong_in_ubi
+from beam_jobs.mapping import Columns, Events, Mapping, read_mapping
+from tests.beam_jobs.ubi_lines import event, search
+
+
+def guess(tmp_path, *files: list[bytes]):
+    for number, lines in enumerate(files):
+        (tmp_path / f"{number}.log").write_bytes(b"".join(line + b"\n" for line in lines))
+    return guess_form(look_at([str(tmp_path)]))
+
+
+UBI = [search("q1", "red lamp"), event("q1", "click", "D1")] * 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "form"),
+    [
+        (UBI, "ubi"),
+        ([b'{"index": {"_id": "1"}}', UBI[0]], "ubi"),
+        ([json.dumps({"_index": "x", "_source": json.loads(UBI[0])}).encode()], "ubi"),
+        ([b'{"who": "c1", "search": {"text": "lamp"}, "hit": {"sku": "D1"}}'], "jsonl"),
+        ([b"1\tred lamp\tD1\thttps://shop.example/1", b"2\tlamp\tD2\thttps://shop.example/2"], "orcas"),
+        ([b"user,query,sku", b"c1,lamp,D1", b'c1,"lamp, red",D2'], "delimited"),
+        ([b"c1|lamp|D1", b"c2|red lamp|D1"], "delimited"),
+        ([b"<xml>", b"<a/>"], ""),
+        ([b"[", b'{"query": "x"},', b"]"], ""),
+        ([b"nothing", b"at all"], ""),
+        (["query_id,query\n".encode("utf-16")], ""),
+    ],
+)
+def test_the_form_is_told_by_the_first_lines(tmp_path, lines, form):
+    found = guess(tmp_path, lines)
+    assert found.format == form
+    assert bool(found.trouble) == (form == "")
+
+
+def test_parquet_is_told_by_its_first_bytes_and_its_structs_are_paths(tmp_path):
+    table = pa.table({"q": ["lamp"], "hit": [{"sku": "D1"}], "all": [["D1"]]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    found = guess_form(look_at([str(tmp_path)]))
+    assert found.format == "parquet"
+    assert found.mapping is not None
+    assert found.mapping.columns.named() == {"query": "q", "document_id": "hit.sku"}
+
+
+def test_the_first_line_of_a_log_without_a_header_is_not_taken_for_one(tmp_path):
+    """`search` is a name for a query and `click` for an event, but both are values here: nothing of it may be shown."""
+    found = guess(tmp_path, [b"c1,red lamp,search,type", b"c2,lamp,search,type", b"c2,lamp,click,type"])
+    assert (found.format, found.header, found.mapping) == ("delimited", (), None)
+    assert list(found.fields.paths) == ["column 1", "column 2", "column 3", "column 4"]
+
+
+def test_names_are_known_in_any_spelling_and_within_objects():
+    assert best_name("query_id", ["SearchID", "x"]) == "SearchID"
+    assert best_name("document_id", ["name", "product.id"]) == "product.id"
+    assert best_name("client_id", ["user.id", "userId"]) == "userId"  # the less nested of two that are as usual
+    assert best_name("query", ["rank"]) is None
+    assert near_name("query_id", ["query_idd", "color"]) == "query_idd"
+    assert near_name("query_id", ["color"]) is None
+    assert [event_kind(value) for value in ("item_click", "TAP", "Displayed", "purchase")] == [
+        "click", "click", "impression", None,
+    ]  # fmt: skip
+
+
+def test_a_key_that_may_be_a_value_is_not_shown():
+    assert is_showable("query_attributes.user_agent")
+    assert not any(map(is_showable, ("angle bracket?", "1234", "user_1234567", "a" * 70, "größe", "x\x1b[2J")))
+
+
+def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):
+    lines = [b'"Session ID","Search Term",SKU,Type,At', b'c1,"lamp, red",,SEARCH,1788000000', b"c1,,D1,TAP,1788000000"]
+    found = guess(tmp_path, lines)
+    assert found.mapping == Mapping(
+        columns=Columns(client_id="Session ID", query="Search Term", document_id="SKU", event="Type", time="At"),
+        events=Events(search=("search", "SEARCH"), click=("click", "click_through", "TAP")),
+        delimiter=",",
+        time_format="epoch_s",
+    )
+    (tmp_path / "mapping.toml").write_text(mapping_toml(found.mapping), encoding="utf-8")
+    assert read_mapping(str(tmp_path / "mapping.toml")) == found.mapping
+
+
+@pytest.mark.parametrize(
+    ("position", "version"),
+    [(3, "1.3"), ({"index": 3}, "1.0 to 1.2"), (None, "untold, since no event has a position")],
+)
+def test_the_version_of_ubi_is_told_by_the_position(position, version):
+    assert ubi_version(fields_of_json([search("q1", "lamp"), event("q1", "click", "D1", position)])) == version
+
+
+def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():
+    lines = [search("q1", "lamp"), event("q1", "click", "D1")]
+    assert wrong_in_ubi(fields_of_json(lines)) == []
+    camel = [line.replace(b'"query_id"', b'"queryId"') for line in lines]
+    (finding,) = wrong_in_ubi(fields_of_json(camel))
+    assert (finding.about, "`queryId`" in finding.found) == ("query_id", True)
+    moved = [search("q1", "lamp"), b'{"query_id": "q1", "client_id": "c", "action_name": "click", "timestamp": 1788,'
+             b' "object_id": "D1", "event_attributes": {"rank": 2}}']  # fmt: skip
+    about = {finding.about: finding.found for finding in wrong_in_ubi(fields_of_json(moved))}
+    assert set(about) == {"document_id", "position"}
+    assert "`object_id`" in about["document_id"]
+    assert "`event_attributes.rank`" in about["position"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (1788000000, "seconds since 1970"),
+        ("1788000000000", "milliseconds since 1970"),
+        (1788000000000000, "microseconds since 1970"),
+        ("2026-09-01T10:00:00Z", "ISO time"),
+        (7, "whole number"),
+        (True, "true or false"),
+        (["a"], "list"),
+        ("https://x.example", "address"),
+        ("red lamp", "text"),
+        ("lamp", "word"),
+    ],
+)
+def test_what_values_look_like(value, shape):
+    assert shape_of(value) == shape
+
+
+def test_writing_systems_are_those_of_most_letters():
+    queries = ["red lamp", "电钻 m8", "дрель", "ไฟ", "12 34", "ｌａｍｐ", "カメラ"]
+    found, unspaced = writing_systems(queries, [1, 2, 3, 4, 5, 6, 7])
+    assert found == Counter(Latin=7, Han=2, Cyrillic=3, Thai=4, Katakana=7) + Counter({"no letters": 5})
+    assert unspaced == 2 + 4 + 7

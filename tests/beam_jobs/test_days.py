@@ -1,0 +1,295 @@
+"""Dated days: versions of a date, late files, windows, and what a store stands for."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+
+import pytest
+
+from beam_jobs import day_versions
+from beam_jobs.bot_rules import BotRules
+from beam_jobs.build import build
+from beam_jobs.build_config import BuildConfig
+from beam_jobs.days import open_days, open_window
+from beam_jobs.erased_days import finished_ingests
+from beam_jobs.ingest import ingest
+from beam_jobs.ingest_config import IngestConfig
+from beam_jobs.windows import Window
+from schemas import day_version, storage
+from schemas.errors import StageError, UsageError
+from schemas.manifest import Request, damage
+from schemas.stage import Outcome, run_stage
+from tests.beam_jobs.dated_logs import day_lines, write_lines
+from tests.beam_jobs.day_folders import write_documents
+
+DOCUMENTS = {f"d{i}": f"Thing number {i}" for i in range(40)}  # more than are ever clicked
+CONFIG = BuildConfig(k=2, num_negatives=2, dev_share=0.2)
+
+
+def _dated_request(date_: str, logs: list[str], *, person_key="key-1", rules=0) -> Request:
+    return Request(
+        stage="ingest",
+        stage_version=1,
+        config={"date": date_, "rules": rules},
+        inputs={"logs": sorted(logs), "person_key": person_key},
+    )
+
+
+def _put(store, date_: str, logs: list[str], **more) -> str:
+    """A finished ingest without rows for a date, registered as its job would; its digest."""
+    request = _dated_request(date_, logs, **more)
+    result = run_stage(str(store), request, lambda folder: Outcome())
+    day_versions.register(str(store), request)
+    return result.manifest.digest
+
+
+def _parts(store, date_: str) -> tuple[int, set[str], str]:
+    version = day_version.newest(str(store), date_)
+    return version.version, {part.ingest for part in version.parts}, version.because
+
+
+def test_a_late_file_makes_a_new_version_and_the_old_one_stays_readable(tmp_path):
+    first = _put(tmp_path, "2026-09-01", ["a", "b"])
+    late = _put(tmp_path, "2026-09-01", ["c"])
+    assert _parts(tmp_path, "2026-09-01") == (2, {first, late}, day_version.LATE)
+    assert {day.manifest.digest for day in open_days([str(tmp_path)])} == {first, late}
+    old = tmp_path / "days" / "2026-09-01" / "version-00001.json"
+    assert {day.manifest.digest for day in open_days([str(old)])} == {first}
+    written = json.loads((tmp_path / "days" / "2026-09-01" / "version-00002.json").read_text())
+    assert (written["version"], written["supersedes"]) == (2, 1)
+    assert sorted(log for part in written["parts"] for log in part["logs"]) == ["a", "b", "c"]
+
+
+def test_what_is_in_a_day_already_is_not_added_again(tmp_path):
+    whole = _put(tmp_path, "2026-09-01", ["a", "b"])
+    assert _put(tmp_path, "2026-09-01", ["a", "b"]) == whole
+    _put(tmp_path, "2026-09-01", ["a"])
+    assert _parts(tmp_path, "2026-09-01") == (1, {whole}, day_version.FIRST)
+
+
+def test_all_files_of_a_date_together_make_it_anew(tmp_path):
+    _put(tmp_path, "2026-09-01", ["a"])
+    _put(tmp_path, "2026-09-01", ["b"])
+    whole = _put(tmp_path, "2026-09-01", ["a", "b", "c"])
+    assert _parts(tmp_path, "2026-09-01") == (3, {whole}, day_version.ANEW)
+    other_rules = _put(tmp_path, "2026-09-01", ["a", "b", "c"], rules=1)
+    assert _parts(tmp_path, "2026-09-01") == (4, {other_rules}, day_version.ANEW)
+    assert [day.manifest.digest for day in open_days([str(tmp_path)])] == [other_rules]
+
+
+@pytest.mark.parametrize(
+    ("logs", "more", "words"),
+    [
+        (["b", "c"], {}, "1 of them are in version 1 of that day already, and 1 are not"),
+        (["a"], {"rules": 1}, "read with other settings"),
+        (["c"], {"person_key": "key-2"}, "hashed under another key"),
+    ],
+)
+def test_what_would_count_lines_twice_or_mix_keys_is_refused_before_the_job(tmp_path, logs, more, words):
+    first = _put(tmp_path, "2026-09-01", ["a", "b"])
+    with pytest.raises(StageError, match=words):
+        day_versions.find_held(str(tmp_path), _dated_request("2026-09-01", logs, **more))
+    with pytest.raises(StageError, match=words):
+        _put(tmp_path, "2026-09-01", logs, **more)
+    assert _parts(tmp_path, "2026-09-01")[:2] == (1, {first})
+
+
+def test_late_files_at_the_same_moment_all_end_up_in_the_day(tmp_path):
+    requests = [_dated_request("2026-09-01", [f"log-{number}"]) for number in range(12)]
+    for request in requests:
+        run_stage(str(tmp_path), request, lambda folder: Outcome())
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda request: day_versions.register(str(tmp_path), request), requests))
+    version, parts, _ = _parts(tmp_path, "2026-09-01")
+    assert (version, parts) == (12, {request.digest for request in requests})
+    names = [f"version-{number:05d}.json" for number in range(1, 13)]
+    assert storage.list_files(str(tmp_path / "days" / "2026-09-01")) == names
+
+
+def _store_of(tmp_path, days=(1, 2, 3, 5), **more):
+    for day in days:
+        _put(tmp_path, f"2026-09-{day:02d}", [f"log-{day}"], **more)
+    return str(tmp_path)
+
+
+def test_a_window_takes_its_dates_and_names_those_that_are_missing(tmp_path):
+    store = _store_of(tmp_path)
+    assert len(open_days([store], Window(first="2026-09-01", until="2026-09-03"))) == 3
+    assert len(open_days([store], Window(until="2026-09-02"))) == 2
+    assert len(open_days([store], Window(last=1))) == 1
+    assert open_window([store], Window(last=2, until="2026-09-03")).first == "2026-09-02"
+    with pytest.raises(StageError, match=r"nothing for 2026-09-04\."):
+        open_days([store], Window(last=3))
+    with pytest.raises(StageError, match=r"nothing for 2026-08-31, 2026-09-04, 2026-09-06\."):
+        open_days([store], Window(first="2026-08-31", until="2026-09-06"))
+    found = open_window([store], Window(last=3, allow_missing=True))
+    assert (len(found.ingests), found.missing) == (2, ["2026-09-04"])
+    with pytest.raises(UsageError, match="holds days from 2026-09-01 to 2026-09-05"):
+        open_days([store], Window(first="2026-10-01"))
+    with pytest.raises(StageError, match="and 49 more"):
+        open_days([store], Window(first="2026-07-05"))
+
+
+def test_without_a_window_all_is_taken_and_with_one_the_undated_are_left_out(tmp_path):
+    store = _store_of(tmp_path)
+    request = Request(
+        stage="ingest", stage_version=1, config={"date": None}, inputs={"logs": ["x"], "person_key": "key-1"}
+    )
+    undated = run_stage(store, request, lambda folder: Outcome()).manifest.digest
+    everything = open_window([store])
+    assert undated in {day.manifest.digest for day in everything.ingests}
+    assert (len(everything.ingests), everything.num_undated, everything.missing) == (5, 1, ["2026-09-04"])
+    chosen = open_window([store], Window(last=1))
+    assert undated not in {day.manifest.digest for day in chosen.ingests}
+    assert chosen.num_undated_left_out == 1
+
+
+def test_a_window_needs_a_store(tmp_path):
+    store = _store_of(tmp_path, days=(1,))
+    folder = open_days([store])[0].folder
+    with pytest.raises(UsageError, match="Single days were given"):
+        open_days([folder], Window(last=1))
+    with pytest.raises(UsageError, match="The store holds no dated day"):
+        open_days([str(tmp_path / "other")], Window(last=1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"first": "2026-9-1"},
+        {"until": "yesterday"},
+        {"first": "20260901"},
+        {"last": 0},
+        {"last": 2, "first": "2026-09-01"},
+        {"first": "2026-09-02", "until": "2026-09-01"},
+    ],
+)
+def test_windows_that_cannot_be_are_wrong_usage(wrong):
+    with pytest.raises(UsageError):
+        Window(**wrong)
+
+
+def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
+    _store_of(tmp_path, days=(1, 2))
+    _store_of(tmp_path, days=(3, 4), person_key="key-2")
+    with pytest.raises(
+        StageError, match="2026-09-01 to 2026-09-02 under key-1; 2026-09-03 to 2026-09-04 under key-2"
+    ) as told:
+        open_days([str(tmp_path)], Window(last=4))
+    assert "--from 2026-09-03 (or --last 2)" in told.value.do
+    assert len(open_days([str(tmp_path)], Window(last=2))) == 2
+    assert len(open_days([str(tmp_path)], Window(until="2026-09-02"))) == 2
+
+
+def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_jobs.ingest.register", lambda store, request: None)  # as if the client had died by then
+    log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
+    result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
+    assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, day_version.FIRST)
+
+
+def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_made(tmp_path, monkeypatch):
+    store, day = str(tmp_path / "store"), IngestConfig(date="2026-09-01")
+    one, two, three = (
+        write_lines(tmp_path / f"{n}.ndjson", day_lines("2026-09-01", n, num_searches=3)) for n in range(3)
+    )
+    real = day_versions.find_held
+
+    def overtaken(where, request):
+        found = real(where, request)
+        monkeypatch.setattr("beam_jobs.ingest.find_held", real)
+        ingest([two, three], store=store, config=day)  # while the other is about to start
+        return found
+
+    monkeypatch.setattr("beam_jobs.ingest.find_held", overtaken)
+    with pytest.raises(StageError, match="1 of them are in version 1 of that day already, and 1 are not"):
+        ingest([one, two], store=store, config=day)
+    assert len(open_days([store])) == 1
+    assert all(not damage(result.folder, result.manifest) for result in finished_ingests(store))
+    assert len(finished_ingests(store)) == 2
+
+
+def test_a_late_file_changes_the_build_and_leaves_the_one_before(tmp_path):
+    store = str(tmp_path / "store")
+    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
+    config = IngestConfig(date="2026-09-01")
+    whole, late = day_lines("2026-09-01", 1), day_lines("2026-09-01", 2)
+    first = ingest([write_lines(tmp_path / "1.ndjson", whole)], store=store, config=config)
+    window = Window(last=1)
+    before = build([store], documents, store=store, config=CONFIG, window=window)
+    file = write_lines(tmp_path / "2.ndjson", late)
+    (tmp_path / "1.ndjson").unlink()
+    second = ingest([file], store=store, config=config)
+    assert ingest([file], store=store, config=config).reused
+    assert ingest([file], store=store, config=config).folder == second.folder
+
+    after = build([store], documents, store=store, config=CONFIG, window=window)
+    assert after.manifest.request.inputs["days"] == sorted([first.manifest.digest, second.manifest.digest])
+    assert after.manifest.outcome.metrics["window"]["versions"] == {"2026-09-01": 2}
+    assert before.manifest.digest != after.manifest.digest
+    assert storage.exists(storage.join(before.folder, "manifest.json"))
+    assert after.manifest.outcome.ledger.total == len(whole) + len(late)
+    old = build([f"{store}/days/2026-09-01/version-00001.json"], documents, store=store, config=CONFIG)
+    assert old.manifest.outcome.logical_digest == before.manifest.outcome.logical_digest
+    assert old.manifest.outcome.logical_digest != after.manifest.outcome.logical_digest
+
+
+def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(tmp_path):
+    store = str(tmp_path / "store")
+    log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
+    ingest([log], store=store, config=IngestConfig(date="2026-09-01"))
+    strict = IngestConfig(date="2026-09-01", bots=BotRules(searches_per_day=3))
+    other = ingest([log], store=store, config=strict)
+    assert [day.folder for day in open_days([store])] == [other.folder]
+
+
+def test_settings_of_build_alone_leave_the_days_as_they_are(tmp_path):
+    store = str(tmp_path / "store")
+    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
+    for number in range(3):
+        day = f"2026-09-{number + 1:02d}"
+        log = write_lines(tmp_path / "log.ndjson", day_lines(day, 1))
+        ingest([log], store=store, config=IngestConfig(date=day))
+    (tmp_path / "log.ndjson").unlink()
+    written = {path: path.read_bytes() for path in (tmp_path / "store" / "ingest").rglob("*") if path.is_file()}
+    (tmp_path / "words.txt").write_text("garden hose\n")
+    configs = [
+        CONFIG,
+        BuildConfig(k=3, num_negatives=2, dev_share=0.2),
+        BuildConfig(k=2, num_negatives=2, dev_share=0.5),
+        BuildConfig(k=2, num_negatives=2, dev_share=0.2, adult_list=str(tmp_path / "words.txt")),
+    ]
+    digests = {build([store], documents, store=store, config=config).manifest.digest for config in configs}
+    digests |= {build([store], documents, store=store, config=CONFIG, window=Window(last=2)).manifest.digest}
+    assert len(digests) == 5
+    assert written == {path: path.read_bytes() for path in (tmp_path / "store" / "ingest").rglob("*") if path.is_file()}
+
+
+def test_thirty_days_whose_logs_are_gone_and_day_31_give_the_shards_of_a_run_from_scratch(tmp_path):
+    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
+    dates = [(date(2026, 9, 1) + timedelta(days=number)).isoformat() for number in range(31)]
+    lines = {day: day_lines(day, 7) for day in dates}
+
+    def ingest_one(store, day):
+        log = write_lines(tmp_path / store / "logs" / f"{day}.ndjson", lines[day])
+        return ingest([log], store=str(tmp_path / store / "store"), config=IngestConfig(date=day))
+
+    for day in dates[:30]:
+        ingest_one("a", day)
+    a = str(tmp_path / "a" / "store")
+    build([a], documents, store=a, config=CONFIG, window=Window(last=30))
+    for log in (tmp_path / "a" / "logs").iterdir():
+        log.unlink()
+    ingest_one("a", dates[30])
+    grown = build([a], documents, store=a, config=CONFIG, window=Window(last=31))
+
+    for day in dates[::-1]:  # from scratch, under a key of its own, and in another order
+        ingest_one("b", day)
+    b = str(tmp_path / "b" / "store")
+    scratch = build([b], documents, store=b, config=CONFIG, window=Window(last=31))
+    assert grown.manifest.outcome.logical_digest == scratch.manifest.outcome.logical_digest
+    assert grown.manifest.outcome.ledger == scratch.manifest.outcome.ledger
+    assert grown.manifest.outcome.ledger.total == sum(map(len, lines.values()))
+    # A person who comes back on another day is one person: at k = 9 only what all nine of them typed passes.
+    assert grown.manifest.outcome.metrics["left_at_k"][-2] == {"k": 10, "queries": 0, "clicks": 0, "pairs": 0}
+    assert grown.manifest.outcome.counts["train_pairs"] > 0

@@ -1,0 +1,132 @@
+"""A Flink cluster of processes, started by the scripts that users start theirs with."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "flink"
+TASK_MANAGERS = ("task-manager-1", "task-manager-2")
+START_SECONDS = 180.0  # a busy machine is no failure
+
+
+class Cluster:
+    """A job manager and two task managers on ports of their own, ended with the block."""
+
+    def __init__(self, work: Path, engines: Path) -> None:
+        self._work, self._environment = work, os.environ | {"CLICKTOWER_ENGINES": str(engines)}
+        self._processes: dict[str, subprocess.Popen] = {}  # those of now, by name
+        self._started: list[subprocess.Popen] = []
+        self._rest, self._rpc = _free_ports(2)
+        self._before: set[str] = set()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What a job needs to run here, beside what clicktower fills in."""
+        return ("--runner=FlinkRunner", f"--flink_master=127.0.0.1:{self._rest}", "--parallelism=2")
+
+    def __enter__(self) -> "Cluster":
+        # Flink answers from a copy of a job's state that is 3 s old unless told otherwise: a small job ends in less.
+        options = (f"-Drest.port={self._rest}", "-Dweb.refresh-interval=100")
+        self._start("job-manager", "start-job-manager", str(self._work), *options)
+        self.start_task_managers()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sessions = {process.pid for process in self._started}
+        for pid in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")):
+            with suppress(ProcessLookupError):
+                if os.getsid(pid) in sessions:  # the Python workers too, which live on where their manager was killed
+                    os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+
+    def start_task_managers(self) -> None:
+        """Both of them run, whatever a test did."""
+        for name in TASK_MANAGERS:
+            if name not in self._processes or self._processes[name].poll() is not None:
+                self._start(
+                    name, "start-task-manager", str(self._work), name, f"-Dtaskmanager.resource-id={name}"
+                )  # fmt: skip
+        until(lambda: len(self.ask("/taskmanagers")["taskmanagers"]) == len(TASK_MANAGERS), START_SECONDS, self.logs)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs, the newest last."""
+        return sorted(self.ask("/jobs/overview")["jobs"], key=lambda job: job["start-time"])
+
+    def expect_a_job(self) -> None:
+        """The job to wait for is one that is not there yet."""
+        self._before = {job["jid"] for job in self.jobs()}
+
+    def wait_until_halfway(self) -> str:
+        """The id of the expected job, once some of its steps are done and others are not."""
+
+        def halfway() -> str | None:
+            found = [job for job in self.jobs() if job["jid"] not in self._before]
+            return found[0]["jid"] if found and found[0]["tasks"]["finished"] >= 4 else None
+
+        return until(halfway, START_SECONDS, self.logs)
+
+    def kill_the_task_manager_of(self, job: str) -> bool:
+        """kill -9 of the one that runs steps of the job; False where the job had ended before that."""
+
+        def busy() -> str | None:
+            found = self.ask(f"/jobs/{job}")
+            vertices = [vertex["id"] for vertex in found["vertices"] if vertex["status"] == "RUNNING"]
+            subtasks = [task for v in vertices for task in self.ask(f"/jobs/{job}/vertices/{v}")["subtasks"]]
+            running = (task["taskmanager-id"] for task in subtasks if task["status"] == "RUNNING")
+            return next(running, "" if found["state"] == "FINISHED" else None)
+
+        name = until(lambda: (found := busy()) is not None and (found,), START_SECONDS, self.logs)[0]
+        if name:
+            self._processes[name].kill()
+            self._processes[name].wait()
+        return bool(name)
+
+    def cancel(self, job: str) -> None:
+        self.ask(f"/jobs/{job}?mode=cancel", "PATCH")
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        request = urllib.request.Request(f"http://127.0.0.1:{self._rest}{path}", method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def logs(self) -> str:
+        return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(self._work.glob("*.log")))
+
+    def _start(self, name: str, script: str, *arguments: str) -> None:
+        with (self._work / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(SCRIPTS / script), *arguments, f"-Djobmanager.rpc.port={self._rpc}"],
+                env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        self._started.append(self._processes[name])
+
+
+def until(condition: Callable[[], Any], seconds: float, else_say: Callable[[], str]) -> Any:
+    """What the condition returns once that is true; a server that does not answer yet is not true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with suppress(OSError):
+            if found := condition():
+                return found
+        time.sleep(0.2)
+    raise AssertionError(f"it did not happen in {seconds:.0f} s\n{else_say()}")
+
+
+def _free_ports(number: int) -> Sequence[int]:
+    probes = [socket.socket() for _ in range(number)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

@@ -1,0 +1,45 @@
+"""An error that a worker raised is the error the caller gets from any engine, and the terminal stays clean."""
+
+import tempfile
+
+import apache_beam as beam
+import pytest
+
+from beam_jobs.engine import carries_errors, run_pipeline
+from beam_jobs.engine_options import with_engines
+from schemas.errors import StageError, UsageError
+
+pytestmark = pytest.mark.engine
+
+
+@carries_errors
+def _refuse(_element):
+    raise UsageError(asked="it was asked", found="«found» 電", follows="it follows", do="do it")
+
+
+def _break(_element):
+    return {}["canary-in-a-log-line"]
+
+
+@pytest.fixture(params=["prism", "flink"])
+def options(request, engines):
+    request.getfixturevalue(request.param)
+    return with_engines([f"--runner={request.param}", "--parallelism=1"], str(engines))
+
+
+def test_a_stage_error_of_a_worker_reaches_the_caller(options, capfd):
+    with pytest.raises(UsageError) as caught:
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse), options)
+    assert caught.value.found == "«found» 電"
+    assert caught.value.follows == "it follows"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_any_other_is_told_without_quoting_it(options, capfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # the engine's log is kept
+    with pytest.raises(StageError, match="it failed") as caught:
+        run_pipeline(lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_break), options)
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert f"what the engine said, which may quote data, is in {tmp_path}" in caught.value.do
+    assert capfd.readouterr() == ("", "")

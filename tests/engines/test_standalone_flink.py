@@ -1,0 +1,120 @@
+"""A real Flink cluster of three processes: machines die, jobs are cancelled, clients go away."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import StageError
+from schemas.stage import find_finished, open_result
+from tests.engines.outcome import (
+    assert_holds_its_manifest_and_nothing_else,
+    outcome_of,
+    run_build,
+    run_ingest,
+)
+from tests.engines.standalone_flink import Cluster, until
+
+pytestmark = pytest.mark.engine
+END_SECONDS = 240.0
+
+
+def submit(shop: Path, store: Path, cluster: Cluster) -> subprocess.Popen:
+    """`clicktower ingest` as a process of its own, as a user or a scheduler starts it."""
+    cluster.expect_a_job()
+    command = [sys.executable, "-m", "flows.cli", "ingest", str(shop / "log"), "--into", str(store), "--json"]
+    return subprocess.Popen(
+        [*command, "--", *cluster.options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def the_only_ingest(store: Path) -> Path:
+    (folder,) = (store / "ingest").iterdir()
+    return folder
+
+
+def test_a_task_manager_is_killed_in_the_middle_of_each_job(cluster, shop, expected, tmp_path):
+    for attempt in range(5):  # on a quick machine a job may end between the look and the kill
+        store = tmp_path / str(attempt)
+        client = submit(shop, store, cluster)
+        killed = cluster.kill_the_task_manager_of(job := cluster.wait_until_halfway())
+        output, errors = client.communicate(timeout=END_SECONDS)
+        assert client.returncode == 0, errors
+        if killed:
+            break
+    day = open_result(json.loads(output)["path"])
+    assert cluster.ask(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"], "the job never noticed"
+    cluster.start_task_managers()
+    shards = run_build(day, shop, store, cluster.options)
+    for result in (day, shards):
+        assert_holds_its_manifest_and_nothing_else(result)
+    assert outcome_of(day, shards) == expected
+
+
+def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes(cluster, shop, expected, tmp_path):
+    client = submit(shop, tmp_path, cluster)
+    cluster.cancel(cluster.wait_until_halfway())
+    output, errors = client.communicate(timeout=END_SECONDS)
+    assert client.returncode == 1, errors
+    error = json.loads(output)["error"]
+    assert error["found"] == "it was cancelled from the runner's side"
+    assert "run the same command again" in error["do"]
+    assert not list(the_only_ingest(tmp_path).iterdir())
+    assert all(line.startswith("ingest: ") for line in errors.splitlines())  # how far it was, and nothing else
+
+    day = run_ingest(shop, tmp_path, cluster.options)
+    assert_holds_its_manifest_and_nothing_else(day)
+    assert day.manifest.outcome.logical_digest == expected.day_digest
+
+
+def test_a_client_killed_after_submitting_loses_nothing_and_leaves_no_process(cluster, shop, expected, tmp_path):
+    client = submit(shop, tmp_path, cluster)
+    cluster.wait_until_halfway()
+    (server,) = _children(client.pid)
+    client.kill()
+    client.communicate()
+    until(lambda: not _children(server), 10, lambda: "the job server outlives its client")
+
+    folder = the_only_ingest(tmp_path)
+    until((folder / "manifest.json").exists, END_SECONDS, cluster.logs)
+    day = open_result(str(folder))
+    assert day.manifest.outcome.logical_digest == expected.day_digest
+    again = run_ingest(shop, tmp_path, cluster.options)
+    assert again.reused
+    assert find_finished(str(tmp_path), again.manifest.request)[1] == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_client_takes_its_job_with_it(cluster, shop, tmp_path, sign):
+    client = submit(shop, tmp_path, cluster)
+    job = cluster.wait_until_halfway()
+    client.send_signal(sign)
+    _, errors = client.communicate(timeout=END_SECONDS)
+    assert client.returncode == 128 + sign
+    assert "Traceback" not in errors
+    (ended,) = (found for found in cluster.jobs() if found["jid"] == job)
+    assert ended["state"] == "CANCELED"
+    assert not list(the_only_ingest(tmp_path).iterdir())
+
+
+def test_a_cluster_that_is_not_there_is_a_clear_error(flink, shop, tmp_path):
+    with pytest.raises(StageError) as caught:
+        run_ingest(shop, tmp_path, ["--runner=FlinkRunner", "--flink_master=127.0.0.1:1"])
+    assert caught.value.found == "nothing answers there"
+    assert caught.value.follows == "the job was not submitted"
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,40 @@
+"""Run in the environment that has Google's packages: both jobs translated for Dataflow, one JSON object printed.
+
+python -m tests.engines.translate_for_dataflow SHOP FOLDER
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from beam_jobs.build import BuildConfig, build
+from beam_jobs.ingest import IngestConfig, ingest
+from schemas.errors import UsageError
+
+DATAFLOW = (
+    "--runner=DataflowRunner",
+    "--dry_run=True",
+    "--project=some-project",
+    "--region=europe-west1",
+    "--staging_location=gs://some-bucket/staging",
+    "--temp_location=gs://some-bucket/temp",
+)
+
+
+def main(shop: Path, folder: Path) -> None:
+    log, documents = [str(shop / "log")], str(shop / "documents.tsv")
+    found = {}
+    try:
+        ingest(log, store=str(folder / "empty"), config=IngestConfig(), beam_options=DATAFLOW)
+    except UsageError as error:
+        found["ingest"] = error.found
+    day = ingest(log, store=str(folder), config=IngestConfig())
+    try:
+        build([day.folder], documents, store=str(folder), config=BuildConfig(k=2), beam_options=DATAFLOW)
+    except UsageError as error:
+        found["build"] = error.found
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

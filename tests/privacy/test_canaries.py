@@ -1,0 +1,168 @@
+"""Canaries: what is private in a log is planted in it, and then looked for in everything that a run leaves or says."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.privacy.every_byte import files_with, hashes_of, places_of
+from tests.privacy.planted_log import (
+    CLIENTS,
+    DOCUMENTS,
+    EVERYWHERE_FORBIDDEN,
+    OF_FEW,
+    PUBLIC,
+    PUBLISHED,
+    planted_log,
+)
+
+PRIVATE_FILE = re.compile(r"/store/ingest/[0-9a-f]+/attempt-[0-9a-f]+/(queries|exposures)-\d{5}\.arrow$")
+TWO_PROCESSES = ("--", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
+EVERYTHING_PRIVATE = [*OF_FEW, *EVERYWHERE_FORBIDDEN]
+PIPELINE = """
+title = "canaries"
+store = "store"
+[log]
+files = ["{given}/log.ndjson"]
+[documents]
+file = "{given}/documents.tsv"
+[judgments]
+queries = "{given}/queries.tsv"
+qrels = "{given}/qrels.txt"
+[train]
+threads = 1
+[train.set]
+epochs = 2
+cells = 8
+micro_batch = 16
+minibatch = 32
+"""
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    """input/ holds what is given, work/ what is left: the store, the temporary folder, what was said."""
+    for name in ("input", "work/tmp", "work/said"):
+        (tmp_path / name).mkdir(parents=True)
+    log = planted_log()
+    (tmp_path / "input" / "log.ndjson").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    (tmp_path / "input" / "documents.tsv").write_bytes(DOCUMENTS)
+    return tmp_path
+
+
+def _run(place: Path, *arguments: str, limit_bytes: int | None = None, code: int = 0) -> str:
+    """What a command prints; also kept below work/said, with what it printed on stderr."""
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    if limit_bytes:  # what a full disk does, to the processes of this command alone
+        limited = (
+            "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes})); "
+            "sys.argv = sys.argv[1:]; runpy.run_module('flows.cli', run_name='__main__')"
+        )
+        command = [sys.executable, "-c", limited, "clicktower", *arguments]
+    temporary = str(place / "work" / "tmp")
+    environment = os.environ | {
+        "TMPDIR": temporary,
+        "PREFECT_HOME": f"{temporary}/prefect",
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    done = subprocess.run(command, capture_output=True, cwd=place / "work", env=environment, check=False, timeout=120)
+    said = place / "work" / "said"
+    number = len(list(said.iterdir()))
+    (said / f"{number:02d}.txt").write_bytes(done.stdout + b"\n" + done.stderr)
+    assert done.returncode == code, done.stderr.decode()[-2000:]
+    return done.stdout.decode()
+
+
+def _assert_nothing_private(place: Path) -> set[tuple[str, str]]:
+    """Nothing private is below work/ but queries of people in the private aggregate: where these are."""
+    places = places_of(EVERYTHING_PRIVATE, [place / "work"])
+    assert {(needle, path) for needle, path in places if needle in EVERYWHERE_FORBIDDEN} == set()
+    assert {(needle, path) for needle, path in places if not PRIVATE_FILE.search(path)} == set()
+    clients = [part for client in CLIENTS[:15] for part in hashes_of(client)]
+    assert files_with(clients, [place / "work"]) == set()
+    return places
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param((), id="in memory"), pytest.param(TWO_PROCESSES, id="two", marks=pytest.mark.engine)]
+)
+def test_nothing_private_is_found_outside_the_private_aggregate(place, engine):
+    given = ("--documents", str(place / "input/documents.tsv"), "--into", "store", "--json")
+    day = json.loads(_run(place, "ingest", str(place / "input" / "log.ndjson"), "--into", "store", "--json", *engine))
+    built = json.loads(_run(place, "build", "--days", day["path"], *given, *engine))
+    _run(place, "verify", day["path"])
+    _run(place, "verify", built["path"])
+    # the rules caught whom they should, so there was something to hide
+    caught = day["metrics"]["bots"]
+    assert caught.keys() >= {"user_agent", "pace", "clicks_everything", "around_the_clock", "crowd", "unsure_pace"}
+    assert day["counts"]["rejects"] == 9
+    assert built["ledger"]["lines"]["query_below_k"] > 0
+
+    found = _assert_nothing_private(place)
+    assert {needle for needle, _ in found} == set(OF_FEW)  # the search finds what is there
+    shards = {path for _, path in places_of([PUBLISHED], [place / "work/store/build"])}
+    assert any(path.endswith(".arrow") for path in shards)
+
+
+@pytest.mark.engine
+def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private(place):
+    """Training, evaluation, release, report, Prefect's database; then judgments, check and a search."""
+    (place / "input" / "queries.tsv").write_text(f"q0\t{PUBLIC[0]}\nq1\t{PUBLIC[1]}\n")
+    (place / "input" / "qrels.txt").write_text("".join(f"q{n % 2} 0 D{n} {n % 4}\n" for n in range(40)))
+    (place / "work" / "pipeline.toml").write_text(PIPELINE.format(given=place / "input"))
+    results = json.loads(_run(place, "run", "pipeline.toml", "--json"))
+    assert results["build"]["counts"]["train_pairs"] > 50
+    _run(place, "judgments", "--days", "store", "--into", "store", "--set", "click_model=ctr", "--min-impressions", "1")
+    _run(place, "check", str(place / "input" / "log.ndjson"))
+    _run(place, "search", "--release", "release", "red hammer")
+    _assert_nothing_private(place)
+    for made in ("release", "report.html", "tmp/prefect"):
+        assert (place / "work" / made).exists()
+    seen = {Path(path).name for _, path in places_of([PUBLIC[1]], [place / "work"])}
+    assert "report.html" in seen  # the search finds what may be there
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param((), id="in memory"), pytest.param(TWO_PROCESSES, id="two", marks=pytest.mark.engine)]
+)
+def test_failing_runs_say_nothing_private_and_leave_nothing(place, engine):
+    log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
+    strict = ("--set", "max_unreadable_share=0.0001")
+    _run(place, "ingest", log, "--into", "store", *strict, *engine, code=1)
+    _run(place, "ingest", log, "--into", "store", *engine, limit_bytes=100_000, code=1)
+    cut = place / "input" / "cut.ndjson.gz"
+    cut.write_bytes(gzip.compress(Path(log).read_bytes())[:-500])
+    _run(place, "ingest", str(cut), "--into", "store", *engine, code=1)
+    _run(place, "ingest", documents, "--into", "store", *engine, code=1)
+    assert _assert_nothing_private(place) == set()
+
+    day = json.loads(_run(place, "ingest", log, "--into", "store", "--json"))
+    given = ("--days", day["path"], "--into", "store")
+    _run(place, "build", *given, "--documents", documents, limit_bytes=3_000, code=1)
+    other = place / "input" / "other.tsv"
+    other.write_bytes(b"E1\tAnother catalogue\n")
+    _run(place, "build", *given, "--documents", str(other), *engine, code=1)
+    victim = next((place / "work" / day["data"]).glob("queries-*.arrow"))
+    victim.write_bytes(victim.read_bytes()[:-200])
+    _run(place, "build", *given, "--documents", documents, *engine, code=1)
+    _assert_nothing_private(place)
+
+
+def test_rejected_lines_are_named_by_their_places_alone(place):
+    day = json.loads(_run(place, "ingest", str(place / "input" / "log.ndjson"), "--into", "store", "--json"))
+    from beam_jobs.arrow_files import read_table
+
+    content = (place / "input" / "log.ndjson").read_bytes()
+    broken = set(planted_log().broken)
+    rejected = set()
+    for path in (place / "work" / day["data"]).glob("rejects-*.arrow"):
+        for row in read_table(str(path)).to_pylist():
+            rejected.add(content[row["offset"] : content.index(b"\n", row["offset"])])
+            assert row.keys() == {"file", "offset", "reason"}
+    assert rejected == broken
