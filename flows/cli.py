@@ -29,12 +29,14 @@ COMMANDS = {
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
     "train": "Train the twin towers on shards.",
+    "sweep": "Train many variants of a recipe, and rank them on held-out data.",
     "judgments": "Derive graded judgments from the clicks of a later period.",
     "evaluate": "Judge a model by NDCG, beside BM25 and a random order.",
     "publish": "Encode all documents into a release and make it the live one.",
     "search": "Rank the documents of the live release for a query.",
     "erase": "Take people who ask for it out of the private days of a store.",
     "verify": "Check every byte of an output against its manifest.",
+    "doctor": "Say whether this machine can run it, how fast a path training takes, and what to mend.",
 }
 
 
@@ -46,6 +48,7 @@ def build_app(command: str) -> App:
         help_format="markdown",
         version_flags=["--version"],
         default_parameter=cyclopts.Parameter(negative=()),
+        suppress_keyboard_interrupt=False,  # `run` says what an interrupt leaves
     )
     for order, (name, line) in enumerate(COMMANDS.items()):
         app.command(f"flows.commands.{name}:{name}", name=name, help=None if name == command else line, sort_key=order)

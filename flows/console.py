@@ -4,13 +4,23 @@ import errno
 import json as json_module
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 
 from flows.settings import Settings
 from schemas.errors import StageError
@@ -23,22 +33,41 @@ output = Console(highlight=False)
 
 
 @contextmanager
-def progress_bar(stage: str) -> Iterator[Tell]:
-    """A Progress for a stage: a bar on a terminal, a line now and then elsewhere."""
+def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
+    """A Progress for a stage: a bar on a terminal, a line now and then elsewhere.
+
+    What is told may go on in a second line, which stands below the bar. `share`: show what is done as a percentage,
+    where counts of it would mean nothing to a person.
+    """
     if not errors.is_terminal:
         yield _plain_lines(stage)
         return
     columns = (
         SpinnerColumn(),
         TextColumn("[bold]{task.fields[stage]:<9}[/]"),
-        BarColumn(bar_width=28),
-        MofNCompleteColumn(),
+        BarColumn(bar_width=24 if share else 28),
+        TaskProgressColumn(show_speed=False) if share else MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("[dim]{task.description}"),
     )
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task("starting", total=None, stage=stage)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+    with _TwoLines(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task("starting", total=None, stage=stage, below="")
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            beside, _, below = what.partition("\n")
+            bar.update(task, description=beside, completed=done, total=total, below=below)
+
+        yield tell
+
+
+class _TwoLines(Progress):
+    """A bar with a second line of text below it."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if below := task.fields["below"]:
+                yield Padding(Text(below, style="dim"), (0, 0, 0, 2))
 
 
 def plain(text: str) -> str:
@@ -53,6 +82,7 @@ def _plain_lines(stage: str) -> Tell:
         nonlocal last
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
+            what = what.replace("\n", ", ")
             errors.print(f"{stage}: {what} ({done:,}{f' of {total:,}' if total else ''})", soft_wrap=True)
 
     return tell

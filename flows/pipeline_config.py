@@ -1,15 +1,14 @@
 """pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pydantic
 from pydantic import ConfigDict
 
 from beam_jobs.windows import parse_date
+from flows import toml_file
 from schemas import storage
 from schemas.errors import UsageError
 
@@ -91,23 +90,7 @@ def read_pipeline(path: str) -> PipelineConfig:
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
     asked = f"the pipeline was to be read from {path}"
-    try:
-        value = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(
-            asked=asked,
-            found="there is no such file",
-            do="check the path; `pipeline.toml` of the repository is a commented example",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
-    try:
-        config = pydantic.TypeAdapter(PipelineConfig).validate_python(value)
-    except pydantic.ValidationError as error:
-        found = "; ".join(f"the field {'.'.join(map(str, e['loc']))} {_plain(e)}" for e in error.errors()[:5])
-        raise UsageError(
-            asked=asked, found=found, do="see `clicktower run --help` and the commented pipeline.toml for the fields"
-        ) from None
+    config = toml_file.read_toml(path, PipelineConfig, what="pipeline", command="run")
     if config.log.date is not None:
         parse_date(config.log.date, asked)
     if config.window != WindowSection() and not is_dated(config):
@@ -121,7 +104,7 @@ def read_pipeline(path: str) -> PipelineConfig:
 
 def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
     def absolute(uri: str) -> str:
-        return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
+        return toml_file.absolute(uri, base)
 
     return PipelineConfig(
         log=replace(config.log, files=tuple(map(absolute, config.log.files))),
@@ -138,11 +121,6 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
         publish=PublishSection(to=absolute(config.publish.to), set=config.publish.set),
         beam_options=config.beam_options,
     )
-
-
-def _plain(error: Any) -> str:
-    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
-    return known.get(error["type"], f"is wrong ({error['msg']})")
 
 
 def is_dated(config: PipelineConfig) -> bool:

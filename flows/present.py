@@ -135,6 +135,15 @@ def _train(r: Mapping[str, Any]) -> str:
     return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {m['pairs_per_second']:,.0f} pairs/s"
 
 
+def _sweep(r: Mapping[str, Any]) -> str:
+    c, m = r["counts"], r["metrics"]
+    best = m["rows"][0]["mean"]
+    reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
+    diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
+    found = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
+    return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {found}"
+
+
 def _judgments(r: Mapping[str, Any]) -> str:
     c = r["counts"]
     return f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries, {r['metrics']['click_model_name']}"
@@ -156,6 +165,7 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ingest": _ingest,
     "build": _build,
     "train": _train,
+    "sweep": _sweep,
     "judgments": _judgments,
     "evaluate": _evaluate,
     "publish": _publish,

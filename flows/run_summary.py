@@ -7,6 +7,7 @@ from typing import Any
 from flows import present
 from flows.pipeline_config import PipelineConfig
 from flows.report import Example, RankedTitle, RunSummary, StageSummary
+from flows.training_summary import training_summary
 from schemas import storage
 from schemas.ledger import Ledger
 from schemas.stage import open_result
@@ -25,7 +26,7 @@ def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary
         ledger=Ledger.from_json(build["ledger"]),
         privacy=build["metrics"]["left_at_k"],
         k=open_result(build["path"]).manifest.request.config["k"],
-        curves=_read_json(train, "curves.json"),
+        training=training_summary(train),
         table=evaluation["metrics"],
         examples=[_example(value) for value in _read_json(evaluation, "examples.json")],
         release=config.publish.to,

@@ -16,3 +16,20 @@ class Settings(BaseSettings):
 
     debug: bool = False
     engines: str = str(Path(__file__).resolve().parent.parent / ".engines")
+
+
+class Surroundings(BaseSettings):
+    """Variables of others that `clicktower doctor` looks at: of OpenMP and BLAS, Ray, Prefect and Java."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    omp_num_threads: str = ""
+    mkl_num_threads: str = ""
+    openblas_num_threads: str = ""
+    omp_wait_policy: str = ""
+    omp_proc_bind: str = ""
+    gomp_cpu_affinity: str = ""
+    kmp_affinity: str = ""
+    ray_address: str = ""
+    prefect_api_url: str = ""
+    java_home: str = ""

@@ -24,6 +24,10 @@ class UsageError(StageError):
     exit_code = 2
 
 
+class Diverged(StageError):
+    """Training ran away: its numbers are no longer finite. The same request would end the same way."""
+
+
 class UnknownVersionError(StageError):
     """A file of a major version that this release does not know. Nothing of it was read."""
 

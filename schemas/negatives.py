@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import StageError
+from schemas.exclusions import Exclusions, ListedExclusions
 
 MAX_RETRIES = 64
 
@@ -53,35 +54,46 @@ def draw(
     `exclusions`: lists of pool rows, ascending, without repeats (schemas.shard).
     Raises StageError where a pair has fewer than n rows to draw from.
     """
-    num_pairs = len(keys)
-    if num_pairs != len(exclusion):
-        raise ValueError(f"{num_pairs} pair keys and {len(exclusion)} indices of exclusions")
-    exclusion = exclusion.astype(np.int64)
-    offsets, rows = _offsets_and_rows(exclusions)
-    _require_enough((pool_size - np.diff(offsets))[exclusion], pool_size, n)
+    listed = ListedExclusions(*_offsets_and_rows(exclusions), pool_size)
+    return draw_allowed(keys, exclusion, listed, n=n, seed=seed, epoch=epoch)
 
-    # One sorted column of list * pool_size + row answers "is it excluded?" for all pairs at once.
-    list_of_row = np.repeat(np.arange(len(exclusions), dtype=np.int64), np.diff(offsets))
-    excluded_codes = list_of_row * pool_size + rows
-    drawn = np.full((num_pairs, n), -1, np.int32)
-    state = _absorb(_absorb(keys.astype(np.uint64), seed), epoch)
-    for j in range(n):
-        slot_state = _absorb(state, j)
-        pending = np.arange(num_pairs)
+
+def draw_allowed(
+    keys: np.ndarray, exclusion: np.ndarray, exclusions: Exclusions, *, n: int, seed: int = 0, epoch: int = 0
+) -> np.ndarray:
+    """The same from exclusions in any form: what `draw` gives, int32 [pairs, n]."""
+    if len(keys) != len(exclusion):
+        raise ValueError(f"{len(keys)} pair keys and {len(exclusion)} indices of exclusions")
+    exclusion = exclusion.astype(np.int64)
+    _require_enough(exclusions.num_allowed(exclusion), exclusions.num_rows, n)
+
+    # Most pairs can keep their first n rows: those of retry 0. The others are drawn again, one negative at a time.
+    slots = absorb(absorb(absorb(keys.astype(np.uint64), seed), epoch)[:, None], np.arange(n))
+    drawn = _rows(slots, 0, exclusions.num_rows)
+    refused = exclusions.holds(exclusion, drawn).any(axis=1)
+    for j in range(1, n):
+        refused |= (drawn[:, :j] == drawn[:, j : j + 1]).any(axis=1)
+    again = np.flatnonzero(refused)
+    drawn[again] = _draw_in_turn(slots[again], exclusion[again], exclusions)
+    return drawn.astype(np.int32)
+
+
+def _draw_in_turn(slots: np.ndarray, exclusion: np.ndarray, exclusions: Exclusions) -> np.ndarray:
+    """The rows of some pairs, int64 [pairs, n], from the state of each draw: negative by negative, retry by retry."""
+    drawn = np.full(slots.shape, -1, np.int64)
+    for j in range(slots.shape[1]):
+        pending = np.arange(len(slots))
         for retry in range(MAX_RETRIES):
-            row = (_absorb(slot_state[pending], retry) % np.uint64(pool_size)).astype(np.int64)
-            repeated = (drawn[pending, :j] == row[:, None]).any(axis=1)
-            refuse = repeated | _contains(excluded_codes, exclusion[pending] * pool_size + row)
-            drawn[pending[~refuse], j] = row[~refuse]
-            pending = pending[refuse]
             if not len(pending):
                 break
+            row = _rows(slots[pending, j], retry, exclusions.num_rows)
+            refuse = (drawn[pending, :j] == row[:, None]).any(axis=1)
+            refuse |= exclusions.holds(exclusion[pending], row[:, None])[:, 0]
+            drawn[pending[~refuse], j] = row[~refuse]
+            pending = pending[refuse]
         for pair in pending:
-            begin, end = offsets[exclusion[pair]], offsets[exclusion[pair] + 1]
-            taken = np.concatenate([rows[begin:end], drawn[pair, :j]])
-            left = np.setdiff1d(np.arange(pool_size), taken)
-            choice = _absorb(slot_state[pair : pair + 1], MAX_RETRIES)[0]
-            drawn[pair, j] = left[int(choice % np.uint64(len(left)))]
+            left = np.setdiff1d(exclusions.allowed(exclusion[pair]), drawn[pair, :j], assume_unique=True)
+            drawn[pair, j] = left[_rows(slots[[pair], j], MAX_RETRIES, len(left))[0]]
     return drawn
 
 
@@ -94,19 +106,20 @@ def sampling_probability(exclusion: np.ndarray, exclusions: pa.ListArray, pool_s
     return 1.0 / (pool_size - np.diff(offsets))[exclusion]
 
 
-def _absorb(state: np.ndarray, number: int) -> np.ndarray:
-    """Splitmix64's finaliser over a state and one more number."""
-    mixed = (state ^ np.uint64(number & _MASK)) + _GAMMA
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-    return mixed ^ (mixed >> np.uint64(31))
+def absorb(state: np.ndarray, number: int | np.ndarray) -> np.ndarray:
+    """Splitmix64's finaliser over states and one more number, or a number for each state: uint64, of their shape."""
+    mixed: np.ndarray = state ^ (np.uint64(number & _MASK) if isinstance(number, int) else number.astype(np.uint64))
+    mixed += _GAMMA
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _MIX_1
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _MIX_2
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
 
 
-def _contains(ascending: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    if not len(ascending):
-        return np.zeros(len(wanted), bool)
-    at = np.searchsorted(ascending, wanted)
-    return ascending[np.minimum(at, len(ascending) - 1)] == wanted
+def _rows(slots: np.ndarray, retry: int, num_rows: int) -> np.ndarray:
+    return (absorb(slots, retry) % np.uint64(num_rows)).astype(np.int64)
 
 
 def _offsets_and_rows(lists: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,17 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 _skipped: list[str] = []
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a GPU are left out where there is none. They are not skipped: no CI machine of ours has one."""
+    of_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if of_gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            config.hook.pytest_deselected(items=of_gpu)
+            items[:] = [item for item in items if item not in of_gpu]
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid}: {report.longrepr[2] if isinstance(report.longrepr, tuple) else ''}")

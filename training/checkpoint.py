@@ -5,11 +5,14 @@
 
 The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
 model would depend on when checkpoints were taken (docs/model.md section 4). It says nothing about workers: a run may
-go on with another number of them. The last two are kept, so that a damaged one costs little.
+go on with another number of them. The last two are kept, so that a damaged one costs little: a run goes on from the one
+before, and its later checkpoints say so and take the place of the damaged one.
 """
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +25,7 @@ from schemas import storage
 from schemas.errors import StageError
 from training.nesterov import LazyRows
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
 KEPT = 2
 
 
@@ -38,10 +41,12 @@ class Position:
     loss: float = 0.0  # summed over the pairs of the epoch so far
     seconds: float = 0.0  # of training in the epoch so far
     curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
+    resumed: list[int] = field(default_factory=list)  # the updates that the run was taken up after, when it was
+    refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
 
 
 def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[str, LazyRows]) -> None:
-    """Write a checkpoint of the run `digest` and remove all but the last two. Raises WriteError."""
+    """Write a checkpoint of the run `digest`; remove all but the last two, and refused ones. Raises WriteError."""
     name = _name(position.update)
     tensors: dict[str, np.ndarray] = {}
     for tower, state in rows.items():
@@ -58,23 +63,40 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[st
         "loss": position.loss,
         "seconds": position.seconds,
         "curve": position.curve,
+        "resumed": position.resumed,
+        "refused": position.refused,
         "size_bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    try:
+    with writing(folder, position.update, f"{len(content) / 1e6:,.0f} MB"):
         storage.write_atomic(storage.join(folder, f"{name}.safetensors"), content)
         storage.write_atomic(storage.join(folder, f"{name}.json"), json.dumps(head).encode())
+    # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
+    for update in [update for update, _ in position.refused if update > position.update]:
+        _remove(folder, update)
+    for update in list_updates(folder)[KEPT:]:
+        _remove(folder, update)
+
+
+@contextmanager
+def writing(folder: str, update: int, what: str) -> Iterator[None]:
+    """Within, a part (`what`) of the checkpoint of an update is written to a run's folder. Raises WriteError."""
+    try:
+        yield
     except OSError as error:
         kept = list_updates(folder)
         raise WriteError(
-            asked=f"a checkpoint of update {position.update:,} was to be written to {folder}",
-            found=f"its {len(content) / 1e6:,.0f} MB could not be written ({error.strerror or type(error).__name__})",
+            asked=f"a checkpoint of update {update:,} was to be written to {folder}",
+            found=f"its {what} could not be written ({error.strerror or type(error).__name__})",
             follows=f"training stopped; the checkpoint of update {kept[0]:,} is whole" if kept else "training stopped",
             do="make room or choose another store, then run the same command: it continues from there",
         ) from None
-    for old in list_updates(folder)[KEPT:]:
-        storage.remove(storage.join(folder, f"{_name(old)}.json"))
-        storage.remove(storage.join(folder, f"{_name(old)}.safetensors"))
+
+
+def remove_checkpoints_after(folder: str, update: int) -> None:
+    """Remove every checkpoint of a later update than this."""
+    for later in [found for found in list_updates(folder) if found > update]:
+        _remove(folder, later)
 
 
 def list_updates(folder: str) -> list[int]:
@@ -83,14 +105,14 @@ def list_updates(folder: str) -> list[int]:
     return sorted((int(name.removeprefix("update-")) for name in names if name.startswith("update-")), reverse=True)
 
 
-def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[str]]:
+def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, str]]]:
     """(the newest update with a whole checkpoint of this run, 0 if there is none; why newer ones were refused)."""
     refused = []
     for update in list_updates(folder):
         try:
             _read(folder, digest, update)
         except StageError as error:
-            refused.append(error.found)
+            refused.append((update, error.found))
         else:
             return update, refused
     return 0, refused
@@ -108,7 +130,15 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
         for name in sorted(tensors)  # safetensors gives them in another order in each process
         if name.endswith(".parameters")
     }
-    return Position(update=update, loss=head["loss"], seconds=head["seconds"], curve=head["curve"]), rows
+    position = Position(
+        update=update,
+        loss=head["loss"],
+        seconds=head["seconds"],
+        curve=head["curve"],
+        resumed=head.get("resumed", []),
+        refused=[(update, why) for update, why in head.get("refused", [])],
+    )
+    return position, rows
 
 
 def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,6 +155,11 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
         return head, safetensors.numpy.load(content)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
+
+
+def _remove(folder: str, update: int) -> None:
+    storage.remove(storage.join(folder, f"{_name(update)}.json"))
+    storage.remove(storage.join(folder, f"{_name(update)}.safetensors"))
 
 
 def _name(update: int) -> str:

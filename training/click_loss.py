@@ -1,12 +1,15 @@
 """The loss of a clicked document against unclicked ones (eq. 3-5; docs/model.md section 3), and its gradient.
 
-    R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j))
+    R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j)),   L = Σ over pairs of w l
 
 also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE).
-Shapes: B pairs, C = 1 + n candidates with the clicked one first, d cells.
+Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first, d cells.
 """
 
 import torch
+from torch.nn.functional import embedding_bag
+
+DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
 
 
 def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
@@ -17,30 +20,79 @@ def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
 
 
 def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
-    """l of each pair, [B]."""
+    """l of each pair, [B]. A similarity of minus infinity is no candidate."""
     scaled = similarity_BC * gamma
     return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
 
 
 def click_loss_gradient(
-    query_Bd: torch.Tensor, document_BCd: torch.Tensor, gamma: float
+    query_Bd: torch.Tensor,
+    document_Nd: torch.Tensor,
+    candidates_BC: torch.Tensor,
+    gamma: float,
+    weight_B: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(losses [B], gradient by the query vectors [B, d], by the candidates' vectors [B, C, d]) of the SUM of losses.
+    """(w l of each pair [B], gradient of their SUM by the query vectors [B, d], by the document vectors [N, d]).
+
+    `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 where there is none, which has the
+    probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
+    gradients, in a fixed order. `weight_B`: w of each pair; None: 1.
 
     dl/dR of candidate c is γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
     α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
     """
     query_unit, query_scale = _unit(query_Bd)
-    document_unit, document_scale = _unit(document_BCd)
-    similarity_BC = torch.einsum("bd,bcd->bc", query_unit, document_unit)
+    document_unit, document_scale = _unit(document_Nd)
+    absent = candidates_BC < 0
+    candidates_BC = candidates_BC.long().clamp(min=0)  # what stands there for an absent one gets the factor 0 below
+    dense = candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd)
+    similarities, through = (_all_similarities, _through_all) if dense else (_similarities, _through)
+
+    similarity_BC = similarities(query_unit, document_unit, candidates_BC).masked_fill(absent, -torch.inf)
+    losses = click_losses(similarity_BC, gamma)
     by_similarity = torch.softmax(similarity_BC * gamma, dim=1)
     by_similarity[:, 0] -= 1
     by_similarity *= gamma
-    # dR/dq = (d/|d| - R q/|q|) / |q|, and the same with the roles exchanged.
-    weighted = (by_similarity * similarity_BC)[..., None]
-    by_query = torch.einsum("bc,bcd->bd", by_similarity, document_unit) - weighted.sum(1) * query_unit
-    by_document = by_similarity[..., None] * query_unit[:, None] - weighted * document_unit
-    return click_losses(similarity_BC, gamma), by_query * query_scale, by_document * document_scale
+    if weight_B is not None:
+        losses *= weight_B
+        by_similarity *= weight_B[:, None]
+    by_query, by_document = through(by_similarity, query_unit, document_unit, candidates_BC)
+    return (
+        losses,
+        _before_unit(by_query, query_unit, query_scale),
+        _before_unit(by_document, document_unit, document_scale),
+    )
+
+
+def _similarities(query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("bd,bcd->bc", query_Bd, document_Nd[candidates_BC])
+
+
+def _through(
+    by_similarity_BC: torch.Tensor, query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients by the vectors that `_similarities` multiplied. The scatter to documents is written as a gather."""
+    by_query_Bd = torch.einsum("bc,bcd->bd", by_similarity_BC, document_Nd[candidates_BC])
+    document, place = candidates_BC.flatten().sort(stable=True)
+    first = torch.searchsorted(document, torch.arange(len(document_Nd), device=document.device))
+    pair = place.div(candidates_BC.shape[1], rounding_mode="floor")
+    by_document_Nd = embedding_bag(
+        pair, query_Bd, first, mode="sum", per_sample_weights=by_similarity_BC.flatten()[place]
+    )
+    return by_query_Bd, by_document_Nd
+
+
+def _all_similarities(query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor) -> torch.Tensor:
+    return (query_Bd @ document_Nd.T).gather(1, candidates_BC)
+
+
+def _through_all(
+    by_similarity_BC: torch.Tensor, query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients by the vectors that `_all_similarities` multiplied."""
+    by_similarity_BN = by_similarity_BC.new_zeros(len(query_Bd), len(document_Nd))
+    by_similarity_BN.scatter_add_(1, candidates_BC, by_similarity_BC)
+    return by_similarity_BN @ document_Nd, by_similarity_BN.T @ query_Bd
 
 
 def _unit(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,3 +100,8 @@ def _unit(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     scale = torch.where(length > 0, 1 / length, torch.zeros_like(length))
     return vectors * scale, scale
+
+
+def _before_unit(by_unit: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """The gradient by vectors from that by their unit vectors u: its part across u, divided by the length."""
+    return (by_unit - (by_unit * unit).sum(-1, keepdim=True) * unit) * scale

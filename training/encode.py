@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import torch
 
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from training.gpu.device import CPU
+from training.kernel import serves, status
+from training.kernel.encode import CompiledTower
+from training.kernel.tokenise import tokenised
+from training.kernel.towers import TowerPoint
 from training.pair_gradient import Encoder, encode_batch
+from training.parameters import tower_name
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch
 from training.threads import alone, compute_threads
@@ -36,6 +43,9 @@ def encode(
             found="there is no such side",
             do="use query or document",
         )
+    compiled = model.compiled and model.compiled[side]
+    if compiled and len(texts) == 1 and (vector := compiled.encode_short(texts[0])) is not None:
+        return vector
     table = text_table(texts, model.layout.table_rows)
     wordless = np.flatnonzero(table.words.lengths == 0)
     if len(wordless) and empty == "error":
@@ -45,20 +55,26 @@ def encode(
             follows="a text without a word has no embedding",
             do="leave them out, or ask for zero vectors (empty='zero')",
         )
-    return encode_table(model.encoder, table.limited(model.recipe.max_words, model.recipe.overflow), side)
+    table = table.limited(model.recipe.max_words, model.recipe.overflow)
+    return compiled.encode(table) if compiled else encode_table(model.encoder, table, side)
 
 
 def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
-    """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
-    vectors = np.zeros((len(table), encoder.recipe.cells), np.float32)
+    """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word.
+
+    The table's words are limited as the recipe says.
+    """
+    if serves(encoder.recipe) and encoder.device == CPU:
+        return _compiled(encoder, table, side).encode(table)
+    vectors = np.zeros((len(table), encoder.dimensions), np.float32)
     lengths = table.words.lengths
     by_length = grouped_order(lengths)
     by_length = by_length[np.count_nonzero(lengths == 0) :]
 
     def encode_some(start: int) -> None:
         index = by_length[start : start + BATCH_TEXTS]
-        batch = text_batch([(table, index)])
-        vectors[index] = encode_batch(batch, side, encoder).numpy()
+        batch = text_batch([(table, index)]).to(encoder.device.place)
+        vectors[index] = encode_batch(batch, side, encoder).cpu().numpy()
 
     batches = range(0, len(by_length), BATCH_TEXTS)
     if len(batches) == 1:  # a query being served: not worth a pool
@@ -71,9 +87,27 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
 
 
 def text_table(texts: Sequence[str], table_rows: int) -> TextTable:
-    """Texts cut into words and trigrams by the text contract, each distinct word once."""
+    """Texts cut into words and trigrams by the text contract, each distinct word once, numbered as they appear."""
+    return (tokenised if status().available else tokenised_in_python)(texts, table_rows)
+
+
+def tokenised_in_python(texts: Sequence[str], table_rows: int) -> TextTable:
+    """`text_table` by the functions that define the contract."""
     number: dict[str, int] = {}
     of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
     offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
-    flat = np.fromiter((word for text in of_texts for word in text), np.int64, int(offsets[-1]))
+    flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
     return TextTable(Ragged(offsets, flat), Ragged(*trigram_ids(list(number), table_rows)))
+
+
+def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
+    """A side's tower with the rows that the table's words have, wherever the encoder takes them from."""
+    layout = encoder.layout
+    used = np.zeros(layout.table_rows, bool)
+    used[table.trigrams.values] = True
+    rows = np.flatnonzero(used)
+    place = np.zeros(layout.table_rows, np.int32)
+    place[rows] = np.arange(len(rows))
+    matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
+    point = TowerPoint(encoder.recipe, *layout.split(matrix), place)
+    return CompiledTower(encoder.recipe, layout.table_rows, point)

@@ -3,105 +3,87 @@
 sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from schemas.errors import StageError
+from training.divergence import require_sane
+from training.gpu.device import CPU, Device
 from training.nesterov import LazyRows, MomentumSchedule
-from training.pair_gradient import Encoder, PairBatch, pair_gradient
-from training.parameters import DTYPES, Layout, tower_name
+from training.pair_gradient import Encoder
+from training.parameters import Layout, tower_name
+from training.paths import Path
+from training.profile import OFF, Recorder
 from training.recipes import Recipe
-from training.reduction import GradientSum
+from training.reference_path import ReferencePath
 from training.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Towers:
-    """The state of a run: each tower's rows, and the schedule that moves them."""
+    """The state of a run: each tower's rows, the schedule that moves them, and the path that computes."""
 
     recipe: Recipe
     layout: Layout
     rows: dict[str, LazyRows]
     schedule: MomentumSchedule
-
-    def look_ahead(self, update: int) -> Encoder:
-        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}: where the gradient of update k is taken."""
-        return self._encoder(lambda tower, rows: self.rows[tower].look_ahead(rows, update, self.schedule))
+    device: Device = CPU
+    path: Path = field(default_factory=ReferencePath)
 
     def published(self, update: int) -> Encoder:
         """Λ_k, after update k."""
         return self._encoder(lambda tower, rows: self.rows[tower].published(rows, update, self.schedule))
 
     def _encoder(self, rows_at: Callable[[str, torch.Tensor], torch.Tensor]) -> Encoder:
-        return Encoder(self.recipe, self.layout, rows_at)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return DTYPES[self.recipe.dtype]
+        return Encoder(self.recipe, self.layout, rows_at, self.device)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateReport:
     loss: float  # summed over the minibatch
-    norms: dict[str, float]  # of each tower's gradient, before re-normalisation
+    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
 
 
 def large_update(
     towers: Towers,
-    share: Sequence[PairBatch],
+    share: Sequence[Any],
     *,
     update: int,
     num_micro_batches: int,
     workers: Workers,
     threads: Executor,
+    phases: Recorder = OFF,
 ) -> UpdateReport:
     """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
 
-    `num_micro_batches`: of the minibatch on all workers together. `threads` compute the share's micro-batches, then the
-    towers' steps. Raises StageError where numbers are not finite.
+    `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
+    `threads` share the work out. Raises Diverged, with nothing changed, where numbers are not finite or run away.
     """
-    recipe, encoder = towers.recipe, towers.look_ahead(update)
-    # In one order on all workers: what they add up is laid out by it.
-    touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
-    total = GradientSum(
-        touched, towers.layout.columns, towers.dtype, exact=recipe.reduction == "exact", num_addends=num_micro_batches
-    )
-    for addend in threads.map(lambda batch: total.addend(*pair_gradient(batch, encoder)), share):
-        total.add(addend)
-    gradients, loss = total.over(workers)
-
-    def step(tower: str) -> float:
-        gradient = gradients[tower]
-        # The norm of the rows' norms: five times faster than one sum in float64, and as good.
-        norm = torch.linalg.vector_norm(torch.linalg.vector_norm(gradient, dim=1).double()).item()
-        if not norm < float("inf"):
-            raise _not_finite(update)
-        if recipe.clip_norm and norm > recipe.clip_norm:
-            gradient *= recipe.clip_norm / norm
-        towers.rows[tower].apply(touched[tower], gradient, update, towers.schedule, recipe.step)
-        return norm
-
-    return UpdateReport(loss=loss, norms=dict(zip(gradients, threads.map(step, gradients), strict=True)))
+    recipe = towers.recipe
+    with phases("touched rows"):
+        # In one order on all workers: what they add up is laid out by it.
+        touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
+    total = towers.path.sum_gradients(
+        towers, share, touched,
+        update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads, phases=phases,
+    )  # fmt: skip
+    require_sane(total.loss, total.norms, recipe, towers.layout, update)
+    with phases("update"):
+        for tower, norm in total.norms.items():
+            clipped = recipe.clip_norm and norm > recipe.clip_norm
+            total.step(tower, recipe.clip_norm / norm if clipped else 1.0)
+    return UpdateReport(loss=total.loss, norms=total.norms)
 
 
-def _touched(tower: str, share: Iterable[PairBatch], towers: Towers, workers: Workers) -> torch.Tensor:
+def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches, ascending."""
     mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=towers.rows[tower].parameters.device)
     for micro_batch in share:
-        for side, batch in (("query", micro_batch.queries), ("document", micro_batch.documents)):
+        for side in ("query", "document"):
             if tower_name(towers.recipe, side) == tower:
-                mask[batch.rows] = True
+                mask[towers.path.table_rows(micro_batch, side)] = True
     workers.unite(mask)
     return towers.layout.touched(mask.nonzero()[:, 0])
-
-
-def _not_finite(update: int) -> StageError:
-    return StageError(
-        asked="each update needs finite gradients",
-        found=f"those of update {update:,} are not",
-        follows="every parameter would become NaN",
-        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)",
-    )

@@ -7,12 +7,13 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill goes
 """
 
 import os
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.manifest import Outcome, Request
+from schemas.manifest import Outcome, OutputFile, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.judged_files import Judged
 from training.recipes import Recipe
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 STAGE_VERSION = 1
 
-__all__ = ["Judged", "train"]
+__all__ = ["Judged", "fingerprints", "train", "train_request"]
 
 
 def train(
@@ -31,16 +32,25 @@ def train(
     store: str,
     recipe: Recipe,
     workers: int = 1,
+    min_workers: int | None = None,
     threads: int | None = None,
     judged: Judged | None = None,
     progress: Progress = silent,
     checkpoint_seconds: float = 60.0,
+    profile: bool = False,
+    device: str = "auto",
+    path: str = "auto",
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
-    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. With exact
-    reduction neither changes a byte of the model. `judged`: documents to watch NDCG on after each epoch; they choose
-    nothing. `checkpoint_seconds`: how much work a kill may cost. Raises UsageError and StageError.
+    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. `min_workers`:
+    go on with as few of them where nodes are lost, and with more again when they come back (by default, wait for
+    them). With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after
+    each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `profile`: write where the
+    time went beside the model (training.profile); it changes nothing else. `device`: cpu, cuda, cuda-eager, or auto
+    for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
+    recipe. Each adds up in its own way and is another request (training.arithmetic). Raises UsageError and
+    StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise UsageError(
@@ -48,19 +58,19 @@ def train(
             found="both must be at least 1",
             do="give --workers 1 or more",
         )
+    if min_workers is not None and (not 1 <= min_workers <= workers or recipe.reduction == "fast"):
+        fast = recipe.reduction == "fast"
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers and at least {min_workers} of them",
+            found="a fast sum depends on their number" if fast else f"the least must be from 1 to {workers}",
+            do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
+        )
     built = open_result(shards)
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
-    request = Request(
-        stage="train",
-        stage_version=STAGE_VERSION,
-        # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
-        config={"recipe": asdict(recipe), "workers": "any" if recipe.reduction == "exact" else workers},
-        inputs={
-            "shards": built.manifest.digest,
-            "judged": _fingerprints(judged) if judged else None,
-        },
-        seed=recipe.seed,
-    )
+    from training.gpu.device import device_named
+
+    device = device_named(device)
+    request = train_request(built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path)
     watched = Judged(**{k: _absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
 
@@ -68,10 +78,10 @@ def train(
         nonlocal checkpoints
         from training.worker import Job
 
-        folder, _, name = _absolute(attempt).rpartition("/")
-        checkpoints = storage.join(folder, "checkpoints")
+        checkpoints = storage.join(_absolute(attempt).rpartition("/")[0], "checkpoints")
         job = Job(
             shards=_absolute(built.data),
+            shard_files=_files_of(built),
             recipe=recipe,
             judged=watched,
             threads=threads,
@@ -79,11 +89,14 @@ def train(
             checkpoints=checkpoints,
             output=_absolute(attempt),
             checkpoint_seconds=checkpoint_seconds,
+            profile=profile,
+            device=device,
+            arithmetic=str(request.config["arithmetic"]),
         )
-        metrics = _run(job, workers, f"{request.digest}-{name}", progress)
+        metrics = _run(job, workers, min_workers, progress)
         return Outcome(
             counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
-            metrics={**metrics, "workers": workers, "threads": threads},
+            metrics={**metrics, "workers": workers, "threads": threads, "device": device, "arithmetic": job.arithmetic},
             labels=built.manifest.outcome.labels,
         )
 
@@ -93,26 +106,60 @@ def train(
     return result
 
 
-def _run(job: "Job", workers: int, name: str, progress: Progress) -> dict[str, Any]:
+def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) -> dict[str, Any]:
     if workers > 1:
         from training.ray_workers import run_on_ray
 
-        return run_on_ray(job, workers, name, progress)
+        return run_on_ray(job, workers, progress, min_workers=min_workers)
     from training.worker import work
     from training.workers import Alone
 
     return work(job, Alone(), progress)
 
 
-def _fingerprints(judged: Judged) -> dict[str, str]:
-    for what, uri in asdict(judged).items():
+def train_request(
+    built: StageResult,
+    recipe: Recipe,
+    *,
+    workers: int = 1,
+    judged: Mapping[str, str] | None = None,
+    device: str = "auto",
+    path: str = "auto",
+) -> Request:
+    """What `train` is asked to do, all of it: its digest names the model. `judged`: `fingerprints` of what is seen."""
+    from training.arithmetic import arithmetic_of
+    from training.gpu.device import device_named  # imports torch, which not every caller of this module needs
+
+    return Request(
+        stage="train",
+        stage_version=STAGE_VERSION,
+        # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
+        config={
+            "recipe": asdict(recipe),
+            "workers": "any" if recipe.reduction == "exact" else workers,
+            "arithmetic": arithmetic_of(path, recipe, device_named(device)),
+        },
+        inputs={"shards": built.manifest.digest, "judged": judged},
+        seed=recipe.seed,
+    )
+
+
+def fingerprints(judged: Judged | None) -> dict[str, str] | None:
+    """What identifies each of the judged files. Raises UsageError where one is not there."""
+    for what, uri in asdict(judged).items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
                 asked=f"NDCG was to be watched with the {what} in {uri}",
                 found="there is no such file",
                 do="check the path, or train without judged documents",
             )
-    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()}
+    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None
+
+
+def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
+    """What the build wrote, relative to its data folder."""
+    inside = f"{built.manifest.attempt}/"
+    return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)
 
 
 def _absolute(uri: str) -> str:

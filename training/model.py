@@ -1,7 +1,7 @@
 """The model folder: what training makes and everything after it reads.
 
-model.safetensors   query.W [rows, columns], query.W_rec [cells, columns], query.b [columns], document.* alike
-                    (or shared.* where both sides use one tower)
+model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
+                    document.* alike (or shared.* where both sides use one tower)
 model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions
 curves.json, curves/    how training went (training.curves)
 """
@@ -9,6 +9,7 @@ curves.json, curves/    how training went (training.curves)
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,16 +22,17 @@ from schemas.errors import StageError, require_major
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.encode import encode
+from training.kernel.encode import CompiledTower, compiled_towers
 from training.pair_gradient import Encoder
-from training.parameters import Layout, layout_of, tower_name
+from training.parameters import Layout, layout_of, tower_names
 from training.recipes import Recipe
+from training.towers import tower_of
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
-PARTS = ("W", "W_rec", "b")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A trained model: its towers and what must hold for texts to mean the same to it as in training."""
 
@@ -41,7 +43,7 @@ class Model:
 
     @property
     def dimensions(self) -> int:
-        return self.recipe.cells
+        return self.encoder.dimensions
 
     def encode(
         self, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
@@ -54,19 +56,23 @@ class Model:
         """Its towers, for a forward pass."""
         return Encoder(self.recipe, self.layout, lambda tower, rows: self.towers[tower].index_select(0, rows))
 
+    @cached_property
+    def compiled(self) -> Mapping[str, CompiledTower] | None:
+        """Each side's tower on the compiled path, prepared at the first text; None where there is none."""
+        return compiled_towers(self.recipe, self.layout, self.towers)
+
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
     """Write a model's weights, then its description."""
-    tensors = {
-        f"{tower}.{part}": tensor.contiguous().cpu()
-        for tower, matrix in towers.items()
-        for part, tensor in zip(PARTS, layout.split(matrix), strict=True)
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    for tower, matrix in towers.items():
+        table, parts = layout.split(matrix)
+        tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
     description = {
         "schema_version": SCHEMA_VERSION,
         "recipe": asdict(recipe),
         "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": layout.table_rows},
-        "dimensions": recipe.cells,
+        "dimensions": tower_of(recipe).dimensions,
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
     }
     storage.write_atomic(storage.join(folder, WEIGHTS), safetensors.torch.save(tensors))
@@ -88,10 +94,7 @@ def load_model(folder: str) -> Model:
         recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
         tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
         layout = layout_of(recipe, description["text_contract"]["table_rows"])
-        towers = {
-            name: torch.cat([tensors[f"{name}.W"], tensors[f"{name}.W_rec"], tensors[f"{name}.b"][None]])
-            for name in {tower_name(recipe, side) for side in ("query", "document")}
-        }
+        shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
     except FileNotFoundError:
         raise StageError(
             asked=asked,
@@ -102,10 +105,14 @@ def load_model(folder: str) -> Model:
         raise StageError(
             asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
         ) from None
-    if any(matrix.shape != (layout.rows, layout.columns) for matrix in towers.values()):
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise StageError(
             asked=asked,
             found="its weights do not have the shapes its recipe declares",
             do="train again, or copy the folder again",
         )
+    towers = {
+        name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
+        for name in tower_names(recipe)
+    }
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=description["text_contract"])

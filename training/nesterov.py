@@ -73,6 +73,10 @@ class LazyRows:
     def start(parameters: torch.Tensor) -> "LazyRows":
         return LazyRows(parameters, torch.zeros_like(parameters), np.zeros(len(parameters), np.int32))
 
+    def to(self, device: torch.device) -> "LazyRows":
+        """This state on a device; the updates' numbers stay on the CPU."""
+        return LazyRows(self.parameters.to(device), self.velocity.to(device), self.last)
+
     def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of some rows; nothing is changed."""
         gain, _ = schedule.drift(self.last[rows.cpu().numpy()], update)

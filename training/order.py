@@ -21,6 +21,7 @@ class MicroBatch:
 
     shard: int
     pairs: np.ndarray  # int64
+    place: int  # in the order of the epoch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +53,13 @@ class Order:
     def epoch(self, epoch: int) -> list[list[MicroBatch]]:
         """The minibatches of an epoch, each a list of micro-batches; every pair is in exactly one."""
         micro_batches = [
-            MicroBatch(shard, pairs)
+            (shard, pairs)
             for shard, lengths in enumerate(self.lengths)
             for pairs in self._micro_batches(shard, lengths, epoch)
         ]
         permuted = self._random(epoch, len(self.lengths)).permutation(len(micro_batches))
-        shuffled = [micro_batches[at] for at in permuted]
+        in_order = enumerate(micro_batches[at] for at in permuted)
+        shuffled = [MicroBatch(shard, pairs, place) for place, (shard, pairs) in in_order]
         return [shuffled[start : start + self._run] for start in range(0, len(shuffled), self._run)]
 
     def _micro_batches(self, shard: int, lengths: np.ndarray, epoch: int) -> list[np.ndarray]:

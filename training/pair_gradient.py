@@ -4,18 +4,20 @@ Shapes: B pairs, C = 1 + n candidates with the clicked one first, N texts, d cel
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from training.click_loss import click_loss_gradient
+from training.gpu.device import CPU, Device
+from training.pairs import Pairs
 from training.parameters import Layout, tower_name
+from training.profile import OFF, Recorder
 from training.recipes import Recipe
 from training.reduction import RowGradient
-from training.text_batch import TextBatch, TextTable, text_batch
+from training.text_batch import TextBatch, copied, text_batch
 from training.towers import tower_of
-from training.trigram_embedding import input_gradient, word_inputs
+from training.trigram_embedding import table_gradient, word_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +30,41 @@ class Encoder:
     recipe: Recipe
     layout: Layout
     rows_at: Callable[[str, torch.Tensor], torch.Tensor]
+    device: Device = CPU
+
+    @property
+    def dimensions(self) -> int:
+        return tower_of(self.recipe).dimensions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PairBatch:
-    """A micro-batch ready to compute: B queries, and their B x C candidates pair after pair."""
+    """A micro-batch ready to compute: what training.pairs.Pairs says, with the texts laid out for the towers."""
 
     queries: TextBatch
     documents: TextBatch
-    num_pairs: int
+    candidates: torch.Tensor  # int32 [B, C]
+    weights: torch.Tensor | None  # float32 [B]
+
+    def to(self, device: torch.device) -> "PairBatch":
+        """This batch, from the CPU, on a device, as TextBatch.to."""
+        return replace(
+            self,
+            queries=self.queries.to(device),
+            documents=self.documents.to(device),
+            candidates=copied(self.candidates, device),
+            weights=None if self.weights is None else copied(self.weights, device),
+        )
 
 
-def pair_batch(
-    query: tuple[TextTable, np.ndarray], clicked: tuple[TextTable, np.ndarray], negatives: tuple[TextTable, np.ndarray]
-) -> PairBatch:
-    """The batch of texts given as table and index: queries [B], clicked titles [B], negatives [B, n]."""
-    num_pairs, n = negatives[1].shape
-    documents = text_batch([clicked, (negatives[0], negatives[1].ravel())])
-    # text_batch numbers the clicked titles first, then all negatives; candidates are wanted pair after pair.
-    place = np.concatenate(
-        [np.arange(num_pairs)[:, None] * (n + 1), np.arange(num_pairs)[:, None] * (n + 1) + np.arange(1, n + 1)],
-        axis=None,
+def pair_batch(pairs: Pairs) -> PairBatch:
+    """The batch of some pairs. Raises ValueError for a text without words."""
+    return PairBatch(
+        queries=text_batch([pairs.queries]),
+        documents=text_batch(pairs.documents),
+        candidates=torch.from_numpy(pairs.candidates),
+        weights=None if pairs.weights is None else torch.from_numpy(pairs.weights),
     )
-    return PairBatch(text_batch([query]), documents.renumbered(torch.from_numpy(place)), num_pairs)
 
 
 def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
@@ -58,31 +72,38 @@ def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
     return _forward(batch, side, encoder)[0]
 
 
-def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+def pair_gradient(
+    batch: PairBatch, encoder: Encoder, phases: Recorder = OFF
+) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
     """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch."""
-    query_Bd, query_back = _forward(batch.queries, "query", encoder)
-    document_Nd, document_back = _forward(batch.documents, "document", encoder)
-    losses, by_query, by_document = click_loss_gradient(
-        query_Bd, document_Nd.view(batch.num_pairs, -1, encoder.recipe.cells), encoder.recipe.gamma
-    )
-    return [query_back(by_query), document_back(by_document.reshape(document_Nd.shape))], losses.sum()
+    query_Bd, query_back = _forward(batch.queries, "query", encoder, phases)
+    document_Nd, document_back = _forward(batch.documents, "document", encoder, phases)
+    with phases("loss"):
+        losses, by_query, by_document = click_loss_gradient(
+            query_Bd, document_Nd, batch.candidates, encoder.recipe.gamma, batch.weights
+        )
+    return [query_back(by_query), document_back(by_document)], losses.sum()
 
 
 def _forward(
-    batch: TextBatch, side: str, encoder: Encoder
+    batch: TextBatch, side: str, encoder: Encoder, phases: Recorder = OFF
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[str, RowGradient]]]:
     recipe, layout = encoder.recipe, encoder.layout
-    tower, name, rows = tower_of(recipe), tower_name(recipe, side), layout.touched(batch.rows)
-    table_RG, recurrent_dG, bias_G = layout.split(encoder.rows_at(name, rows))
-    sorted_Nd, trace = tower.forward(word_inputs(table_RG, bias_G, batch), recurrent_dG, batch)
+    tower, name, rows = encoder.device.tower(recipe), tower_name(recipe, side), layout.touched(batch.rows)
+    with phases("gather"):
+        table_RG, parts = layout.split(encoder.rows_at(name, rows))
+        inputs_UG = word_inputs(table_RG, batch)
+    with phases("recurrence"):
+        sorted_Nd, trace = tower.forward(inputs_UG, parts, batch)
     vectors_Nd = torch.empty_like(sorted_Nd)
     vectors_Nd[batch.order] = sorted_Nd
 
     def back(by_vectors_Nd: torch.Tensor) -> tuple[str, RowGradient]:
-        packed_PG, by_recurrent_dG = tower.backward(
-            trace, by_vectors_Nd[batch.order], recurrent_dG, batch, recipe.truncate_steps
-        )
-        by_table_RG, by_bias_G = input_gradient(packed_PG, batch)
-        return name, RowGradient(rows, torch.cat([by_table_RG, by_recurrent_dG, by_bias_G[None]]))
+        with phases("recurrence"):
+            by_word_UG, by_parts = tower.backward(
+                trace, by_vectors_Nd[batch.order], parts, batch, recipe.truncate_steps
+            )
+        with phases("scatter"):
+            return name, RowGradient(rows, layout.join(table_gradient(by_word_UG, batch), by_parts))
 
     return vectors_Nd, back

@@ -1,42 +1,71 @@
-"""A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then W_rec row by row, then b.
+"""A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
 
-W, W_rec and b have the same columns (gates times cells). In one matrix, everything that is done to parameters (catching
-up, stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
+Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
+gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
+stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from training.recipes import Recipe
-from training.towers import tower_of
+from training.towers import Parts, Shapes, tower_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
+    """Where a tower's parameters stand in its matrix [rows, columns]."""
+
     table_rows: int
-    cells: int
     columns: int
+    parts: Shapes
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all parameters, W among them."""
+        return {"W": (self.table_rows, self.columns), **dict(self.parts)}
+
+    @property
+    def part_rows(self) -> int:
+        return sum(self._rows_of(shape) for _, shape in self.parts)
 
     @property
     def rows(self) -> int:
-        return self.table_rows + self.cells + 1
+        return self.table_rows + self.part_rows
 
     def touched(self, trigram_rows: torch.Tensor) -> torch.Tensor:
-        """The matrix rows that a batch touching these rows of W touches: those, all of W_rec, and b."""
+        """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
         rest = torch.arange(self.table_rows, self.rows, device=trigram_rows.device)
         return torch.cat([trigram_rows, rest])
 
-    def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(W or the touched rows of it, W_rec [cells, columns], b [columns]) as views."""
-        return matrix[: -self.cells - 1], matrix[-self.cells - 1 : -1], matrix[-1]
+    def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
+        """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
+        table, rest = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
+        parts, row = {}, 0
+        for name, shape in self.parts:
+            flat = rest[row : row + self._rows_of(shape)].view(-1)
+            parts[name] = flat[: math.prod(shape)].view(shape)
+            row += self._rows_of(shape)
+        return table, parts
+
+    def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
+        """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
+        flat = (parts[name].reshape(-1) for name, _ in self.parts)
+        return torch.cat([table, *(pad(f, (0, -len(f) % self.columns)).view(-1, self.columns) for f in flat)])
+
+    def _rows_of(self, shape: tuple[int, ...]) -> int:
+        return -(-math.prod(shape) // self.columns)
 
 
 def layout_of(recipe: Recipe, table_rows: int) -> Layout:
-    return Layout(table_rows=table_rows, cells=recipe.cells, columns=tower_of(recipe).columns)
+    tower = tower_of(recipe)
+    return Layout(table_rows=table_rows, columns=tower.columns, parts=tower.parts)
 
 
 def tower_names(recipe: Recipe) -> tuple[str, ...]:
@@ -58,4 +87,5 @@ def initial_parameters(recipe: Recipe, layout: Layout, name: str) -> torch.Tenso
     stream = 0 if recipe.same_start else ("query", "document", "shared").index(name)
     key = [recipe.seed, stream]
     uniform = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64))).random((layout.rows, layout.columns))
-    return torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
+    matrix = torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
+    return layout.join(*layout.split(matrix))  # without random numbers in the filling

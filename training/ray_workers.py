@@ -1,74 +1,129 @@
-"""Several workers through Ray Train (V2): the same worker function in each, gloo between them.
+"""Several workers through Ray Train (V2): the same worker function in each, gloo (on GPUs of their own, NCCL) between.
 
-A worker that dies is replaced by Ray and all go on from the run's own checkpoint. A second `fit` of a name that
-finished would answer with the old result, so each run is named after its request and attempt.
+Ray Train starts the workers, notices when one or its node is lost, and starts all of them again, with as many as there
+is room for where a run may do with fewer. It is not asked what to go on from: a checkpoint of its own counts only once
+its controller has written down that it does, and one that is damaged ends a run. The run's own are beside its attempt,
+whoever started the workers (training.checkpoint). What Ray keeps of each epoch is a pointer there, with the epoch's
+figures, as its documentation advises.
+
+A run bears the name of its request. Ray would answer a second run of a name with the first one's result, so its folder
+belongs to one attempt and goes with it.
 """
 
 import contextlib
-import errno
+import json
 import logging
 import os
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+# Its watcher of nodes that are about to be taken away is a process more, and a run that is cut off loses little.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+# How often Ray Train looks after its workers. It takes one report from each at a time, so this is also the least time
+# that an epoch can take.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
 
+import pyarrow.fs
 import ray
 import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas import storage
 from schemas.errors import StageError
-from schemas.stage import Progress
-from training.checkpoint import WriteError
+from schemas.stage import Progress, scratch_folder
+from training.gpu.device import gpu_share, process_group_backend
+from training.ray_losses import EndInVain, EndWithoutRoom, error_for_a_user
 from training.worker import Job, work
 from training.workers import ProcessGroup
 
-RESTARTS = 2
 POLL_SECONDS = 0.5
-WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
+ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
+GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
 
 
-def run_on_ray(job: Job, workers: int, name: str, progress: Progress) -> dict[str, Any]:
-    """Metrics of the run, as training.worker.work. Raises StageError, also where workers died too often.
+def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
+    """Metrics of the run, as training.worker.work. Raises StageError, also where workers are lost again and again.
 
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
-    own and ends it.
+    own and ends it. `min_workers`: see training.launch.train.
     """
     with _cluster(workers * job.threads):
-        board: Any = ray.remote(num_cpus=0)(_Board).remote()
+        num_gpus = _gpus(job)
+        board: Any = _board()
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
-            torch_config=TorchConfig(backend="gloo"),
-            scaling_config=ray.train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": job.threads}),
+            torch_config=TorchConfig(backend=process_group_backend(workers, num_gpus)),
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=workers if min_workers in (None, workers) else (cast(int, min_workers), workers),
+                elastic_resize_monitor_interval_s=GROW_SECONDS,
+                use_gpu=num_gpus > 0,
+                resources_per_worker={"CPU": job.threads} | gpu_share(workers, num_gpus),
+            ),
             run_config=ray.train.RunConfig(
-                name=name,
-                storage_path=storage.join(job.checkpoints, "ray"),
-                failure_config=ray.train.FailureConfig(max_failures=RESTARTS),
+                name=job.digest,
+                **_storage(scratch_folder(job.output)),
+                # Without limits of Ray's own: see training.ray_losses.
+                failure_config=ray.train.FailureConfig(max_failures=-1, controller_failure_limit=-1),
+                callbacks=cast(Any, [EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)]),
             ),
         )
         with _relay(board, progress):
             try:
-                outcome = trainer.fit().return_value
+                result = trainer.fit()
             except ray.train.TrainingFailedError as error:
-                raise _told(error, workers) from None
+                raise error_for_a_user(error) or error from None
         ray.kill(board)
-    if isinstance(outcome, StageError):
-        raise outcome
-    return outcome
+    epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
+    return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
 
 
-def _ray_worker(config: dict[str, Any]) -> dict[str, Any] | StageError:
-    board = config["board"]
-    try:
-        return work(config["job"], ProcessGroup(), lambda *told: board.tell.remote(*told))
-    except WriteError:
-        raise  # met by the first worker alone; Ray ends the others, which wait for it
-    except StageError as error:
-        return error  # met by all alike: trying again would not help
+class RayGroup(ProcessGroup):
+    """Ray Train's workers. An epoch's figures are a report to Ray, with a pointer to the run's own checkpoints."""
+
+    def __init__(self, checkpoints: str) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        if self.rank:
+            ray.train.report({})
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "pointer.json").write_text(json.dumps({"uri": self._checkpoints, **figures}))
+            ray.train.report(dict(figures), checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
+    job, board = config["job"], config["board"]
+    return work(job, RayGroup(job.checkpoints), lambda *told: board.tell.remote(*told))
+
+
+def _gpus(job: Job) -> int:
+    """The GPUs of the cluster that the job is for, 0 for one on the CPU. Raises StageError where there are none."""
+    if job.device == "cpu":
+        return 0
+    if not (num_gpus := int(ray.cluster_resources().get("GPU", 0))):
+        raise StageError(
+            asked=f"training was to run on {job.device} through Ray",
+            found="the cluster has no GPU",
+            do="add a node that has one, or train with device=cpu",
+        )
+    return num_gpus
+
+
+def _storage(uri: str) -> dict[str, Any]:
+    """Where Ray keeps what it writes of a run: any file system that the store may be on, as Ray takes it."""
+    fs, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        return {"storage_path": path}
+    return {"storage_path": path, "storage_filesystem": pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))}
 
 
 class _Board:
@@ -82,6 +137,12 @@ class _Board:
 
     def read(self) -> tuple | None:
         return self._told
+
+
+def _board() -> Any:
+    # On the node of this process, which is the one that a run cannot lose.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return cast(Any, ray.remote(num_cpus=0)(_Board)).options(scheduling_strategy=here).remote()
 
 
 @contextlib.contextmanager
@@ -123,21 +184,3 @@ def _cluster(num_cpus: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _told(error: Exception, workers: int) -> Exception:
-    """What a worker met, if it says something to a user (our errors; a disk that is full), else that they failed."""
-    failures = getattr(error, "worker_failures", {})
-    for failure in failures.values():
-        cause: BaseException | None = failure
-        while cause is not None:
-            if isinstance(cause, StageError) or (isinstance(cause, OSError) and cause.errno in WRITE_ERRORS):
-                return cause
-            cause = getattr(cause, "cause", None) or cause.__cause__
-    kinds = ", ".join(sorted({type(failure).__name__ for failure in failures.values()})) or type(error).__name__
-    return StageError(
-        asked=f"training was to run on {workers} Ray workers",
-        found=f"they failed more than {RESTARTS} times (the last time: {kinds}); Ray's own log has the traceback",
-        follows="the last checkpoint is kept",
-        do="run the same command again to go on from there, or with --workers 1",
-    )

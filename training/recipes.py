@@ -15,17 +15,24 @@ class Recipe:
     """
 
     name: str
-    tower: Literal["lstm", "rnn"] = "lstm"
-    cells: int = 96
-    forget_gate: bool = False
-    peepholes: bool = False
+    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm"] = "lstm"
+    cells: int = 96  # recurrent units of one direction; of dssm and clsm, the embedding's dimensions
+    hidden: int = 0  # of dssm and clsm: tanh units below the embedding
+    window: int = 0  # of clsm: words
+    forget_gate: bool = False  # of lstm and bilstm
+    peepholes: bool = False  # of lstm and bilstm
     tie_towers: bool = False  # one parameter set for queries and documents
     same_start: bool = True  # both parameter sets start from the same random numbers
     max_words: int = 0  # words of a text that are read; 0: all
     overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
     gamma: float = 5.0  # of eq. 5
     num_negatives: int = 4  # n
-    negatives: Literal["redrawn", "fixed"] = "redrawn"  # new ones from the pool each epoch, or the shards' own
+    # New ones for each pair and epoch, the shards' own, or some that the pairs of a micro-batch share (training.pairs).
+    negatives: Literal["redrawn", "fixed", "pool"] = "redrawn"
+    pool_size: int = 0  # titles that a micro-batch shares; 0: as many as micro_batch
+    pool_softmax: bool = False  # against every unclicked title of the shared pool instead of n of them
+    # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
+    weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
     epochs: int = 20
     minibatch: int = 256  # pairs of one large update
     micro_batch: int = 128  # pairs computed at once; the unit that workers share out
@@ -45,7 +52,7 @@ class Recipe:
             _require(self, field, "at least 1", getattr(self, field) >= 1)
         for field in ("gamma", "step", "initial_range"):
             _require(self, field, "a number above 0 and at most 1,000,000", 0 < getattr(self, field) <= 1e6)
-        for field in ("clip_norm", "truncate_steps", "max_words", "seed"):
+        for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "seed"):
             _require(self, field, "at least 0", 0 <= getattr(self, field) < float("inf"))
         for field, kind in get_type_hints(Recipe).items():
             if choices := get_args(kind):
@@ -55,13 +62,33 @@ class Recipe:
         _require(
             self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
         )
+        self._require_what_its_tower_has()
+        self._require_a_pool_to_draw_from()
+
+    @property
+    def shared_titles(self) -> int:
+        """Titles of the pool that a micro-batch shares."""
+        return self.pool_size or self.micro_batch
+
+    def _require_a_pool_to_draw_from(self) -> None:
+        shared, n = self.negatives == "pool", self.num_negatives
+        for field in ("pool_size", "pool_softmax"):
+            _require(self, field, "unset without negatives=pool", shared or not getattr(self, field))
+        enough = not shared or self.pool_softmax or self.shared_titles >= n
+        _require(self, "pool_size", f"at least num_negatives ({n}); 0 is micro_batch ({self.micro_batch})", enough)
+
+    def _require_what_its_tower_has(self) -> None:
+        """A setting that the tower does not have would be believed and change nothing."""
+        layered, gated = self.tower in ("dssm", "clsm"), self.tower in ("lstm", "bilstm")
         for field in ("forget_gate", "peepholes"):
-            _require(
-                self,
-                field,
-                "false (this release trains the cell of the paper's experiments, which has none)",
-                not getattr(self, field),
-            )
+            _require(self, field, f"false ({self.tower} has no gates)", gated or not getattr(self, field))
+        _require(
+            self, "truncate_steps", f"0 ({self.tower} has no steps to go back)", not (layered and self.truncate_steps)
+        )
+        hidden = "at least 1" if layered else f"0 ({self.tower} has no layer below the embedding)"
+        _require(self, "hidden", hidden, (self.hidden >= 1) if layered else self.hidden == 0)
+        window = "odd and at least 1" if self.tower == "clsm" else f"0 ({self.tower} has no window)"
+        _require(self, "window", window, self.window % 2 == 1 if self.tower == "clsm" else self.window == 0)
 
 
 def lstm_96() -> Recipe:
@@ -88,7 +115,42 @@ def rnn_288() -> Recipe:
     return replace(lstm_96(), name="rnn-288", tower="rnn", cells=288, initial_range=0.05, step=0.0005)
 
 
-_NAMED: tuple[Callable[[], Recipe], ...] = (lstm_96, lstm_64, lstm_32, rnn_288)
+def lstm_full_96() -> Recipe:
+    """lstm-96 with forget gate and peepholes (all of eq. 2), which the paper's experiments drop: for long texts."""
+    return replace(lstm_96(), name="lstm-full-96", forget_gate=True, peepholes=True)
+
+
+def bilstm_96() -> Recipe:
+    """The bidirectional row of Table IV: 96 cells in each direction, so 192 dimensions.
+
+    The paper does not say whether 96 is meant for one direction or for both.
+    """
+    return replace(lstm_96(), name="bilstm-96", tower="bilstm")
+
+
+def dssm() -> Recipe:
+    """The DSSM row of Table IV: trigram counts of the whole text, 288 tanh units, 96 tanh units."""
+    return replace(lstm_96(), name="dssm", tower="dssm", hidden=288)
+
+
+def clsm_1() -> Recipe:
+    """The CLSM row of Table IV with windows of one word."""
+    return replace(dssm(), name="clsm-1", tower="clsm", window=1)
+
+
+def clsm_3() -> Recipe:
+    """The CLSM row of Table IV with windows of three words."""
+    return replace(clsm_1(), name="clsm-3", window=3)
+
+
+def clsm_5() -> Recipe:
+    """The CLSM row of Table IV with windows of five words."""
+    return replace(clsm_1(), name="clsm-5", window=5)
+
+
+_NAMED: tuple[Callable[[], Recipe], ...] = (
+    lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5,
+)  # fmt: skip
 
 
 def names() -> list[str]:

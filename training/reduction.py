@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from schemas.errors import StageError
+from schemas.errors import Diverged
 from training.workers import Workers
 
 UNIT = 2.0**-40
@@ -30,10 +30,27 @@ class RowGradient:
 
 @dataclass(frozen=True, slots=True)
 class Addend:
-    """One micro-batch's part of the sum; without a loss where it does not fit the fixed point."""
+    """One micro-batch's part of the sum."""
 
     parts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]  # tower, places in its rows, values
-    loss: torch.Tensor | None
+    loss: torch.Tensor
+    misfit: torch.Tensor | None  # of the exact sum: true where a value does not fit, and the sum means nothing
+
+
+def fixed_point_limit(num_addends: int) -> float:
+    """What the values of each of so many addends must stay below."""
+    return LARGEST * UNIT / max(1, num_addends)
+
+
+def require_fit(num_misfits: int, limit: float) -> None:
+    """Raise Diverged where some micro-batches did not fit the fixed point."""
+    if num_misfits:
+        raise Diverged(
+            asked="the gradients of a minibatch were to be added up exactly",
+            found=f"those of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size",
+            follows="the sum would be wrong without a sign",
+            do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant",
+        )
 
 
 class GradientSum:
@@ -44,7 +61,7 @@ class GradientSum:
     ) -> None:
         """`rows`: what is summed, by tower; on every worker the same. `num_addends`: micro-batches on all workers."""
         self._exact, self._dtype, self._rows = exact, dtype, rows
-        self._limit = LARGEST * UNIT / max(1, num_addends)
+        self._limit = fixed_point_limit(num_addends)
         device = next(iter(rows.values())).device
         # Towers one after the other, then the loss and the number of addends that do not fit: one message a step.
         sizes = [len(r) * columns for r in rows.values()]
@@ -55,45 +72,38 @@ class GradientSum:
 
     def addend(self, gradients: Sequence[tuple[str, RowGradient]], loss: torch.Tensor) -> Addend:
         """A micro-batch's gradients (used up) as they are added; may be made on any thread."""
-        parts = []
-        for tower, gradient in gradients:
-            values = self._number(gradient.values)
-            if values is None:
-                return Addend([], None)
-            parts.append((tower, torch.searchsorted(self._rows[tower], gradient.rows), values))
-        return Addend(parts, self._number(loss))
+        misfit = self._misfit([*(gradient.values for _, gradient in gradients), loss]) if self._exact else None
+        parts = [
+            (tower, torch.searchsorted(self._rows[tower], gradient.rows), self._number(gradient.values))
+            for tower, gradient in gradients
+        ]
+        return Addend(parts, self._number(loss), misfit)
 
     def add(self, addend: Addend) -> None:
         """Add a micro-batch. Calls must follow one another, and for `fast` in the order of the micro-batches."""
         for tower, at, values in addend.parts:
             self._sums[tower].index_add_(0, at, values)
-        if addend.loss is None:
-            self._misfits += 1
-        else:
-            self._loss += addend.loss
+        self._loss += addend.loss
+        if addend.misfit is not None:
+            self._misfits += addend.misfit
 
     def over(self, workers: Workers) -> tuple[dict[str, torch.Tensor], float]:
         """(gradient at the rows of each tower, loss), summed over all workers.
 
-        Raises StageError, on every worker alike, where an addend was not finite or too large for the fixed point.
+        Raises Diverged, on every worker alike, where an addend was not finite or too large for the fixed point.
         """
         workers.add_up(self._flat)
-        if self._misfits.item():
-            raise StageError(
-                asked="the gradients of a minibatch were to be added up exactly",
-                found=f"those of {int(self._misfits)} micro-batches are not finite, or above {self._limit:.3g} in size",
-                follows="the sum would be wrong without a sign",
-                do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant",
-            )
+        loss, misfits = self._flat[-2:].tolist()  # both at once: a GPU is waited for
+        require_fit(int(misfits), self._limit)
         if not self._exact:
-            return self._sums, float(self._loss)
-        return {t: s.to(self._dtype).mul_(UNIT) for t, s in self._sums.items()}, int(self._loss) * UNIT
+            return self._sums, loss
+        return {t: s.to(self._dtype).mul_(UNIT) for t, s in self._sums.items()}, loss * UNIT
 
-    def _number(self, values: torch.Tensor) -> torch.Tensor | None:
-        """Values (used up) as numbers of the sum; None where one does not fit the fixed point."""
-        if not self._exact:
-            return values.to(self._dtype)
-        low, high = values.aminmax()
-        if not (low > -self._limit and high < self._limit):  # also where one is NaN
-            return None
-        return values.mul_(1 / UNIT).to(torch.int64)
+    def _misfit(self, addends: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Whether a value does not fit the fixed point: a tensor, since to look at it is to wait for a GPU."""
+        bounds = torch.stack([bound for values in addends for bound in values.aminmax()])
+        return ~(bounds.abs() < self._limit).all()  # also where one is NaN
+
+    def _number(self, values: torch.Tensor) -> torch.Tensor:
+        """Values (used up) as numbers of the sum."""
+        return values.mul_(1 / UNIT).to(torch.int64) if self._exact else values.to(self._dtype)

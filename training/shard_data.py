@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.negatives import draw, pair_keys
+from schemas.exclusions import ListedExclusions
+from schemas.negatives import draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
 from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
 from training.recipes import Recipe
+from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
 
 CATALOGUE = "catalogue.json"
@@ -34,9 +36,15 @@ class Shard:
     keys: np.ndarray  # uint64 [pairs], the key of each pair's draw
     exclusion: np.ndarray  # int32 [pairs], which of `exclusions` holds for the pair
     exclusions: Ragged  # for each query the pool rows that may not be its negatives
+    excluded_by: ExcludedBy | None = None  # the same the other way round, where a recipe shares negatives
+    weights: np.ndarray | None = None  # float32 [pairs], where a recipe weighs pairs
 
     def __len__(self) -> int:
         return len(self.query)
+
+    def weighed(self, pairs: np.ndarray) -> np.ndarray | None:
+        """The weights of some pairs; None where each counts once."""
+        return None if self.weights is None else self.weights[pairs]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,12 +58,15 @@ class ShardData:
     table_rows: int
     catalogue: dict[str, Any]
 
+    @property
+    def train_names(self) -> list[str]:
+        """The folder of each of the training shards."""
+        return _names(self.catalogue, "train")
+
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """Texts of `pool_texts` that stand against some pairs in an epoch, int32 [pairs, n]."""
-        needed, exclusion = np.unique(shard.exclusion[pairs], return_inverse=True)
-        lists = shard.exclusions.take(needed)
-        exclusions = pa.ListArray.from_arrays(lists.offsets.astype(np.int32), lists.values)
-        rows = draw(shard.keys[pairs], exclusion, exclusions, pool_size=len(self.pool), n=n, seed=seed, epoch=epoch)
+        listed = ListedExclusions(shard.exclusions.offsets, shard.exclusions.values, len(self.pool))
+        rows = draw_allowed(shard.keys[pairs], shard.exclusion[pairs], listed, n=n, seed=seed, epoch=epoch)
         return self.pool[rows]
 
 
@@ -65,15 +76,12 @@ def load_shards(uri: str, recipe: Recipe) -> ShardData:
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
     asked = f"the shards in {uri} were to be read for training"
-    folder = _local(uri)
+    folder = local_folder(uri)
     catalogue = _catalogue(folder, asked)
     table_rows = int(catalogue["table_rows"])
-    names = {
-        split: [made["name"] for made in catalogue["shards"] if made["split"] == split] for split in ("train", "dev")
-    }
     try:
-        train = [_shard(f"{folder}/{name}", recipe, number) for number, name in enumerate(names["train"])]
-        dev = [_shard(f"{folder}/{name}", recipe, None) for name in names["dev"]]
+        train = [_shard(f"{folder}/{name}", recipe, number) for number, name in enumerate(_names(catalogue, "train"))]
+        dev = [_shard(f"{folder}/{name}", recipe, None) for name in _names(catalogue, "dev")]
         pool_texts, _ = _texts(f"{folder}/pool", recipe)
         pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
     except (OSError, pa.ArrowInvalid, ValueError) as error:
@@ -90,6 +98,10 @@ def load_shards(uri: str, recipe: Recipe) -> ShardData:
     return data
 
 
+def _names(catalogue: dict[str, Any], split: str) -> list[str]:
+    return [made["name"] for made in catalogue["shards"] if made["split"] == split]
+
+
 def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
     """A shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks; None: none."""
     texts, strings = _texts(folder, recipe)
@@ -101,6 +113,7 @@ def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
     negatives = from_arrow(pairs["negatives"])
     if len(np.unique(negatives.lengths)) > 1:
         raise ValueError(f"{folder}/pairs.arrow has pairs of different numbers of negatives")
+    exclusions = from_arrow(open_table(f"{folder}/exclusions.arrow", EXCLUSIONS)["rows"])
     return Shard(
         texts=texts,
         query=query,
@@ -108,8 +121,20 @@ def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
         negatives=negatives.take(np.arange(len(pairs))).values.reshape(len(pairs), -1),
         keys=pair_keys(strings.take(query).to_pylist(), strings.take(clicked).to_pylist()),
         exclusion=_numbers(pairs["exclusion"]),
-        exclusions=from_arrow(open_table(f"{folder}/exclusions.arrow", EXCLUSIONS)["rows"]),
+        exclusions=exclusions,
+        excluded_by=ExcludedBy.of(exclusions) if recipe.negatives == "pool" else None,
+        weights=_weights(pairs, recipe),
     )
+
+
+def _weights(pairs: pa.Table, recipe: Recipe) -> np.ndarray | None:
+    """w of each pair; None where each counts once."""
+    if recipe.weights == "none":
+        return None
+    weights = _numbers(pairs["weight" if recipe.weights == "column" else "clicks"])
+    if recipe.weights == "log_clicks":
+        weights = 1 + np.log(weights)
+    return weights.astype(np.float32)
 
 
 def _texts(folder: str, recipe: Recipe) -> tuple[TextTable, pa.ChunkedArray]:
@@ -156,6 +181,15 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
             follows="there would be next to nothing to learn from",
             do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}",
         )
+    for shard in data.train:
+        wrong = 0 if shard.weights is None else int((~(shard.weights >= 0) | np.isinf(shard.weights)).sum())
+        if wrong:
+            raise StageError(
+                asked=f"each pair was to be weighed by the shards' own column (weights={recipe.weights})",
+                found=f"{wrong:,} of {len(shard):,} pairs of a shard have a weight below 0 or not finite",
+                follows="training would move clicked titles away, or every parameter would become NaN",
+                do="correct the column `weight` of the pairs, or set weights=none",
+            )
     if recipe.negatives == "fixed":
         held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
         if held < recipe.num_negatives:
@@ -166,7 +200,7 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
             )
 
 
-def _local(uri: str) -> str:
+def local_folder(uri: str) -> str:
     """The folder itself where it is on this machine, else a copy that can be memory-mapped."""
     if storage.is_local(uri):
         return storage.filesystem(uri)[1]

@@ -78,17 +78,22 @@ class TextBatch:
         """How many of the sorted texts have a word at this step; the rest has not begun."""
         return self.step_offsets[step + 1] - self.step_offsets[step]
 
-    def renumbered(self, place: torch.Tensor) -> "TextBatch":
-        """The same texts, where text i of the caller is now called place[i]."""
-        return replace(self, order=place[self.order])
-
-    def to(self, device: torch.device | str) -> "TextBatch":
-        moved: dict[str, Any] = {
-            field.name: value.to(device)
+    def to(self, device: torch.device) -> "TextBatch":
+        """This batch, from the CPU, on a device. To a GPU all arrays go in one copy that nobody waits for."""
+        if device.type == "cpu":
+            return self
+        arrays: dict[str, Any] = {
+            field.name: value
             for field in fields(self)
             if isinstance(value := getattr(self, field.name), torch.Tensor)
         }
-        return replace(self, **moved)
+        moved = copied(torch.cat(list(arrays.values())), device).split([len(array) for array in arrays.values()])
+        return replace(self, **dict(zip(arrays, moved, strict=True)))
+
+
+def copied(array: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A CPU tensor on a device. A GPU copies it from pinned memory when it comes to it, and nobody waits."""
+    return array if device.type == "cpu" else array.pin_memory().to(device, non_blocking=True)
 
 
 def text_batch(parts: Sequence[tuple[TextTable, np.ndarray]]) -> TextBatch:

@@ -49,6 +49,14 @@ class Watch:
             self.source = "held-out clicks" if self._dev else "nothing: no dev pairs, no judgments"
             self._rankings = [_from_clicks(shard) for shard in self._dev]
 
+    @property
+    def table_rows(self) -> torch.Tensor:
+        """The rows of W that its texts touch, ascending."""
+        tables = [shard.texts for shard in self._dev]
+        tables += [table for ranking in self._rankings for table in (ranking.queries, ranking.documents)]
+        touched = [np.unique(table.trigrams.values) for table in tables]
+        return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *touched])).astype(np.int64))
+
     def measure(self, encoder: Encoder) -> dict[str, float | None]:
         """dev_loss and dev_ndcg@k; None where there is nothing to measure on."""
         losses = [self._losses(encoder, shard) for shard in self._dev]

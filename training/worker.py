@@ -10,35 +10,45 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
+from schemas.errors import Diverged
+from schemas.manifest import OutputFile
 from schemas.stage import Progress
-from training.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
-from training.curves import Curves
+from training.agreement import require_equal
+from training.arithmetic import COMPILED, path_of, require_served
+from training.checkpoint import Position, newest_checkpoint, read_checkpoint
+from training.divergence import name_culprit
+from training.gpu.device import open_device
 from training.judged_files import Judged
+from training.kernel import status
 from training.large_update import Towers, large_update
 from training.model import write_model
 from training.nesterov import LazyRows, MomentumSchedule
 from training.order import MicroBatch, Order, pair_lengths
-from training.pair_gradient import PairBatch, pair_batch
+from training.pairs import pairs_of
 from training.parameters import initial_parameters, layout_of, tower_names
+from training.paths import Path
+from training.profile import OFF, Phases, Recorder, write_profile
 from training.recipes import Recipe
-from training.shard_data import ShardData, load_shards
+from training.report import Report
+from training.shard_data import ShardData, load_shards, local_folder
+from training.shard_files import ShardFiles
 from training.threads import compute_threads
 from training.watch import Watch
 from training.workers import Workers
 
-REPORT_SECONDS = 0.25
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a worker is given. Only `recipe` and `shards` decide the model."""
+    """What a worker is given. Only `recipe`, `shards` and `arithmetic` decide the model."""
 
     shards: str
+    shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
     recipe: Recipe
     judged: Judged | None
     threads: int
@@ -46,165 +56,154 @@ class Job:
     checkpoints: str
     output: str
     checkpoint_seconds: float
+    device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
+    arithmetic: str = "torch"  # training.arithmetic: every worker adds up like this
+    profile: bool = False  # write where the time went beside the model
 
 
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     """Train and write the model folder; metrics of the run. Raises StageError."""
     # Build.
+    phases = Phases() if job.profile and workers.rank == 0 else OFF
+    if workers.rank == 0:
+        progress("reading the shards", 0, None)
     torch.set_num_threads(1)  # the share's micro-batches are what threads compute side by side
-    threads = compute_threads(job.threads)
+    device = open_device(job.device)
+    threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
-    data = load_shards(job.shards, recipe)
+    require_served(job.arithmetic, recipe)
+    with phases("load"):
+        files = ShardFiles(local_folder(job.shards), job.shard_files)
+        files.compare("before training")
+        data = load_shards(files.folder, recipe)
+        watch = Watch(data, recipe, job.judged)
     order = Order(
         lengths=[pair_lengths(shard) for shard in data.train],
         micro_batch=recipe.micro_batch,
         minibatch=recipe.minibatch,
         seed=recipe.seed,
     )
-    watch = Watch(data, recipe, job.judged)
     layout = layout_of(recipe, data.table_rows)
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
-    position, rows, refused = _restore(job, workers)
-    rows = rows or {t: LazyRows.start(initial_parameters(recipe, layout, t)) for t in tower_names(recipe)}
-    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
-    resumed_at = position.update
-    report = _Report(job, order, watch, towers, position.curve, progress) if workers.rank == 0 else None
+    with phases("start"):
+        position, rows = _restore(job, workers)
+        rows = rows or {t: LazyRows.start(initial_parameters(recipe, layout, t)) for t in tower_names(recipe)}
+        rows = {tower: state.to(device.place) for tower, state in rows.items()}
+    path = path_of(job.arithmetic, recipe, device, job.threads)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
+    resumed_at = equal_at = position.update
+    report = Report(job, order, watch, towers, position, progress, phases) if workers.rank == 0 else None
 
     # Loop.
     first_epoch, done = divmod(position.update, order.num_minibatches)
     for epoch in range(first_epoch, recipe.epochs):
         minibatches = order.epoch(epoch)
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
-        for minibatch, share in _prepared(minibatches[done:], data, recipe, epoch, workers):
-            started = time.monotonic()
-            made = large_update(
-                towers,
-                share,
-                update=position.update + 1,
-                num_micro_batches=len(minibatch),
-                workers=workers,
-                threads=threads,
-            )
-            num_pairs += sum(len(micro_batch.pairs) for micro_batch in minibatch)
+        started, sent_before = time.monotonic(), workers.sent_bytes
+        for minibatch, share in _prepared(minibatches[done:], data, recipe, epoch, workers, path, phases):
+            with phases("step", update=position.update + 1):
+                update = position.update + 1
+                try:
+                    made = large_update(
+                        towers,
+                        share,
+                        update=update,
+                        num_micro_batches=len(minibatch),
+                        workers=workers,
+                        threads=threads,
+                        phases=phases,
+                    )
+                except Diverged as error:
+                    largest = partial(path.largest, towers, update=update)
+                    raise name_culprit(error, largest, share, minibatch, data.train_names, workers, update) from None
+            pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
+            num_pairs += pairs
+            seconds = time.monotonic() - started
             position = replace(
                 position,
-                update=position.update + 1,
+                update=update,
                 loss=position.loss + made.loss,
-                seconds=position.seconds + time.monotonic() - started,
+                seconds=position.seconds + seconds,
             )
             if report:
-                report.update(epoch, num_pairs, position)
+                sent_bytes = workers.sent_bytes - sent_before
+                report.step(epoch, num_pairs, position, made, pairs=pairs, seconds=seconds, sent_bytes=sent_bytes)
                 if num_pairs < order.num_pairs:
                     report.checkpoint_if_due(position)
+            started, sent_before = time.monotonic(), workers.sent_bytes
         done = 0
+        files.look(f"after epoch {epoch + 1}")
+        require_equal(workers, rows, update=position.update, since=equal_at, checkpoints=job.checkpoints)
+        equal_at = position.update
         if report:
-            report.epoch(epoch, position, made.norms)
-        position = Position(update=position.update, curve=report.curves.points if report else [])
+            report.epoch(epoch, position, made)
+        if epoch > first_epoch:
+            workers.report(report.last if report else {})  # of the epoch before: this one is being measured
+        position = replace(position, loss=0.0, seconds=0.0)
         if report:
             report.checkpoint_if_due(position)
 
     # Write.
     threads.shutdown()
+    files.compare("before the model is written")
+    if report:
+        report.close()
+    workers.report(report.last if report else {})
     if not report:
         return {}
-    report.curves.close()
-    matrices = {name: state.all_published(position.update, schedule) for name, state in rows.items()}
-    write_model(job.output, recipe, layout, matrices)
+    with phases("export"):
+        matrices = {name: state.all_published(position.update, schedule) for name, state in rows.items()}
+        write_model(job.output, recipe, layout, matrices)
+    if isinstance(phases, Phases):
+        facts = {"updates": position.update - resumed_at, "resumed_at": resumed_at, "workers": workers.size}
+        write_profile(job.output, phases, facts, job.threads)
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
-        "refused_checkpoints": refused,
+        "resumed": position.resumed,
+        "refused_checkpoints": [why for _, why in position.refused],
         "pairs": order.num_pairs,
         "watched": watch.source,
+        "instructions": status().instructions if job.arithmetic == COMPILED else "",
         **report.last,
     }
 
 
-def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows], list[str]]:
+def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows]]:
     """The state to go on from, the same on every worker: the first one chooses the checkpoint."""
-    update, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
-    chosen = torch.tensor([update], dtype=torch.int64)
+    newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
+    chosen = torch.tensor([newest], dtype=torch.int64)
     workers.add_up(chosen)
-    if not chosen.item():
-        return Position(), {}, refused
-    return *read_checkpoint(job.checkpoints, job.digest, int(chosen.item())), refused
+    position, rows = Position(), {}
+    if update := int(chosen.item()):
+        position, rows = read_checkpoint(job.checkpoints, job.digest, update)
+        position = replace(position, resumed=[*position.resumed, update])
+    return replace(position, refused=[*position.refused, *refused]), rows
 
 
 def _prepared(
-    minibatches: list[list[MicroBatch]], data: ShardData, recipe: Recipe, epoch: int, workers: Workers
-) -> Iterator[tuple[list[MicroBatch], list[PairBatch]]]:
+    minibatches: list[list[MicroBatch]],
+    data: ShardData,
+    recipe: Recipe,
+    epoch: int,
+    workers: Workers,
+    path: Path,
+    phases: Recorder,
+) -> Iterator[tuple[list[MicroBatch], list[Any]]]:
     """Each minibatch with this worker's share of it ready to compute; the next is prepared meanwhile."""
 
-    def prepare(minibatch: list[MicroBatch]) -> list[PairBatch]:
-        return [_pair_batch(m, data, recipe, epoch) for m in minibatch[workers.rank :: workers.size]]
+    def prepare(minibatch: list[MicroBatch]) -> list[Any]:
+        with phases("preparation"):
+            share = minibatch[workers.rank :: workers.size]
+            return [path.prepare(pairs_of(m, data, recipe, epoch)) for m in share]
 
     with ThreadPoolExecutor(1, "prepare") as ahead:
         shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
         for minibatch, following in zip_longest(minibatches, minibatches[1:]):
             if following is not None:
                 shares.append(ahead.submit(prepare, following))
-            yield minibatch, shares.popleft().result()
-
-
-def _pair_batch(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> PairBatch:
-    shard, pairs, n = data.train[micro_batch.shard], micro_batch.pairs, recipe.num_negatives
-    if recipe.negatives == "redrawn":
-        negatives = (data.pool_texts, data.redraw(shard, pairs, n=n, seed=recipe.seed, epoch=epoch))
-    else:
-        negatives = (shard.texts, shard.negatives[pairs, :n])
-    return pair_batch((shard.texts, shard.query[pairs]), (shard.texts, shard.clicked[pairs]), negatives)
-
-
-class _Report:
-    """What the first worker tells and keeps: progress, a point of the curves each epoch, checkpoints now and then."""
-
-    def __init__(self, job: Job, order: Order, watch: Watch, towers: Towers, curve: list, progress: Progress) -> None:
-        self.curves = Curves(job.output, curve)
-        self._order, self._watch, self._towers, self._progress = order, watch, towers, progress
-        self._job, self._told, self._saved = job, 0.0, time.monotonic()
-
-    @property
-    def last(self) -> dict[str, Any]:
-        return dict(self.curves.points[-1]) if self.curves.points else {}
-
-    def update(self, epoch: int, num_pairs: int, position: Position) -> None:
-        if time.monotonic() - self._told < REPORT_SECONDS:
-            return
-        self._told = time.monotonic()
-        self._tell(epoch, position.loss / num_pairs, num_pairs)
-
-    def epoch(self, epoch: int, position: Position, norms: dict[str, float]) -> None:
-        num_pairs = self._order.num_pairs
-        started = time.monotonic()
-        measured = self._watch.measure(self._towers.published(position.update))
-        self.curves.add(
-            {
-                "epoch": epoch + 1,
-                "train_loss": position.loss / num_pairs,
-                **measured,
-                "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
-                "seconds": round(position.seconds, 3),
-                "watch_seconds": round(time.monotonic() - started, 3),
-                "updates": position.update,
-                "momentum": self._towers.schedule.momentum(position.update),
-                **{f"gradient_norm_{tower}": norm for tower, norm in norms.items()},
-            }
-        )
-        self._tell(epoch, position.loss / num_pairs, num_pairs)
-
-    def checkpoint_if_due(self, position: Position) -> None:
-        if time.monotonic() - self._saved >= self._job.checkpoint_seconds:
-            write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
-            self._saved = time.monotonic()
-
-    def _tell(self, epoch: int, loss: float, num_pairs: int) -> None:
-        dev = self.last.get("dev_loss")
-        total = self._order.num_pairs
-        self._progress(
-            f"train epoch {epoch + 1}/{self._job.recipe.epochs}, loss {loss:.3f}"
-            + (f", dev {dev:.3f}" if dev is not None else ""),
-            epoch * total + num_pairs,
-            self._job.recipe.epochs * total,
-        )
+            with phases("input"):
+                share = shares.popleft().result()
+            yield minibatch, share

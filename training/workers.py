@@ -1,6 +1,7 @@
 """What workers tell each other: which rows were touched, and sums. One worker alone, or several through gloo."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 
@@ -10,6 +11,7 @@ class Workers(Protocol):
 
     rank: int
     size: int
+    sent_bytes: int  # that this worker has handed to the sums so far
 
     def unite(self, touched: torch.Tensor) -> None:
         """Make a bool mask true wherever it is true on any worker, in place."""
@@ -17,16 +19,22 @@ class Workers(Protocol):
     def add_up(self, values: torch.Tensor) -> None:
         """Replace values by their sum over all workers, in place. Never the mean."""
 
+    def report(self, figures: Mapping[str, Any]) -> None:
+        """Tell whoever started the workers an epoch's figures. All are to call it; those of the first one count."""
+
 
 class Alone:
     """A single worker, in process."""
 
-    rank, size = 0, 1
+    rank, size, sent_bytes = 0, 1, 0
 
     def unite(self, touched: torch.Tensor) -> None:
         pass
 
     def add_up(self, values: torch.Tensor) -> None:
+        pass
+
+    def report(self, figures: Mapping[str, Any]) -> None:
         pass
 
 
@@ -36,11 +44,17 @@ class ProcessGroup:
     def __init__(self) -> None:
         self.rank = torch.distributed.get_rank()
         self.size = torch.distributed.get_world_size()
+        self.sent_bytes = 0
 
     def unite(self, touched: torch.Tensor) -> None:
         as_bytes = touched.to(torch.uint8)
+        self.sent_bytes += as_bytes.nbytes
         torch.distributed.all_reduce(as_bytes, torch.distributed.ReduceOp.MAX)
         touched.copy_(as_bytes)
 
     def add_up(self, values: torch.Tensor) -> None:
+        self.sent_bytes += values.nbytes
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.SUM)
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        pass

@@ -1,10 +1,13 @@
 """clicktower train"""
 
+import json as json_module
 from typing import Literal
 
-from flows import console, present
+from flows import console, present, present_profile
 from flows.set_fields import with_fields
+from schemas import storage
 from schemas.errors import UsageError
+from schemas.stage import StageResult
 
 
 def train(
@@ -16,10 +19,13 @@ def train(
     reduction: Literal["exact", "fast"] | None = None,
     workers: int = 1,
     threads: int | None = None,
+    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
     documents: str | None = None,
     queries: str | None = None,
     qrels: str | None = None,
     set: list[str] | None = None,
+    profile: bool = False,
+    report: str | None = None,
     json: bool = False,
 ) -> None:
     """Train the twin towers on shards; a killed run goes on from its last checkpoint.
@@ -38,7 +44,8 @@ def train(
     into
         The store: a folder or URI that holds the output of all stages.
     recipe
-        The tower and its settings: lstm-96 (the paper's, default) or rnn-288.
+        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
+        dssm, clsm-1, clsm-3 or clsm-5.
     epochs
         Passes over the pairs, instead of the recipe's.
     reduction
@@ -47,6 +54,9 @@ def train(
         Data-parallel workers; 1 runs in process, more run through Ray Train.
     threads
         Threads of each worker; by default the cores of this machine divided by the workers.
+    device
+        cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. Each
+        rounds in its own way, so each makes a model of its own.
     documents
         With queries and qrels: watch NDCG on judgments after every epoch. It is shown, and chooses nothing.
     queries
@@ -55,6 +65,11 @@ def train(
         Judgments in TREC's form.
     set
         field=value for any field of the recipe; may be repeated.
+    profile
+        Show where the time went, and write profile.json and trace.json (for chrome://tracing or
+        ui.perfetto.dev) beside the model, which stays the same to the byte.
+    report
+        A file to write a page about the training to, with its curves (HTML, whole in itself).
     json
         Print the result as one JSON object; progress goes to stderr.
     """
@@ -72,14 +87,39 @@ def train(
     fields = [f"epochs={epochs}"] if epochs is not None else []
     fields += [f"reduction={reduction}"] if reduction else []
     judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
-    with console.progress_bar("train") as progress:
+    with console.progress_bar("train", share=True) as progress:
         result = run(
             shards,
             store=into,
             recipe=with_fields(named(recipe), [*fields, *(set or [])]),
             workers=workers,
             threads=threads,
+            device=device,
             judged=judged,
             progress=progress,
+            profile=profile,
         )
-    console.emit(result.to_json(), json, present.stage_with_details)
+    value = result.to_json()
+    if profile:
+        value["profile"] = _profile(result)
+    if report:
+        from flows.report import write_report
+        from flows.training_summary import training_page
+
+        write_report(report, training_page(value))
+    console.emit(value, json, _show)
+
+
+def _profile(result: StageResult) -> dict | None:
+    """The profile beside the model; None where a model that was there already has none."""
+    where = storage.join(result.data, "profile.json")
+    found = json_module.loads(storage.read_bytes(where)) | {"path": where} if storage.exists(where) else None
+    if result.reused:
+        present_profile.show_nothing_ran(bool(found))
+    return found
+
+
+def _show(value: dict) -> None:
+    present.stage_with_details(value)
+    if found := value.get("profile"):
+        present_profile.show_profile(found)

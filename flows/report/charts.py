@@ -1,15 +1,12 @@
-"""Pictures as inline SVG: the DAG, training curves, means with whiskers. Colours come from the page's style sheet.
+"""The pictures of a run: the DAG of its stages, means with whiskers."""
 
-Each picture has a role and a label that says what it shows; the numbers stand in a table beside it.
-"""
-
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from markupsafe import Markup, escape
 
 from flows.report.summary import StageSummary
+from flows.report.svg import scale, svg, ticks_around
 from flows.report.wording import duration
 
 EDGES = (("ingest", "build"), ("build", "train"), ("train", "evaluate"), ("evaluate", "publish"), ("train", "publish"))
@@ -32,7 +29,7 @@ def dag(stages: Sequence[StageSummary], *, upright: bool) -> Markup:
     width = 60 + _BOX_WIDTH + 12 if upright else len(stages) * (_BOX_WIDTH + _GAP) - _GAP + 8
     height = top + len(stages) * (_BOX_HEIGHT + _GAP) - _GAP + 8 if upright else top + _BOX_HEIGHT + 8
     told = ", then ".join(f"{s.name} ({'reused' if s.reused else duration(s.duration_seconds)})" for s in stages)
-    return _svg(f"dag {'upright' if upright else 'level'}", width, height, f"Stages in order: {told}", marks)
+    return svg(f"dag {'upright' if upright else 'level'}", width, height, f"Stages in order: {told}", marks)
 
 
 def _stage_box(stage: StageSummary, x: float, y: float, longest: float) -> str:
@@ -73,54 +70,12 @@ def _arrow_path(path: str, tip: tuple[float, float], towards: str) -> str:
     return f'<path class="edge" d="{path}"/><path class="head" d="{head}"/>'
 
 
-def curves(points: Sequence[Mapping], series: Sequence[tuple[str, str]], label: str) -> Markup:
-    """Lines over epochs. series: (key of a point, name); a point may lack any of them. Empty where nothing is known."""
-    known = {
-        key: [(p["epoch"], p[key]) for p in points if p.get(key) is not None and math.isfinite(p[key])]
-        for key, _ in series
-    }
-    values = [value for line in known.values() for _, value in line]
-    if not values:
-        return Markup("")
-    width, height, left, right, top, bottom = 520, 268, 50, 132, 14, 46
-    epochs = [epoch for line in known.values() for epoch, _ in line]
-    ticks = _ticks(min(values), max(values))
-    x_of = _scale(min(epochs), max(epochs), left, width - right)
-    y_of = _scale(min(ticks[0], min(values)), max(ticks[-1], max(values)), height - bottom, top)
-    marks = [
-        f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y_of(t):.1f}" y2="{y_of(t):.1f}"/>'
-        f'<text class="tick" x="{left - 8}" y="{y_of(t) + 4:.1f}" text-anchor="end">{t:g}</text>'
-        for t in ticks
-    ]
-    for epoch in sorted({min(epochs), (min(epochs) + max(epochs)) // 2, max(epochs)}):
-        marks.append(
-            f'<text class="tick" x="{x_of(epoch):.1f}" y="{height - bottom + 18}" text-anchor="middle">{epoch:g}</text>'
-        )
-    marks.append(
-        f'<text class="tick" x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">epoch</text>'
-    )
-    ends = _spread([(y_of(known[key][-1][1]), key) for key, _ in series if known[key]], least=17)
-    for number, (key, name) in enumerate(series):
-        if not known[key]:
-            continue
-        line = " ".join(f"{x_of(e):.1f},{y_of(v):.1f}" for e, v in known[key])
-        last_epoch, last = known[key][-1]
-        marks.append(f'<polyline class="line series{number}" points="{line}"/>')
-        marks.append(f'<circle class="dot series{number}" cx="{x_of(last_epoch):.1f}" cy="{y_of(last):.1f}" r="3.5"/>')
-        marks.append(
-            f'<text class="end series{number}" x="{x_of(last_epoch) + 9:.1f}" y="{ends[key] + 4:.1f}">'
-            f"{escape(name)} {last:.3f}</text>"
-        )
-    told = "; ".join(f"{name} from {known[k][0][1]:.3f} to {known[k][-1][1]:.3f}" for k, name in series if known[k])
-    return _svg("curves", width, height, f"{label}: {told}", marks)
-
-
 def whiskers(systems: Sequence[tuple[str, str, Mapping[str, float]]], measure: str) -> Markup:
     """A dot at each mean with its interval. systems: (key, name, {"mean", "low", "high"}), top to bottom."""
     width, row, left, right = 520, 34, 92, 66
     edges = [value for _, _, v in systems for value in (v["mean"], v.get("low", v["mean"]), v.get("high", v["mean"]))]
-    ticks = _ticks(min(edges), max(edges))
-    x_of = _scale(min(ticks[0], min(edges)), max(ticks[-1], max(edges)), left, width - right)
+    ticks = ticks_around(min(edges), max(edges))
+    x_of = scale(min(ticks[0], min(edges)), max(ticks[-1], max(edges)), left, width - right)
     height = row * len(systems) + 30
     marks = [
         f'<line class="grid" x1="{x_of(t):.1f}" x2="{x_of(t):.1f}" y1="4" y2="{height - 24}"/>'
@@ -139,34 +94,4 @@ def whiskers(systems: Sequence[tuple[str, str, Mapping[str, float]]], measure: s
             f'<text class="value" x="{width - right + 14}" y="{y + 4:.1f}">{value["mean"]:.3f}</text></g>'
         )
     told = ", ".join(f"{name} {value['mean']:.3f}" for _, name, value in systems)
-    return _svg("whiskers", width, height, f"{measure}: {told}", marks)
-
-
-def _svg(kind: str, width: float, height: float, label: str, marks: Sequence[str]) -> Markup:
-    head = f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
-    return Markup(head + "".join(marks) + "</svg>")  # what is not a number was escaped above
-
-
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    span = (high - low) or 1
-    return lambda value: start + (value - low) / span * (end - start)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Four or so round numbers around a range."""
-    if high - low < 1e-9:
-        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-    rough = (high - low) / 4
-    unit = 10 ** math.floor(math.log10(rough))
-    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough)
-    return [round(step * i, 12) for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
-
-
-def _spread(places: list[tuple[float, str]], least: float) -> dict[str, float]:
-    """Places of labels moved down until no two are closer than `least`."""
-    moved: dict[str, float] = {}
-    last = -math.inf
-    for y, key in sorted(places):
-        last = max(y, last + least)
-        moved[key] = last
-    return moved
+    return svg("whiskers", width, height, f"{measure}: {told}", marks)

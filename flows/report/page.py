@@ -5,15 +5,13 @@ from importlib import resources
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from flows.report import charts, wording
+from flows.report import charts, training, wording
 from flows.report.summary import RunSummary
 from schemas import storage
 from schemas.ledger import FATES, Ledger
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
-LOSSES = (("train_loss", "train"), ("dev_loss", "held out"))
-RANKINGS = (("dev_ndcg@10", "@10"), ("dev_ndcg@3", "@3"), ("dev_ndcg@1", "@1"))
 
 
 def write_report(path: str, run: RunSummary) -> None:
@@ -23,7 +21,7 @@ def write_report(path: str, run: RunSummary) -> None:
 
 def render(run: RunSummary) -> str:
     """The report as HTML. Every text of the run is escaped."""
-    sources = {name: _shipped(name) for name in ("report.html", "report.css")}
+    sources = {name: _shipped(name) for name in ("report.html", "training.html", "report.css")}
     pages = Environment(
         loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -40,7 +38,8 @@ def render(run: RunSummary) -> str:
         total_seconds=sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused),
         ledger=_ledger_groups(run.ledger) if run.ledger else [],
         privacy=sorted(run.privacy, key=lambda row: row["k"]),
-        curves=_curves(run),
+        pictures=training.pictures(run.training) if run.training else [],
+        time_spent=training.time_spent(run.training.profile) if run.training else [],
         measures=_measures(run),
         whiskers=_whiskers(run),
         rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
@@ -60,12 +59,6 @@ def _ledger_groups(ledger: Ledger) -> list[dict]:
         fates = [{"name": fate, "words": FATES[fate][1], "lines": lines} for lines, fate in rows]
         groups.append({"kind": kind, "name": name, "lines": ledger.of_kind(kind), "fates": fates})
     return groups
-
-
-def _curves(run: RunSummary) -> list[tuple[str, Markup]]:
-    drawn = [("Loss per pair", LOSSES), ("NDCG on judged queries", RANKINGS)]
-    pictures = [(label, charts.curves(run.curves, series, label)) for label, series in drawn]
-    return [(label, picture) for label, picture in pictures if picture]
 
 
 def _measures(run: RunSummary) -> list[str]:

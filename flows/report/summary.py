@@ -39,11 +39,31 @@ class Example:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSummary:
+    """How a model was trained. Whatever is empty or None is left out.
+
+    figures: the few that matter, (name, value, remark). facts: (name, value), what was trained and how.
+    epochs: for each, {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...}; what was not measured is None.
+    steps: along the run, smoothed, {"epoch" (a fraction), "loss", "loss_low", "loss_high", "gradient_norm_query", ...,
+    "pairs_per_second", ...}. clip_norm: th_G, 0 where there was none. num_steps: that `steps` was made of.
+    profile: training.profile's.
+    """
+
+    figures: Sequence[tuple[str, str, str]] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    epochs: Sequence[Mapping[str, Any]] = ()
+    steps: Sequence[Mapping[str, float]] = ()
+    num_steps: int = 0
+    clip_norm: float = 0.0
+    watched: str = ""
+    profile: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunSummary:
     """A run. Whatever is empty or None is left out of the report.
 
     privacy: for each k, {"k", "queries", "clicks", "pairs"}; k = 0 is the log without a gate. `k` is the chosen one.
-    curves: for each epoch, {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...}; what was not measured is None.
     table: {"n", "systems": {name: {measure: interval}}, "difference": {"of", "to", "measures": {measure: interval}},
     "confidence", "rules", "warnings"}, of which only "systems" is needed; an interval is {"mean", "low", "high"}. Our
     system is called "model", the lexical baseline "bm25".
@@ -57,7 +77,7 @@ class RunSummary:
     ledger: Ledger | None = None
     privacy: Sequence[Mapping[str, int]] = ()
     k: int | None = None
-    curves: Sequence[Mapping[str, Any]] = ()
+    training: TrainingSummary | None = None
     table: Mapping[str, Any] | None = None
     examples: Sequence[Example] = ()
     release: str | None = None

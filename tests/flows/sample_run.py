@@ -1,6 +1,8 @@
 """An invented run, small and complete, with texts that try to break out of the page."""
 
-from flows.report import Example, RankedTitle, RunSummary, StageSummary
+from math import sin
+
+from flows.report import Example, RankedTitle, RunSummary, StageSummary, TrainingSummary
 from schemas.ledger import Ledger
 
 NASTY = "<script>alert('x')</script> 1/2 in. Angle & \"Brace\""
@@ -50,9 +52,7 @@ def sample_run() -> RunSummary:
                  {"k": 5, "queries": 1_051, "clicks": 23_199, "pairs": 9_662},
                  {"k": 10, "queries": 402, "clicks": 15_020, "pairs": 5_100}],
         k=5,
-        curves=[{"epoch": e, "train_loss": 0.2 + 1.4 * 0.85**e, "dev_loss": 0.4 + 1.2 * 0.84**e,
-                 "dev_ndcg@1": 0.8 - 0.5 * 0.8**e, "dev_ndcg@3": 0.81 - 0.5 * 0.8**e,
-                 "dev_ndcg@10": None if e == 3 else 0.861 - 0.4 * 0.8**e} for e in range(1, 31)],
+        training=_training(),
         table={
             "n": 400,
             "confidence": 0.95,
@@ -74,4 +74,32 @@ def sample_run() -> RunSummary:
                   "clicktower verify /tmp/store/release"],
         settings={"recipe": {"cells": 96, "gamma": 5.0, "step": 0.002, "forget_gate": False}, "k": 5, "seed": 0},
         versions={"python": "3.11.9", "pyarrow": "25.0.1", "torch": "2.9.0"},
+    )  # fmt: skip
+
+
+def _training() -> TrainingSummary:
+    def around(name: str, value: float) -> dict[str, float]:
+        return {name: value, f"{name}_low": 0.9 * value, f"{name}_high": 1.2 * value}
+
+    return TrainingSummary(
+        figures=[("NDCG@10", "0.861", "on judgments"), ("Speed", "3,511", "pairs per second, in the last epoch")],
+        facts=[("Recipe", f"lstm-96: {NASTY}"), ("Parameters", "37,943,040"),
+               ("Computed by", "compiled, avx512, cpu, float32")],
+        epochs=[{"epoch": e, "train_loss": 0.2 + 1.4 * 0.85**e, "dev_loss": 0.4 + 1.2 * 0.84**e,
+                 "dev_ndcg@1": 0.8 - 0.5 * 0.8**e, "dev_ndcg@3": 0.81 - 0.5 * 0.8**e,
+                 "dev_ndcg@10": None if e == 3 else 0.861 - 0.4 * 0.8**e, "clipped_share": 1 / e}
+                for e in range(1, 31)],
+        steps=[{"epoch": e / 8, **around("loss", 0.2 + 1.4 * 0.85 ** (e / 8)),
+                **around("gradient_norm_query", 300 * 0.9 ** (e / 8) * (1.1 + sin(e))),
+                **around("gradient_norm_document", 500 * 0.9 ** (e / 8) * (1.1 + sin(2 * e))),
+                "pairs_per_second": 3_511 + 100 * sin(e)} for e in range(1, 241)],
+        num_steps=900,
+        clip_norm=100.0,
+        watched="judgments",
+        profile={"seconds": 64.0, "threads": 2, "updates": 900, "resumed_at": 0, "phases": [
+            {"where": "loop", "phase": "micro-batches", "what": "waiting", "calls": 900, "seconds": 48.0,
+             "share": 0.75},
+            {"where": "loop", "phase": "watch", "what": "", "calls": 30, "seconds": 0.01, "share": 0.0002},
+            {"where": "compute", "phase": "recurrence", "what": NASTY, "calls": 1_800, "seconds": 80.0,
+             "share": 0.625}]},
     )  # fmt: skip

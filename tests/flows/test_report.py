@@ -7,15 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from flows.report import RunSummary, write_report
-from flows.report.charts import curves, whiskers
+from flows.report import RunSummary, TrainingSummary, write_report
+from flows.report.charts import whiskers
+from flows.report.line_chart import Line, line_chart
 from flows.report.page import render
 from flows.report.wording import duration, measure_name, percent, result, verdict
 from schemas.ledger import FATES, Ledger
 from tests.flows.sample_run import NASTY, sample_run
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
-SELF_CLOSED_SVG = {"path", "rect", "circle", "line", "polyline"}
+SELF_CLOSED_SVG = {"path", "rect", "circle", "line", "polyline", "polygon"}
 
 
 class Page(HTMLParser):
@@ -99,7 +100,7 @@ def test_titles_in_pictures_are_escaped_too():
     value = {"mean": 0.5, "low": 0.4, "high": 0.6}
     for picture in (
         whiskers([(nasty, nasty, value)], nasty),
-        curves([{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}], [("loss", nasty)], nasty),
+        line_chart([Line(name=nasty, points=[(1, 1.0), (2, 0.5)])], nasty, level=(nasty, 0.7)),
     ):
         assert "<script" not in picture
         assert Page(str(picture)).open == []
@@ -148,8 +149,8 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
 
 
 @pytest.mark.parametrize("missing", [
-    "description", "stages", "ledger", "privacy", "k", "curves", "table", "examples", "release", "commands", "settings",
-    "versions",
+    "description", "stages", "ledger", "privacy", "k", "training", "table", "examples", "release", "commands",
+    "settings", "versions",
 ])  # fmt: skip
 def test_any_part_may_be_missing(missing):
     empty = RunSummary(title="", simulated=False)
@@ -163,13 +164,79 @@ def test_a_run_of_which_nothing_is_known_has_a_report():
     assert page.all("svg") == []
 
 
-def test_curves_leave_out_what_was_not_measured():
-    points = [{"epoch": 1, "a": None, "b": 1.0}, {"epoch": 2, "a": float("nan"), "b": 0.5}]
-    picture = curves(points, [("a", "first"), ("b", "second")], "loss")
+def test_lines_leave_out_what_was_not_measured():
+    unknown = Line(name="first", points=[(1, None), (2, float("nan"))])
+    picture = line_chart([unknown, Line(name="second", points=[(1, 1.0), (2, 0.5)])], "loss")
     assert picture.count("<polyline") == 1
     assert "first" not in picture
-    assert curves(points, [("a", "first")], "loss") == ""
-    assert "nan" not in curves([{"epoch": 1, "b": 0.25}], [("b", "one")], "one epoch, one value").lower()
+    assert line_chart([unknown], "loss") == ""
+    assert "nan" not in line_chart([Line(name="one", points=[(1, 0.25)])], "one epoch, one value").lower()
+
+
+def places(picture: str) -> list[tuple[float, float]]:
+    """The points of its first line."""
+    points = re.search(r'<polyline class="line [^"]*" points="([^"]*)"', picture)[1]
+    return [tuple(map(float, point.split(","))) for point in points.split()]
+
+
+def test_on_a_logarithmic_scale_like_ratios_are_like_distances():
+    line = Line(name="norm", points=[(1, 1.0), (2, 10.0), (3, 100.0)])
+    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm", log=True))
+    assert low - middle == pytest.approx(middle - high, abs=0.11)
+    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm"))
+    assert middle - high == pytest.approx(10 * (low - middle), abs=1.2)  # 90 and 9
+
+
+def test_a_line_with_a_zero_has_no_logarithmic_scale():
+    line = Line(name="norm", points=[(1, 0.0), (2, 10.0), (3, 20.0)])
+    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm", log=True))
+    assert low - middle == pytest.approx(middle - high, abs=0.11)
+
+
+def test_a_scale_ends_where_values_cannot_be():
+    """A line that is flat at 1 would have marks half above and half below it."""
+    line = Line(name="@10", points=[(1, 1.0), (2, 1.0)])
+    assert ">1.25<" in line_chart([line], "NDCG")
+    bounded = line_chart([line], "NDCG", most=1.0)
+    assert ">1.25<" not in bounded
+    assert ">1<" in bounded
+
+
+def test_ends_of_lines_that_end_together_are_told_apart_and_stay_in_the_picture():
+    lines = [Line(name=name, points=[(1, 1.0), (2, 0.0)]) for name in ("a", "b", "c")]
+    heights = [float(y) for y in re.findall(r'<text class="end [^"]*" x="\S+" y="([\d.]+)"', line_chart(lines, "loss"))]
+    assert len(heights) == 3
+    assert all(abs(one - other) >= 16.9 for one, other in pairwise(heights))
+    assert max(heights) <= 268 - 46 + 4.1
+
+
+def test_training_is_told_with_its_curves_and_where_its_time_went(page):
+    for text in (
+        "NDCG@10 0.861 on judgments",
+        "Parameters 37,943,040",
+        "compiled, avx512, cpu, float32",
+        # 1 + 1/2 + ... + 1/30 = 3.995 over 30 epochs
+        "held down to th_G in 13% of the steps",
+        "smoothed over a fortieth of the 900 updates",
+        "micro-batches waiting 48.00 75.0%",
+        "recurrence",
+    ):
+        assert text in page.words, text
+    labels = [svg["aria-label"] for svg in page.all("svg")]
+    for label in ("Loss per pair: train", "NDCG on judged queries: @10", "Norm of the gradient: query",
+                  "Pairs per second: pairs/s"):  # fmt: skip
+        assert any(found.startswith(label) for found in labels), label
+
+
+def test_training_of_which_only_epochs_are_known_has_its_curves(page):
+    sample = sample_run().training
+    assert sample is not None
+    old = TrainingSummary(epochs=sample.epochs, watched="held-out clicks")
+    shown = Page(render(RunSummary(title="t", simulated=False, training=old)))
+    assert [svg["aria-label"].split(":")[0] for svg in shown.all("svg")] == [
+        "Loss per pair", "NDCG on held-out clicks"]  # fmt: skip
+    assert "This run measured no ranking" not in shown.words
+    assert "smoothed" not in shown.words
 
 
 def test_whiskers_reach_from_low_to_high():

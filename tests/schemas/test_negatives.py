@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
@@ -55,6 +55,7 @@ def _draw(pairs, **settings) -> list[list[int]]:
     return draw(keys, exclusion, pa.array(map(list, distinct), pa.list_(pa.int32())), **settings).tolist()
 
 
+@settings(deadline=None)
 @given(_pairs(), st.integers(0, 2**63 - 1), st.integers(0, 50))
 def test_all_pairs_at_once_are_drawn_as_one_by_one(case, seed, epoch):
     pool_size, n, pairs = case
@@ -62,6 +63,7 @@ def test_all_pairs_at_once_are_drawn_as_one_by_one(case, seed, epoch):
     assert drawn == [_reference_draw(key, excluded, pool_size, n, seed, epoch) for key, excluded in pairs]
 
 
+@settings(deadline=None)
 @given(_pairs())
 def test_negatives_are_distinct_in_the_pool_and_never_excluded(case):
     pool_size, n, pairs = case
@@ -71,6 +73,7 @@ def test_negatives_are_distinct_in_the_pool_and_never_excluded(case):
         assert all(0 <= row < pool_size for row in rows)
 
 
+@settings(deadline=None)
 @given(_pairs(), st.randoms())
 def test_what_is_drawn_does_not_depend_on_the_other_pairs(case, random):
     pool_size, n, pairs = case

@@ -1,12 +1,27 @@
 """The model once more, independent of training/: float64 NumPy, one text and one step at a time, everything dense.
 
-Parameters of a tower are a dict: LSTM {"Wk", "Rk", "bk" for k in 1 (output gate), 3 (input gate), 4 (candidate)} with
-Wk [cells, trigrams], Rk [cells, cells] as eq. 2 prints them; RNN {"W", "R", "b"}.
+A kind of tower is a word and its options: "lstm", "lstm forget peepholes", "bilstm", "rnn", "dssm", "clsm 3". Its
+parameters are a dict, with Wk [units, trigrams] and Rk [units, units] as the equations print them:
+
+LSTM    Wk, Rk, bk of gate k: 1 (output), 2 (forget), 3 (input), 4 (candidate); pk, the peepholes of 1, 2 and 3
+bilstm  the same twice, "right " (reading left to right) and "left " before each name
+RNN     W, R, b
+DSSM    W, b; V, a of the last layer
+CLSM    W0, W1, ... for the words of a window from left to right, b; V, a
 """
+
+import math
 
 import numpy as np
 
 Text = list[list[int]]  # words as trigram ids
+Params = dict[str, np.ndarray]
+
+
+def kind_of(recipe) -> str:
+    switches = [name for name in ("forget_gate", "peepholes") if getattr(recipe, name)]
+    window = [str(recipe.window)] if recipe.tower == "clsm" else []
+    return " ".join([recipe.tower, *switches, *window]).replace("forget_gate", "forget")
 
 
 def sigmoid(x):
@@ -20,23 +35,50 @@ def counts(word: list[int], num_trigrams: int) -> np.ndarray:
     return lt
 
 
-def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> dict[str, np.ndarray]:
-    """Parameters out of the trainer's matrix of rows."""
-    table, recurrent, bias = matrix[: -cells - 1], matrix[-cells - 1 : -1], matrix[-1]
-    if kind == "rnn":
-        return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias.copy()}
+def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
+    """Parameters out of the trainer's matrix: the table, then each other part from the start of a row."""
+    tower, *options = kind.split()
+    columns = matrix.shape[1]
+    if tower == "rnn":
+        table, recurrent, bias = _parts(matrix, [(cells, columns), (columns,)])
+        return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias}
+    if tower in ("dssm", "clsm"):
+        width = int(options[0]) if options else 1
+        hidden = columns // width
+        table, bias, last, last_bias = _parts(matrix, [(hidden,), (hidden, cells), (cells,)])
+        names = [f"W{k}" for k in range(width)] if tower == "clsm" else ["W"]
+        tables = {name: table[:, k * hidden : (k + 1) * hidden].T.copy() for k, name in enumerate(names)}
+        return {**tables, "b": bias, "V": last.T.copy(), "a": last_bias}
+    gates = "1234" if "forget" in options else "134"
+    ways = ["right ", "left "] if tower == "bilstm" else [""]
+    peeping = [(len(gates) - 1, len(ways) * cells)] if "peepholes" in options else []
+    table, recurrent, bias, *peepholes = _parts(matrix, [(cells, columns), (columns,), *peeping])
     found = {}
-    for at, k in enumerate("134"):
-        columns = slice(at * cells, (at + 1) * cells)
-        found |= {
-            f"W{k}": table[:, columns].T.copy(),
-            f"R{k}": recurrent[:, columns].T.copy(),
-            f"b{k}": bias[columns].copy(),
-        }
+    for w, way in enumerate(ways):
+        for at, k in enumerate(gates):
+            begin = (w * len(gates) + at) * cells
+            units = slice(begin, begin + cells)
+            found[f"{way}W{k}"] = table[:, units].T.copy()
+            found[f"{way}R{k}"] = recurrent[:, units].T.copy()
+            found[f"{way}b{k}"] = bias[units].copy()
+            if peepholes and k != "4":
+                found[f"{way}p{k}"] = peepholes[0][at, w * cells : (w + 1) * cells].copy()
     return found
 
 
-def to_matrix(params: dict[str, np.ndarray], kind: str) -> np.ndarray:
+def _parts(matrix: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    columns = matrix.shape[1]
+    rows = [math.ceil(math.prod(shape) / columns) for shape in shapes]
+    begin = len(matrix) - sum(rows)
+    found = [matrix[:begin]]
+    for shape, num in zip(shapes, rows, strict=True):
+        found.append(matrix[begin : begin + num].ravel()[: math.prod(shape)].reshape(shape).copy())
+        begin += num
+    return found
+
+
+def to_matrix(params: Params, kind: str) -> np.ndarray:
+    """The trainer's matrix of a plain LSTM or RNN."""
     gates = [""] if kind == "rnn" else ["1", "3", "4"]
     return np.concatenate(
         [np.concatenate([params[p + k].T for k in gates], axis=1) for p in "WR"]
@@ -44,23 +86,62 @@ def to_matrix(params: dict[str, np.ndarray], kind: str) -> np.ndarray:
     )
 
 
-def embed(p: dict[str, np.ndarray], text: Text, kind: str, *, early=None, last_steps: int = 0) -> np.ndarray:
-    """y at the last word. With `early`, all but the last `last_steps` steps use those parameters instead."""
-    some = next(iter(p.values()))
-    num_trigrams, cells = some.shape[1], some.shape[0]
-    y, c = np.zeros(cells), np.zeros(cells)
+def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last_steps: int = 0) -> np.ndarray:
+    """The embedding. With `early`, all but the last `last_steps` steps that are read use those parameters instead."""
+    tower = kind.split()[0]
+    if tower == "dssm":
+        bag = sum(counts(word, p["W"].shape[1]) for word in text)
+        return np.tanh(p["V"] @ np.tanh(p["W"] @ bag + p["b"]) + p["a"])
+    if tower == "clsm":
+        return _clsm(p, text)
+    if tower == "bilstm":
+        ends = [
+            embed(_way(p, way), words, "lstm", early=early and _way(early, way), last_steps=last_steps)
+            for way, words in (("right ", text), ("left ", text[::-1]))
+        ]
+        return np.concatenate(ends)
+    units, num_trigrams = next(iter(p.values())).shape
+    y, c = np.zeros(units), np.zeros(units)
     for t, word in enumerate(text):
         q = early if early is not None and t < len(text) - last_steps else p
         lt = counts(word, num_trigrams)
-        if kind == "rnn":
+        if tower == "rnn":
             y = np.tanh(q["W"] @ lt + q["R"] @ y + q["b"])
-            continue
-        y_g = np.tanh(q["W4"] @ lt + q["R4"] @ y + q["b4"])
-        i = sigmoid(q["W3"] @ lt + q["R3"] @ y + q["b3"])
-        o = sigmoid(q["W1"] @ lt + q["R1"] @ y + q["b1"])
-        c = c + i * y_g
-        y = o * np.tanh(c)
+        else:
+            y, c = _lstm_step(q, lt, y, c)
     return y
+
+
+def _lstm_step(q: Params, lt: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(y(t), c(t)) of eq. 2, cell by cell."""
+    now_y, now_c = np.zeros_like(y), np.zeros_like(c)
+    for j in range(len(y)):
+
+        def argument(k: str, cell: float, j: int = j) -> float:
+            peephole = q["p" + k][j] * cell if "p" + k in q else 0.0
+            return q["W" + k][j] @ lt + q["R" + k][j] @ y + q["b" + k][j] + peephole
+
+        y_g = math.tanh(argument("4", 0.0))
+        i = sigmoid(argument("3", c[j]))
+        f = sigmoid(argument("2", c[j])) if "W2" in q else 1.0
+        now_c[j] = f * c[j] + i * y_g
+        now_y[j] = sigmoid(argument("1", now_c[j])) * math.tanh(now_c[j])
+    return now_y, now_c
+
+
+def _clsm(p: Params, text: Text) -> np.ndarray:
+    width = sum(name.startswith("W") for name in p)
+    units, num_trigrams = p["W0"].shape
+    nothing = [np.zeros(num_trigrams)] * (width // 2)
+    words = nothing + [counts(word, num_trigrams) for word in text] + nothing
+    highest = np.full(units, -np.inf)
+    for t in range(len(text)):
+        highest = np.maximum(highest, np.tanh(sum(p[f"W{k}"] @ words[t + k] for k in range(width)) + p["b"]))
+    return np.tanh(p["V"] @ highest + p["a"])
+
+
+def _way(p: Params, way: str) -> Params:
+    return {name.removeprefix(way): value for name, value in p.items() if name.startswith(way)}
 
 
 def cosine(a, b) -> float:
@@ -92,8 +173,8 @@ def loss_gradient(query_vector, document_vectors, gamma: float):
     return by_query, by_documents
 
 
-def back_propagate(p, text: Text, by_y: np.ndarray, kind: str, last_steps: int = 0) -> dict[str, np.ndarray]:
-    """Gradient of by_y · y(last) in every parameter, through the last `last_steps` steps (0: all)."""
+def back_propagate(p: Params, text: Text, by_y: np.ndarray, kind: str, last_steps: int = 0) -> Params:
+    """Gradient of by_y · y(last) in every parameter of a plain LSTM or RNN, through the last `last_steps` steps."""
     some = next(iter(p.values()))
     num_trigrams, cells = some.shape[1], some.shape[0]
     steps, y, c = [], np.zeros(cells), np.zeros(cells)

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 
 import numpy as np
@@ -12,6 +13,7 @@ from training.checkpoint import (
     list_updates,
     newest_checkpoint,
     read_checkpoint,
+    remove_checkpoints_after,
     write_checkpoint,
 )
 from training.nesterov import LazyRows
@@ -54,6 +56,14 @@ def test_the_last_two_are_kept(tmp_path):
     assert len(os.listdir(tmp_path)) == 4
 
 
+def test_later_checkpoints_than_an_update_can_be_removed(tmp_path):
+    for update in (3, 20):
+        write(tmp_path, update)
+    remove_checkpoints_after(str(tmp_path), 3)
+    assert list_updates(str(tmp_path)) == [3]
+    assert len(os.listdir(tmp_path)) == 2
+
+
 def test_without_a_checkpoint_a_run_starts_at_zero(tmp_path):
     assert newest_checkpoint(str(tmp_path / "none"), RUN) == (0, [])
 
@@ -75,13 +85,39 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(tmp_path, da
         head.write_text("{")
     update, refused = newest_checkpoint(str(tmp_path), RUN)
     assert update == 10
-    assert len(refused) == 1
-    assert "update 20" in refused[0]
+    assert [number for number, _ in refused] == [20]
+    assert "update 20" in refused[0][1]
+
+
+def test_a_refused_checkpoint_gives_way_to_one_that_says_so(tmp_path):
+    """It is older in the order of updates than the damaged one, which must not count among the last two."""
+    for update in (10, 20):
+        write(tmp_path, update)
+    (tmp_path / "update-000000020.safetensors").unlink()
+    _, refused = newest_checkpoint(str(tmp_path), RUN)
+    write_checkpoint(str(tmp_path), RUN, Position(update=15, refused=refused), state(15))
+    assert list_updates(str(tmp_path)) == [15, 10]
+    assert read_checkpoint(str(tmp_path), RUN, 15)[0].refused == [(20, "the checkpoint of update 20 cannot be read")]
+    write_checkpoint(str(tmp_path), RUN, Position(update=20, refused=refused), state(20))
+    write_checkpoint(str(tmp_path), RUN, Position(update=25, refused=refused), state(25))
+    assert list_updates(str(tmp_path)) == [25, 20]
+
+
+def test_a_checkpoint_of_the_release_before_is_read(tmp_path):
+    write(tmp_path, 7)
+    head = tmp_path / "update-000000007.json"
+    value = json.loads(head.read_text())
+    del value["resumed"], value["refused"]
+    head.write_text(json.dumps({**value, "schema_version": "1.0"}))
+    assert read_checkpoint(str(tmp_path), RUN, 7)[0].resumed == []
 
 
 def test_a_checkpoint_of_another_request_is_refused(tmp_path):
     write(tmp_path, 10, digest="another")
-    assert newest_checkpoint(str(tmp_path), RUN) == (0, ["the checkpoint of update 10 belongs to another request"])
+    assert newest_checkpoint(str(tmp_path), RUN) == (
+        0,
+        [(10, "the checkpoint of update 10 belongs to another request")],
+    )
     with pytest.raises(StageError, match="another request"):
         read_checkpoint(str(tmp_path), RUN, 10)
 

@@ -13,6 +13,7 @@ from tests.training.texts import random_texts
 from training.large_update import Towers, large_update
 from training.nesterov import LazyRows, MomentumSchedule
 from training.pair_gradient import PairBatch, pair_batch
+from training.pairs import apart
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe
 from training.threads import compute_threads
@@ -38,8 +39,8 @@ RECIPE = Recipe(
 )
 
 
-def start(recipe: Recipe, total: int) -> Towers:
-    layout = layout_of(recipe, TRIGRAMS)
+def start(recipe: Recipe, total: int, table_rows: int = TRIGRAMS) -> Towers:
+    layout = layout_of(recipe, table_rows)
     rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in tower_names(recipe)}
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, total)
     return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
@@ -59,7 +60,7 @@ class Minibatches:
             self.plain.append([(texts[p[0]], [texts[d] for d in p[1:]]) for p in pairs])
             self.batches.append(
                 [
-                    pair_batch((table, part[:, 0]), (table, part[:, 1]), (table, part[:, 2:]))
+                    pair_batch(apart((table, part[:, 0]), (table, part[:, 1]), (table, part[:, 2:])))
                     for part in np.split(pairs, len(pairs) // recipe.micro_batch)
                 ]
             )
@@ -159,9 +160,9 @@ class _Rank:
         values.copy_(group.shared)
 
 
-def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
+def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: int = TRIGRAMS) -> list[bytes]:
     """The bytes of each worker's raw state after all updates."""
-    group, states = Together(size), [start(recipe, len(made.batches)) for _ in range(size)]
+    group, states = Together(size), [start(recipe, len(batches), table_rows) for _ in range(size)]
     for towers in states[1::2]:  # workers need not hold their towers in one order: it once mixed their gradients up
         for name in list(towers.rows)[:-1]:
             towers.rows[name] = towers.rows.pop(name)
@@ -169,7 +170,7 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
 
     def worker(rank: int) -> None:
         try:
-            for update, batch in enumerate(made.batches, start=1):
+            for update, batch in enumerate(batches, start=1):
                 large_update(
                     states[rank],
                     batch[rank::size],
@@ -203,15 +204,15 @@ def run(recipe: Recipe, made: Minibatches, size: int) -> list[bytes]:
 def test_any_number_of_workers_gives_the_same_bytes(tie_towers):
     recipe = replace(RECIPE, dtype="float32", tie_towers=tie_towers)
     made = Minibatches(6, recipe)
-    [alone] = run(recipe, made, 1)
+    [alone] = run(recipe, made.batches, 1)
     for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do
-        assert run(recipe, made, size) == [alone] * size
+        assert run(recipe, made.batches, size) == [alone] * size
 
 
 def test_fast_reduction_is_equal_up_to_rounding():
     recipe = replace(RECIPE, reduction="fast")
     made = Minibatches(4, recipe)
-    alone, three = (np.frombuffer(run(recipe, made, size)[0], np.float64) for size in (1, 3))
+    alone, three = (np.frombuffer(run(recipe, made.batches, size)[0], np.float64) for size in (1, 3))
     np.testing.assert_allclose(three, alone, rtol=1e-9, atol=1e-12)
 
 

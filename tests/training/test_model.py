@@ -1,21 +1,29 @@
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.trigrams import trigram_ids
+from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
 from tests.training import reference
 from training.model import Model, load_model, write_model
-from training.parameters import initial_parameters, layout_of
-from training.recipes import Recipe
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe, names, recipe
+from training.towers import tower_of
 
 torch.set_num_threads(1)
 ROWS = 50_700
 RECIPE = Recipe(name="small", cells=4, initial_range=0.4)
+RECIPE_FIELDS_1_0 = (
+    "name", "tower", "cells", "forget_gate", "peepholes", "tie_towers", "same_start", "max_words", "overflow", "gamma",
+    "num_negatives", "negatives", "epochs", "minibatch", "micro_batch", "step", "momentum_edge", "momentum_middle",
+    "clip_norm", "truncate_steps", "initial_range", "reduction", "dtype", "shuffle_clicks", "seed",
+)  # fmt: skip
 TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "angle  BRACKET", "  "]
 
 
@@ -92,14 +100,59 @@ def test_another_major_version_is_refused(folder, tmp_path, field):
         load_model(str(tmp_path))
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut off", "other shapes"])
-def test_a_damaged_model_is_refused(folder, tmp_path, damage):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [("missing", r"has no model\.json"), ("cut off", "damaged"), ("other shapes", "shapes"), ("other parts", "shapes")],
+)
+def test_a_damaged_model_is_refused(folder, tmp_path, damage, message):
     description = json.loads(Path(folder, "model.json").read_text())
     weights = Path(folder, "model.safetensors").read_bytes()
-    if damage == "other shapes":
-        description["recipe"]["cells"] = 5
+    description["recipe"] |= {"other shapes": {"cells": 5}, "other parts": {"peepholes": True}}.get(damage, {})
     (tmp_path / "model.json").write_text(json.dumps(description))
     if damage != "missing":
         (tmp_path / "model.safetensors").write_bytes(weights[:-100] if damage == "cut off" else weights)
-    with pytest.raises(StageError, match=r"has no model\.json|damaged|shapes"):
+    with pytest.raises(StageError, match=message):
         load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
+    small = replace(recipe(name), cells=4, hidden=min(recipe(name).hidden, 6))
+    layout = layout_of(small, ROWS)
+    towers = {side: initial_parameters(replace(small, same_start=False), layout, side) for side in tower_names(small)}
+    write_model(str(tmp_path), small, layout, towers)
+    found = load_model(str(tmp_path))
+    assert found.recipe == small
+    assert all(torch.equal(found.towers[side], matrix) for side, matrix in towers.items())
+    assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), tower_of(small).dimensions)
+    stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert stored["query.W"].shape == (ROWS, tower_of(small).columns)
+    assert {k: tuple(stored[f"query.{k}"].shape) for k, _ in layout.parts} == dict(layout.parts)
+
+
+@pytest.mark.parametrize(("tower", "columns"), [("lstm", 12), ("rnn", 4)])
+def test_a_model_of_release_1_0_is_read(tmp_path, tower, columns):
+    # As that release wrote it: no windows, no hidden units, and W, W_rec and b below each other in one matrix.
+    rng = np.random.default_rng(3)
+    shapes = {"W": (ROWS, columns), "W_rec": (4, columns), "b": (columns,)}
+    tensors = {
+        f"{side}.{part}": torch.from_numpy(rng.normal(0, 0.3, shape).astype(np.float32))
+        for side in ("query", "document")
+        for part, shape in shapes.items()
+    }
+    now = asdict(replace(RECIPE, tower=tower))
+    description = {
+        "schema_version": "1.0",
+        "recipe": {k: now[k] for k in RECIPE_FIELDS_1_0},
+        "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": "14.0.0", "table_rows": ROWS},
+        "dimensions": 4,
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+    }
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    model = load_model(str(tmp_path))
+    matrix = np.concatenate([tensors[f"query.{part}"].double().numpy().reshape(-1, columns) for part in shapes])
+    params = reference.from_matrix(matrix, 4, tower)
+    found = model.encode(["angle bracket"], "query")[0]
+    ids = [trigram_ids([word], ROWS)[1].tolist() for word in words("angle bracket")]
+    np.testing.assert_allclose(found, reference.embed(params, ids, tower), rtol=2e-5, atol=2e-6)

@@ -1,8 +1,11 @@
+import math
 from dataclasses import replace
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from training.parameters import initial_parameters, layout_of
+from training.parameters import Layout, initial_parameters, layout_of
 from training.recipes import lstm_96
 
 TABLE_ROWS = 200
@@ -22,3 +25,37 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
     assert torch.equal(start("query"), start("query"))
     assert not torch.equal(start("query"), start("query", seed=2))
     assert start("query", initial_range=0.03).abs().max() <= 0.03
+
+
+SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=2).map(tuple), max_size=4)
+
+
+@given(shapes=SHAPES, columns=st.integers(1, 9), table_rows=st.integers(1, 5))
+def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own(shapes, columns, table_rows):
+    layout = Layout(table_rows=table_rows, columns=columns, parts=tuple((f"p{k}", s) for k, s in enumerate(shapes)))
+    size = iter(range(1, 1_000))
+    table = torch.arange(table_rows * columns).view(table_rows, columns)
+    put = {name: torch.full(shape, next(size)) for name, shape in layout.parts}
+    matrix = layout.join(table, put)
+    assert matrix.shape == (layout.rows, columns)
+    found_table, found = layout.split(matrix)
+    assert torch.equal(found_table, table)
+    assert list(found) == list(put)
+    assert all(torch.equal(found[name], put[name]) for name in put)
+    row = table_rows
+    for name, shape in layout.parts:
+        num = math.ceil(math.prod(shape) / columns)
+        assert matrix[row : row + num].sum() == put[name].sum(), "the rest of its rows is zero"
+        row += num
+    some = torch.tensor([0, table_rows - 1])
+    assert torch.equal(layout.split(matrix[layout.touched(some)])[0], table[some])
+
+
+def test_what_fills_up_a_parts_last_row_starts_at_zero():
+    recipe = replace(lstm_96(), cells=4, forget_gate=True, peepholes=True)
+    layout = layout_of(recipe, TABLE_ROWS)
+    matrix = initial_parameters(recipe, layout, "query")
+    # 3 x 4 peepholes in a row of 4 x 4 columns
+    assert layout.rows == TABLE_ROWS + 4 + 1 + 1
+    assert matrix[-1, :12].all()
+    assert not matrix[-1, 12:].any()

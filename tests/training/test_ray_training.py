@@ -1,4 +1,7 @@
-"""Real Ray Train workers, and processes that are really killed: always the same bytes."""
+"""Real Ray Train workers on nodes of a real cluster, and processes and nodes that are really killed: the same bytes.
+
+The nodes are raylets of this machine with one CPU each, so each worker has a node of its own.
+"""
 
 import os
 import signal
@@ -6,14 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from schemas import storage
+from schemas.errors import StageError
 from tests.training.small_shards import shop, write_build
-from training.checkpoint import list_updates
+from training.checkpoint import Position, list_updates, write_checkpoint
 from training.launch import train
 from training.recipes import Recipe
 
@@ -21,6 +28,9 @@ torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
 RECIPE = Recipe(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
+# Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to come and go.
+LONG = replace(RECIPE, epochs=40, minibatch=160)
+SECONDS = 300
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +41,80 @@ def build(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def expected(build, tmp_path_factory) -> bytes:
+def expected(build, tmp_path_factory) -> Callable[[Recipe], bytes]:
     """The weights of an uninterrupted run in process."""
-    return weights(train(build, store=str(tmp_path_factory.mktemp("alone")), recipe=RECIPE, threads=1))
+    store = str(tmp_path_factory.mktemp("alone"))
+    return lambda recipe: weights(train(build, store=store, recipe=recipe, threads=1))
+
+
+class Nodes:
+    """A cluster whose head has no CPU, like the machine that a job is submitted from, and nodes that come and go."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        # A dead node is noticed after three seconds instead of half a minute.
+        quick = {
+            "health_check_initial_delay_ms": 0,
+            "health_check_period_ms": 1000,
+            "health_check_failure_threshold": 3,
+        }
+        head = {"num_cpus": 0, "include_dashboard": False, "_system_config": quick}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._nodes: list[Any] = []
+
+    def be(self, number: int) -> None:
+        """Have so many nodes, by starting or killing some."""
+        while len(self._nodes) < number:
+            self._nodes.append(self.cluster.add_node(num_cpus=1))
+        while len(self._nodes) > number:
+            self.cluster.remove_node(self._nodes.pop(), allow_graceful=False)
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def nodes():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray = pytest.importorskip("ray")
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    yield ray
+    nodes = Nodes()
+    ray.init(address=nodes.cluster.address, log_to_driver=False)
+    yield nodes
     ray.shutdown()
+    nodes.cluster.shutdown()
+
+
+class Run:
+    """`train` in a thread: nodes can be added from the main one alone."""
+
+    def __init__(self, build: str, store: Path, **settings: Any) -> None:
+        self.store, self._ended = store, []
+
+        def run() -> None:
+            try:
+                self._ended.append(train(build, store=str(store), threads=1, checkpoint_seconds=0.0, **settings))
+            except BaseException as error:
+                self._ended.append(error)
+
+        self._thread = threading.Thread(target=run)
+        self._thread.start()
+
+    def wait_for_update(self, update: int) -> None:
+        """Until there is a checkpoint of that update, or a later one."""
+        deadline = time.monotonic() + SECONDS
+        while newest_update(self.store) < update:
+            assert self._thread.is_alive(), self._ended
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def result(self) -> Any:
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+        if isinstance(self._ended[0], BaseException):
+            raise self._ended[0]
+        return self._ended[0]
+
+
+def newest_update(store: Path) -> int:
+    return max([0, *(update for folder in store.glob("train/*/checkpoints") for update in list_updates(str(folder)))])
 
 
 def own_train_workers() -> list[int]:
@@ -61,65 +133,136 @@ def weights(result) -> bytes:
     return storage.read_bytes(f"{result.data}/model.safetensors")
 
 
+JOB = (
+    "import os, sys; from tests.training.test_ray_training import RECIPE; from training.launch import train\n"
+    "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, workers=int(sys.argv[3]), threads=1, checkpoint_seconds=0.0)"
+)
+
+
+def kill_at(update: int, build: str, store: Path, workers: int, **environment: str) -> None:
+    """Run a job as a process of its own, and kill -9 it when it has a checkpoint of that update."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", JOB, build, str(store), str(workers)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + SECONDS
+    while newest_update(store) < update:
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+
+
 def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_path):
     """kill -9 at two moments, then once more to the end."""
-    script = (
-        "import sys; from tests.training.test_ray_training import RECIPE; from training.launch import train\n"
-        "import time\n"
-        "def slowly(*told): time.sleep(0.02)\n"
-        "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0, progress=slowly)\n"
-    )
-    for least in (4, 15):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, build, str(tmp_path)],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        deadline = time.monotonic() + 120
-        while not any(u >= least for folder in tmp_path.glob("train/*/checkpoints") for u in list_updates(str(folder))):
-            assert process.poll() is None, process.stderr.read().decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stderr.close()
+    for update in (4, 15):
+        kill_at(update, build, tmp_path, 1)
     assert not list(tmp_path.glob("train/*/manifest.json")), "it was to be killed before it finished"
     result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 15
-    assert weights(result) == expected
+    assert weights(result) == expected(RECIPE)
 
 
 @pytest.mark.engine
-def test_two_ray_workers_give_the_same_bytes_as_one_process(build, expected, tmp_path, cluster):
+def test_two_ray_workers_give_the_same_bytes_as_one_process(build, expected, tmp_path, nodes):
+    nodes.be(2)
     told = []
     result = train(
         build, store=str(tmp_path), recipe=RECIPE, workers=2, threads=1, progress=lambda *what: told.append(what)
     )
-    assert weights(result) == expected
-    assert result.manifest.outcome.metrics["workers"] == 2
+    assert weights(result) == expected(RECIPE)
+    metrics = result.manifest.outcome.metrics
+    assert metrics["workers"] == 2
+    assert metrics["ray_train"] == {"run": result.manifest.digest, "epochs_reported": [1, 2, 3]}
     assert told[-1][1:] == (960, 960)
     assert sorted(os.listdir(result.folder)) == sorted(["manifest.json", result.manifest.attempt])
 
 
 @pytest.mark.engine
-def test_a_lost_ray_worker_is_replaced_and_the_bytes_stay(build, expected, tmp_path, cluster):
-    """The process of one worker is killed once, after a checkpoint; Ray starts the workers again."""
-    killed = []
+def test_a_lost_worker_and_a_lost_node_are_replaced_and_the_bytes_stay(build, expected, tmp_path, nodes):
+    nodes.be(2)
+    run = Run(build, tmp_path, recipe=LONG, workers=2)
+    run.wait_for_update(2)
+    os.kill(own_train_workers()[0], signal.SIGKILL)
+    run.wait_for_update(newest_update(tmp_path) + 4)
+    nodes.be(1)
+    nodes.be(2)
+    result = run.result()
+    assert len(result.manifest.outcome.metrics["resumed"]) == 2
+    assert weights(result) == expected(LONG)
 
-    def kill_one() -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not killed:
-            if any(list_updates(str(folder)) for folder in tmp_path.glob("train/*/checkpoints")):
-                for pid in own_train_workers()[:1]:
-                    killed.append(pid)
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
 
-    thread = threading.Thread(target=kill_one)
-    thread.start()
-    result = train(build, store=str(tmp_path), recipe=RECIPE, workers=2, threads=1, checkpoint_seconds=0.0)
-    thread.join()
-    assert killed
-    assert result.manifest.outcome.metrics["resumed_at"] > 0
-    assert weights(result) == expected
+@pytest.mark.engine
+def test_a_run_goes_on_with_fewer_workers_and_grows_again(build, expected, tmp_path, nodes, monkeypatch):
+    monkeypatch.setattr("training.ray_workers.GROW_SECONDS", 2.0)
+    nodes.be(2)
+    run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
+    run.wait_for_update(2)
+    nodes.be(1)
+    run.wait_for_update(newest_update(tmp_path) + 4)
+    nodes.be(2)
+    result = run.result()
+    assert len(result.manifest.outcome.metrics["resumed"]) == 2
+    assert weights(result) == expected(LONG)
+
+
+@pytest.mark.engine
+def test_a_job_that_was_killed_is_continued_with_more_workers(build, expected, tmp_path, nodes):
+    nodes.be(3)
+    kill_at(3, build, tmp_path, 2, RAY_ADDRESS=nodes.cluster.address)
+    result = train(build, store=str(tmp_path), recipe=RECIPE, workers=3, threads=1)
+    assert result.manifest.outcome.metrics["resumed_at"] >= 3
+    assert weights(result) == expected(RECIPE)
+
+
+@pytest.mark.engine
+def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, expected, tmp_path, nodes, monkeypatch):
+    monkeypatch.setattr("training.ray_workers.ROOM_SECONDS", 5.0)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
+    nodes.be(2)
+    run = Run(build, tmp_path, recipe=LONG, workers=2)
+    run.wait_for_update(2)
+    nodes.be(1)
+    with pytest.raises(StageError, match=r"no room for them: a node is missing.*fewer --workers"):
+        run.result()
+    result = train(build, store=str(tmp_path), recipe=LONG, workers=1, threads=1)
+    assert result.manifest.outcome.metrics["resumed_at"] >= 2
+    assert weights(result) == expected(LONG)
+
+
+@pytest.mark.engine
+def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, nodes):
+    """The first worker alone writes, and cannot: the other one is not waited for, and nobody tries again."""
+    nodes.be(2)
+    store = tmp_path / "store"
+    blocked = store / "train" / train_digest(build) / "checkpoints"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the folder of the checkpoints should be")
+    run = Run(build, store, recipe=RECIPE, workers=2)
+    with pytest.raises(StageError, match="checkpoint of update 1 was to be written"):
+        run.result()
+
+
+def train_digest(build: str) -> str:
+    from schemas.stage import open_result
+    from training.launch import train_request
+
+    return train_request(open_result(build), RECIPE).digest
+
+
+def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between(tmp_path):
+    from training.ray_losses import LOSSES_IN_VAIN, EndInVain
+
+    end, lost = EndInVain(str(tmp_path), 2), {1: RuntimeError("connection closed by peer")}
+    for update in range(1, 20):  # as often as may be, if it goes on in between
+        write_checkpoint(str(tmp_path), "run", Position(update=update), {})
+        end.after_exception(None, lost)
+    for _ in range(LOSSES_IN_VAIN - 2):
+        end.after_exception(None, lost)
+    with pytest.raises(StageError, match=r"lost 4 times in a row.*RuntimeError.*checkpoint of update 19 is kept"):
+        end.after_exception(None, lost)

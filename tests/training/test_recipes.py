@@ -33,8 +33,13 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
         ({"momentum_middle": 1}, "below 1"),
         ({"reduction": "sum"}, "one of exact, fast"),
         ({"minibatch": 100}, "multiple of micro_batch"),
-        ({"forget_gate": True}, "must be false"),
-        ({"peepholes": True}, "must be false"),
+        ({"tower": "rnn", "forget_gate": True}, "false .rnn has no gates"),
+        ({"tower": "dssm", "hidden": 288, "peepholes": True}, "false .dssm has no gates"),
+        ({"tower": "dssm", "hidden": 288, "truncate_steps": 3}, "no steps to go back"),
+        ({"tower": "dssm"}, "at least 1"),
+        ({"hidden": 288}, "0 .lstm has no layer"),
+        ({"tower": "clsm", "hidden": 288, "window": 2}, "odd"),
+        ({"window": 3}, "0 .lstm has no window"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):

@@ -155,6 +155,8 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
         {"tower": "rnn", "step": 0.005},
         {"tie_towers": True},
         {"negatives": "fixed", "num_negatives": 2},
+        {"negatives": "pool"},
+        {"negatives": "pool", "pool_size": 32, "pool_softmax": True, "weights": "log_clicks"},
         {"max_words": 3},
         {"reduction": "fast"},
         {"dtype": "float64"},

@@ -12,7 +12,7 @@ from schemas.words import normalise
 Side = Literal["query", "document"]
 
 # Texts encoded between two reports of progress; an encoder makes its own batches within.
-_CHUNK_TEXTS = 8_192
+_CHUNK_TEXTS = 32_768
 
 
 class Encoder(Protocol):

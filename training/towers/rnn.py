@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from training.text_batch import TextBatch
+from training.towers.tower import Parts, Shapes
+from training.trigram_embedding import sum_by_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +26,40 @@ class RNN:
     def columns(self) -> int:
         return self.cells
 
-    def forward(
-        self, word_UG: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch
-    ) -> tuple[torch.Tensor, RNNTrace]:
+    @property
+    def dimensions(self) -> int:
+        return self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        return ("W_rec", (self.cells, self.columns)), ("b", (self.columns,))
+
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, RNNTrace]:
         """As training.towers.Tower.forward."""
+        input_UG = word_UG + parts["b"]
         state = word_UG.new_empty(batch.step_offsets[-1], self.cells)
         previous = torch.zeros_like(state)
         begun = 0  # texts that had a word at the step before
         for step in range(batch.num_steps):
             start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
             rows = state[start:end]
-            torch.index_select(word_UG, 0, batch.packed_words[start:end], out=rows)
+            torch.index_select(input_UG, 0, batch.packed_words[start:end], out=rows)
             if begun:
                 previous[start : start + begun] = state[start - begun : start]
-                rows[:begun].addmm_(previous[start : start + begun], recurrent_dG)
+                rows[:begun].addmm_(previous[start : start + begun], parts["W_rec"])
             rows.tanh_()
             begun = end - start
         return state[batch.step_offsets[-2] :].clone(), RNNTrace(state, previous)
 
     def backward(
-        self, trace: RNNTrace, last_Nd: torch.Tensor, recurrent_dG: torch.Tensor, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, trace: RNNTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, Parts]:
         """As training.towers.Tower.backward."""
         offsets = batch.step_offsets
         gradient = trace.state_Pd  # overwritten step by step
         first = max(0, batch.num_steps - steps) if steps else 0
-        by_y = last_Nd
-        transposed = recurrent_dG.t()
+        by_y = by_vectors_Nd
+        transposed = parts["W_rec"].t()
         for step in reversed(range(first, batch.num_steps)):
             rows = gradient[offsets[step] : offsets[step + 1]]
             rows.square_().neg_().add_(1).mul_(by_y)  # dy by its argument: 1 - y²
@@ -58,4 +67,6 @@ class RNN:
                 by_y = rows[: batch.active(step - 1)] @ transposed
         begin = offsets[first]
         gradient[:begin].zero_()
-        return gradient, trace.previous_Pd[begin:].t() @ gradient[begin:]
+        by_word_UG = sum_by_word(gradient, batch)
+        by_recurrent_dG = trace.previous_Pd[begin:].t() @ gradient[begin:]
+        return by_word_UG, {"W_rec": by_recurrent_dG, "b": by_word_UG.sum(0)}

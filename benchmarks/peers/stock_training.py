@@ -1,0 +1,86 @@
+"""Training in stock parts: two towers (benchmarks.peers.stock_towers), the loss by torch's own functions, torch.optim.
+
+Stock SGD has no lazy Nesterov step, and with sparse gradients its momentum buffer fills up. Arrangements with sparse
+gradients therefore step the bag without momentum, which is less work than the trainer does: to their advantage.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors, read_texts
+from training.order import MicroBatch
+from training.shard_data import ShardData
+
+
+class StockTraining:
+    """Two towers and their optimizers. `start`: the parts of each tower, as StockTower takes them."""
+
+    def __init__(
+        self,
+        arrangement: Arrangement,
+        start: dict[str, Tensors],
+        data: ShardData,
+        *,
+        gamma: float,
+        step: float,
+        momentum: float,
+        threads: int,
+        device: torch.device,
+    ) -> None:
+        self._arrangement, self._shard, self._gamma, self._device = arrangement, data.train[0], gamma, device
+        self.towers = {side: StockTower(arrangement, parts).to(device) for side, parts in start.items()}
+        bags = [tower.bag.weight for tower in self.towers.values()]
+        others = [
+            p for tower in self.towers.values() for p in tower.recurrence.parameters() if p.requires_grad
+        ]
+        nesterov = {"lr": step, "momentum": momentum, "nesterov": momentum > 0}
+        if arrangement.sparse:
+            self._optimizers = [torch.optim.SGD(bags, lr=step), torch.optim.SGD(others, **nesterov)]
+        else:
+            self._optimizers = [torch.optim.SGD([*bags, *others], **nesterov)]
+        self._beside = threads if arrangement.threads == "beside" else 1
+        self._inside = threads if arrangement.threads == "inside" else 1
+        self._pool = ThreadPoolExecutor(self._beside, initializer=torch.set_num_threads, initargs=(self._inside,))
+
+    def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
+        """Make an update of each minibatch, one after the other; their losses."""
+        return [self.update(minibatch) for minibatch in minibatches]
+
+    def update(self, minibatch: Sequence[MicroBatch]) -> float:
+        """Index, encode, differentiate and step: one minibatch. Gives its loss, summed over the pairs."""
+        pairs = np.concatenate([micro_batch.pairs for micro_batch in minibatch])
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
+        loss = sum(self._pool.map(self._backward, np.array_split(pairs, self._beside)))
+        self._pool.submit(self._step).result()
+        return loss
+
+    def parts(self) -> dict[str, Tensors]:
+        """What each tower has learnt so far."""
+        return {side: tower.parts() for side, tower in self.towers.items()}
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _backward(self, pairs: np.ndarray) -> float:
+        """Autograd adds up in the parameters' .grad, from several threads too."""
+        shard = self._shard
+        documents = np.column_stack([shard.clicked[pairs], shard.negatives[pairs]])
+        query_Bd = self._encode("query", shard.query[pairs])
+        document_BCd = self._encode("document", documents.ravel()).view(*documents.shape, -1)
+        similarity_BC = F.cosine_similarity(query_Bd[:, None], document_BCd, dim=2)
+        clicked = torch.zeros(len(pairs), dtype=torch.int64, device=self._device)
+        loss = F.cross_entropy(similarity_BC * self._gamma, clicked, reduction="sum")
+        loss.backward()
+        return loss.item()
+
+    def _encode(self, side: str, index: np.ndarray) -> torch.Tensor:
+        return self.towers[side](read_texts(self._shard.texts, index, self._arrangement, self._device))
+
+    def _step(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.step()

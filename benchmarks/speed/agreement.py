@@ -1,0 +1,77 @@
+"""No variant is timed that computes something else: its first update must be the reference's, loss and gradient.
+
+The reference is the trainer's pure torch path in float64. A variant makes one update from the same start with step 1
+and without momentum, by the very code that is timed: what its parameters lose is the gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+
+from training.order import MicroBatch
+from training.pair_gradient import Encoder, pair_batch, pair_gradient
+from training.pairs import pairs_of
+from training.parameters import Layout, tower_names
+from training.recipes import Recipe
+from training.shard_data import ShardData
+
+TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6
+
+Tensors = dict[str, torch.Tensor]
+Parts = dict[str, Tensors]  # of each tower
+
+
+class Trainee(Protocol):
+    """A variant in training."""
+
+    def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
+        """Make an update of each minibatch, everything from indexing on; their losses."""
+
+    def parts(self) -> Parts:
+        """What its towers have learnt so far."""
+
+    def close(self) -> None: ...
+
+
+def reference_gradient(
+    start: Parts, minibatch: Sequence[MicroBatch], data: ShardData, recipe: Recipe, layout: Layout
+) -> tuple[float, Parts]:
+    """(loss, gradient of each part of each tower), summed over the minibatch, in float64."""
+    recipe = replace(recipe, dtype="float64")
+    matrices = {t: layout.join(parts["W"], {n: p for n, p in parts.items() if n != "W"}).double() for t, parts in start.items()}
+    encoder = Encoder(recipe, layout, lambda tower, rows: matrices[tower].index_select(0, rows))
+    total, sums = 0.0, {tower: torch.zeros_like(matrix) for tower, matrix in matrices.items()}
+    for micro_batch in minibatch:
+        gradients, loss = pair_gradient(pair_batch(pairs_of(micro_batch, data, recipe, epoch=0)), encoder)
+        total += float(loss)
+        for tower, gradient in gradients:
+            sums[tower].index_add_(0, gradient.rows, gradient.values)
+    return total, {tower: parts_of(matrix, layout) for tower, matrix in sums.items()}
+
+
+def parts_of(matrix: torch.Tensor, layout: Layout) -> Tensors:
+    """A tower's matrix as its parts by name, W among them."""
+    table, parts = layout.split(matrix)
+    return {"W": table, **parts}
+
+
+def require_agreement(
+    name: str, trainee: Trainee, start: Parts, minibatch: Sequence[MicroBatch], loss: float, gradient: Parts
+) -> float:
+    """Make the trainee's first update, with step 1; the largest relative error of any part.
+
+    `start`: its parameters before, `gradient`: what they are to lose. Raises SystemExit where it is another variant.
+    """
+    (made,) = trainee.train([minibatch])
+    after = trainee.parts()
+    worst = abs(made - loss) / abs(loss)
+    for tower, parts in gradient.items():
+        for part, expected in parts.items():
+            moved = start[tower][part].double() - after[tower][part].to("cpu", torch.float64)
+            worst = max(worst, float(torch.linalg.vector_norm(moved - expected) / torch.linalg.vector_norm(expected)))
+    if not worst <= TOLERANCE:
+        raise SystemExit(f"{name} does not compute the model: its loss or gradient is off by {worst:.2g}")
+    return worst
+

@@ -1,0 +1,135 @@
+"""What takes part: the trainer on its paths and with its options, and the arrangements of stock parts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+
+from benchmarks.peers.stock_towers import Arrangement, small_gradient, small_start
+from benchmarks.peers.stock_training import StockTraining
+from benchmarks.speed.agreement import Parts, Trainee, parts_of
+from benchmarks.speed.trainer import Trainer
+from training.gpu.device import CPU, Device
+from training.kernel import serves
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe, lstm_96
+from training.shard_data import ShardData
+
+Kind = Literal["compiled", "reference", "stock", "other"]
+
+# Trained for a few seconds only, so the step is small: no variant runs into texts that are learnt by heart.
+STEP, MOMENTUM = 1e-4, 0.9
+MICRO_BATCH = 128  # or the minibatch, where that is smaller
+
+# nn.LSTM, the same model: what is written first, then what was found to be good.
+_BUCKETS = {"three buckets": Arrangement(buckets=3), "a bucket for each length": Arrangement(buckets=0)}
+GOOD_ARRANGEMENTS = {
+    f"nn.LSTM, sparse, {buckets}{threads}": replace(arrangement, threads=where)
+    for buckets, arrangement in _BUCKETS.items()
+    for where, threads in (("inside", ""), ("beside", ", a part for each thread"))
+}
+THREE_BUCKETS = [name for name in GOOD_ARRANGEMENTS if "three" in name]
+ARRANGEMENTS = {
+    "nn.LSTM, dense, one padded batch": Arrangement(distinct_words=False, sparse=False),
+    "nn.LSTM, sparse, packed": Arrangement(packed=True),
+    **GOOD_ARRANGEMENTS,
+}
+# Not the same model, or no library cell: beside the others, never the `plain` of a ratio.
+OTHERS = {
+    "smaller model: nn.LSTM behind a bag of 96 columns": Arrangement(cell="small", buckets=0, threads="beside"),
+    "no library cell: a loop over shrinking prefixes in autograd": Arrangement(cell="loop", threads="beside"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variant:
+    """One way to train, from a start. What it must compute is what the reference does from `model`."""
+
+    kind: Kind
+    recipe: Recipe
+    start: Parts  # its own parameters
+    model: Parts  # what they come to as W, W_rec and b
+    pull_back: Callable[[Parts], Parts]  # the gradient of its own parameters, from that of W, W_rec and b
+    make: Callable[[float, float], Trainee]  # of step and momentum
+
+
+def base_recipe(cells: int, minibatch: int) -> Recipe:
+    """The default recipe with the pairs' own fixed negatives, so that all variants are given the same."""
+    return replace(
+        lstm_96(), cells=cells, minibatch=minibatch, micro_batch=min(MICRO_BATCH, minibatch), negatives="fixed"
+    )
+
+
+def start_of(recipe: Recipe, table_rows: int) -> Parts:
+    """Where a run of the recipe starts."""
+    layout = layout_of(recipe, table_rows)
+    return {tower: parts_of(initial_parameters(recipe, layout, tower), layout) for tower in tower_names(recipe)}
+
+
+def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str, Device]) -> dict[str, Variant]:
+    """The trainer's own variants on some devices, named by what a row is to begin with."""
+    options: dict[str, dict] = {
+        "exact": {"reduction": "exact"},
+        "fast": {"reduction": "fast"},
+        "shared negatives": {"negatives": "pool"},
+        "full softmax over shared negatives": {"negatives": "pool", "pool_softmax": True},
+    }
+    start = start_of(recipe, data.table_rows)
+    found = {}
+    for place, device in devices.items():
+        for option, changed in options.items():
+            asked = replace(recipe, **changed)
+            kinds: list[Kind] = []
+            for kind in (*kinds, "reference"):
+                make = partial(_trainer, asked, start, data, kind, threads, device)
+                found[f"{place}{kind}, {option}"] = Variant(
+                    kind=kind, recipe=asked, start=start, model=start, pull_back=lambda gradient: gradient, make=make
+                )
+    return found
+
+
+def stock(recipe: Recipe, data: ShardData, *, threads: int, device: torch.device) -> dict[str, Variant]:
+    """The arrangements of stock parts."""
+    model = start_of(recipe, data.table_rows)
+    small = {side: small_start(parts, seed) for seed, (side, parts) in enumerate(model.items())}
+    small_model = {side: parts | {"W": small[side]["bag"] @ small[side]["projection"]} for side, parts in model.items()}
+    found = {}
+    for name, arrangement in (ARRANGEMENTS | OTHERS).items():
+        is_small = arrangement.cell == "small"
+        start = small if is_small else model
+        found[name] = Variant(
+            kind="stock" if name in ARRANGEMENTS else "other",
+            recipe=recipe,
+            start=start,
+            model=small_model if is_small else model,
+            pull_back=partial(_small_gradient, small) if is_small else lambda gradient: gradient,
+            make=partial(_stock_training, arrangement, start, data, recipe.gamma, threads, device),
+        )
+    return found
+
+
+def _trainer(
+    recipe: Recipe, start: Parts, data: ShardData, kind: Kind, threads: int, device: Device, step: float, momentum: float
+) -> Trainer:
+    recipe = replace(recipe, step=step, momentum_edge=momentum, momentum_middle=momentum)
+    return Trainer(recipe, start, data, compiled=kind == "compiled", threads=threads, device=device)
+
+
+def _stock_training(
+    arrangement: Arrangement,
+    start: Parts,
+    data: ShardData,
+    gamma: float,
+    threads: int,
+    device: torch.device,
+    step: float,
+    momentum: float,
+) -> StockTraining:
+    options = {"step": step, "momentum": momentum, "threads": threads, "device": device}
+    return StockTraining(arrangement, start, data, gamma=gamma, **options)
+
+
+def _small_gradient(start: Parts, gradient: Parts) -> Parts:
+    return {side: small_gradient(start[side], parts) for side, parts in gradient.items()}

@@ -1,0 +1,76 @@
+"""clicktower sweep"""
+
+from flows import console, present_sweep
+
+
+def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
+    """Train many variants of a recipe that a TOML file describes, and rank them on held-out
+    data.
+
+    The repository's sweep.toml is a commented example. The least that works:
+
+        shards = "store/build/DIGEST"
+        into = "store"
+        seeds = [1, 2, 3]                  # a single seed misleads
+        [fields]
+        step = [0.001, 0.002, 0.004]       # any field of the recipe
+        cells = [64, 96]
+
+    then: clicktower sweep sweep.toml
+
+    Each trial is an ordinary training: one that is in the store counts, a killed
+    sweep goes on with what is missing, and one that diverges stops nobody else.
+
+    Parameters
+    ----------
+    config
+        The TOML file. Relative paths in it are relative to its folder.
+    plan
+        Only say what would be trained, and what is there already.
+    json
+        Print the table as one JSON object; progress goes to stderr.
+    """
+    from flows.sweep_config import read_sweep
+    from flows.sweep_points import measure_of, points_of
+    from training.judged_files import Judged
+    from training.sweep import stage
+
+    asked = read_sweep(config)
+    points = points_of(asked)
+    measure = measure_of(asked, points)
+    files = asked.judged
+    judged = Judged(documents=files.documents, queries=files.queries, qrels=files.qrels) if files else None
+    if plan:
+        planned = stage.plan(
+            asked.shards,
+            points,
+            store=asked.into,
+            measure=measure,
+            judged=judged,
+            workers=asked.workers,
+            device=asked.device,
+            path=asked.path,
+        )
+        console.emit(present_sweep.as_plan(asked, measure, planned), json, present_sweep.show_plan)
+        return
+    try:
+        with console.progress_bar("sweep") as progress:
+            result = stage.sweep(
+                asked.shards,
+                points,
+                store=asked.into,
+                measure=measure,
+                judged=judged,
+                workers=asked.workers,
+                threads=asked.threads,
+                device=asked.device,
+                path=asked.path,
+                at_once=asked.at_once,
+                progress=progress,
+                trial_ended=present_sweep.trial_line(measure),
+            )
+    except stage.Unfinished as error:
+        if not json:
+            present_sweep.show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
+        raise
+    console.emit(present_sweep.as_result(result, asked), json, present_sweep.show)

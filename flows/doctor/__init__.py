@@ -1,0 +1,1 @@
+"""What `clicktower doctor` looks at: small checks, each of one thing, that change nothing and take milliseconds."""

@@ -1,0 +1,94 @@
+"""The part of the page that is about training: its pictures, and where its time went."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from flows.report.line_chart import Line, line_chart
+from flows.report.summary import TrainingSummary
+
+PLACES = {
+    "loop": "The run, by the clock",
+    "compute": "Inside the micro-batches, all threads together",
+    "beside": "Meanwhile, on threads of their own",
+}
+LEAST_SHARE = 0.001  # of a place's time that is worth a row
+
+
+def pictures(training: TrainingSummary) -> list[tuple[str, str, Markup]]:
+    """(title, remark, picture), those of which something is known."""
+    rankings = "NDCG on judged queries" if training.watched == "judgments" else "NDCG on held-out clicks"
+    towers = [name.removeprefix("gradient_norm_") for name in _names(training.steps) if _is_norm(name)]
+    level = ("th_G", training.clip_norm) if training.clip_norm else None
+    first = 0.0 if training.steps else None
+    drawn = [
+        ("Loss per pair", "dots: train, the mean of an epoch; held out, after it", line_chart(
+            _losses(training), "Loss per pair", log=_many_sizes(training), first=first)),
+        (rankings, "after each epoch", line_chart(
+            [Line(name=f"@{k}", points=_of_epochs(training.epochs, f"dev_ndcg@{k}")) for k in (10, 3, 1)], rankings,
+            most=1.0, first=first)),
+        ("Norm of the gradient", f"{_clipped(training)}before re-normalisation", line_chart(
+            [_of_steps(training.steps, f"gradient_norm_{t}", t) for t in sorted(towers, reverse=True)],
+            "Norm of the gradient", log=True, first=first, level=level, show="{:.3g}".format)),
+        ("Pairs per second", "measuring and checkpoints not counted", line_chart(
+            [_of_steps(training.steps, "pairs_per_second", "pairs/s")], "Pairs per second", from_zero=True,
+            first=first, show="{:,.0f}".format)),
+    ]  # fmt: skip
+    return [(title, remark, picture) for title, remark, picture in drawn if picture]
+
+
+def time_spent(profile: Mapping[str, Any] | None) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """(place, its phases with the largest share first) of a profile."""
+    if not profile:
+        return []
+    places = []
+    for place, title in PLACES.items():
+        rows = [row for row in profile["phases"] if row["where"] == place and row["share"] >= LEAST_SHARE]
+        if rows:
+            places.append((title, rows))
+    return places
+
+
+def _losses(training: TrainingSummary) -> list[Line]:
+    # A mean of an epoch's steps stands in its middle: at its end it would seem late beside the steps.
+    by_epoch = [(epoch - 0.5, value) for epoch, value in _of_epochs(training.epochs, "train_loss")]
+    by_step = _of_steps(training.steps, "loss", "train")
+    held_out = _of_epochs(training.epochs, "dev_loss")
+    return [
+        Line(name="train", points=by_step.points or by_epoch, band=by_step.band, dots=by_epoch),
+        Line(name="held out", points=held_out, dots=held_out),
+    ]
+
+
+def _many_sizes(training: TrainingSummary) -> bool:
+    """Whether the loss falls so far that its end could not be told from zero on a linear scale."""
+    losses = [point["train_loss"] for point in training.epochs]
+    return bool(losses) and 0 < 10 * min(losses) < max(losses + [step["loss"] for step in training.steps])
+
+
+def _of_epochs(epochs: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float | None]]:
+    return [(float(point["epoch"]), point.get(key)) for point in epochs]
+
+
+def _of_steps(steps: Sequence[Mapping[str, float]], key: str, name: str) -> Line:
+    return Line(
+        name=name,
+        points=[(step["epoch"], step.get(key)) for step in steps],
+        band=[(step["epoch"], step[f"{key}_low"], step[f"{key}_high"]) for step in steps if f"{key}_low" in step],
+    )
+
+
+def _names(steps: Sequence[Mapping[str, float]]) -> list[str]:
+    return list(steps[0]) if steps else []
+
+
+def _is_norm(name: str) -> bool:
+    return name.startswith("gradient_norm_") and not name.endswith(("_low", "_high"))
+
+
+def _clipped(training: TrainingSummary) -> str:
+    if not training.clip_norm:
+        return ""
+    shares = [point["clipped_share"] for point in training.epochs if point.get("clipped_share") is not None]
+    return f"held down to th_G in {sum(shares) / len(shares):.0%} of the steps; " if shares else ""

@@ -1,0 +1,125 @@
+"""`clicktower sweep` as a user and a program see it."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.cli import build_app, run
+from tests.training.small_shards import shop, write_build
+
+SWEEP = """
+shards = "{shards}"
+into = "store"
+threads = 1
+{more}
+[set]
+cells = 8
+minibatch = 32
+micro_batch = 8
+epochs = {epochs}
+[fields]
+step = [0.02, 0.001]
+"""
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory) -> str:
+    pairs, pool = shop(120)
+    dev, _ = shop(30, seed=9)
+    place = str(tmp_path_factory.mktemp("build"))
+    return write_build(place, {"train-00000": pairs, "dev-00000": dev}, pool, labels={"simulated": True})
+
+
+def write(folder: Path, shards: str, *, epochs: int = 1, more: str = "") -> str:
+    path = folder / "sweep.toml"
+    path.write_text(SWEEP.format(shards=shards, epochs=epochs, more=more), encoding="utf-8")
+    return str(path)
+
+
+def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_path, shards, capsys):
+    assert run(["sweep", write(tmp_path, shards, more="at_once = 2"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["stage"], result["reused"], result["counts"]["trials"]) == ("sweep", False, 2)
+    assert result["path"] == f"{tmp_path}/store/sweep/{result['digest']}"
+    best = result["metrics"]["rows"][0]
+    train, evaluate, publish = (result["commands"][name] for name in ("train", "evaluate", "publish"))
+    for words in (train, evaluate, publish):
+        build_app(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+    model = f"{tmp_path}/store/train/{best['trials'][0]['digest']}"
+    assert model in evaluate
+    assert model in publish
+    assert run([*train, "--json"]) == 0  # the command that is shown makes that very model, so here it is reused
+    trained = json.loads(capsys.readouterr().out)
+    assert (trained["reused"], trained["path"]) == (True, model)
+
+    assert run(["sweep", str(tmp_path / "sweep.toml")]) == 0
+    told = capsys.readouterr()
+    assert "reused" in told.err
+    assert "2 points by dev_loss, lower is better, on held-out clicks" in told.out
+    assert "All of this comes from a simulated log." in told.out
+    assert shlex.quote(best["trials"][0]["digest"]) in told.out
+
+    assert run(["verify", f"{tmp_path}/store"]) == 0
+
+
+def test_a_plan_trains_nothing(tmp_path, shards, capsys):
+    assert run(["sweep", write(tmp_path, shards, more="seeds = [1, 2]"), "--plan"]) == 0
+    told = capsys.readouterr().out
+    assert "to train  step=0.02, seed 2" in told
+    assert "4 trials of 2 points, 0 of them there; dev_loss chooses, lower is better. Nothing was trained." in told
+    assert run(["sweep", str(tmp_path / "sweep.toml"), "--plan", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == {"points": 2, "trials": 4, "trials_reused": 0}
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("more", ["measure = 'accuracy'", "workers = 'two'", "max_trials = 1", "at_once = 0"])
+def test_a_sweep_that_makes_no_sense_exits_with_2(tmp_path, shards, more, capsys):
+    assert run(["sweep", write(tmp_path, shards, more=more)]) == 2
+    assert not (tmp_path / "store").exists()
+
+
+def test_ctrl_c_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys):
+    """SIGINT to the whole terminal: all processes end, half-written models are gone, finished trials stay."""
+    config = write(tmp_path, shards, more="at_once = 2")
+    text = Path(config).read_text(encoding="utf-8").replace("epochs = 1\n", "")
+    Path(config).write_text(text.replace("step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
+    command = [sys.executable, "-m", "flows.cli", "sweep", config]
+    sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert sweep.stderr
+    told, line = "", "\n"
+    while line and "✓ 1/2" not in told:
+        line = sweep.stderr.readline()
+        told += line
+    os.killpg(sweep.pid, signal.SIGINT)
+    told += sweep.communicate(timeout=120)[1]
+    assert sweep.returncode == 130
+    assert "what was finished is kept" in told
+    assert "Traceback" not in told
+    _wait_until_gone(sweep.pid)
+    assert len(list(tmp_path.glob("store/train/*/attempt-*"))) == 1
+    assert not list(tmp_path.glob("store/sweep/*/*"))
+    assert run(["sweep", config, "--plan", "--json"]) == 0
+    trials = json.loads(capsys.readouterr().out)["trials"]
+    assert [(trial["fields"]["epochs"], trial["reused"]) for trial in trials] == [(1, True), (100_000, False)]
+
+
+def _wait_until_gone(group: int) -> None:
+    deadline = time.monotonic() + 10
+    while _is_there(group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _is_there(group)
+
+
+def _is_there(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""sweep.toml -> points: what is tried, what is refused and how that is told."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.sweep_config import SampleSection, SweepConfig, read_sweep
+from flows.sweep_points import measure_of, points_of
+from schemas.errors import UsageError
+from training.recipes import lstm_96, rnn_288
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def config(**changes) -> SweepConfig:
+    return SweepConfig(**{"shards": "shards", "into": "store", **changes})
+
+
+def told(**changes) -> list[dict]:
+    return [dict(point.fields) for point in points_of(config(**changes))]
+
+
+def written(tmp_path: Path, text: str) -> SweepConfig:
+    path = tmp_path / "sweep.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_sweep(str(path))
+
+
+def test_the_grid_is_every_combination():
+    points = points_of(config(fields={"step": [0.001, 0.002], "gamma": [5, 10, 20]}))
+    assert [(p.recipes[0].step, p.recipes[0].gamma) for p in points] == [
+        (0.001, 5.0), (0.001, 10.0), (0.001, 20.0), (0.002, 5.0), (0.002, 10.0), (0.002, 20.0),
+    ]  # fmt: skip
+    assert points[4].fields == {"step": 0.002, "gamma": 10}
+    assert points[4].options == ("--recipe", "lstm-96", "--set", "step=0.002", "--set", "gamma=10")
+
+
+def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
+    """So that a trial trained by hand has the digest of the sweep's."""
+    from flows.set_fields import with_fields
+
+    [point] = points_of(config(epochs=3, set={"cells": 64}, trial=({"step": 0.001},)))
+    assert point.recipes == (with_fields(lstm_96(), ["epochs=3", "cells=64", "step=0.001"]),)
+
+
+def test_recipes_can_be_varied_and_trials_told_one_by_one():
+    points = points_of(config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "cells": 96},)))
+    assert [p.recipes[0].tower for p in points] == ["lstm", "rnn", "rnn"]
+    assert points[1].recipes == (rnn_288(),)
+    assert points[2].recipes[0].cells == 96
+
+
+def test_each_point_gets_every_seed():
+    points = points_of(config(seeds=(3, 1), fields={"step": [0.001, 0.002]}))
+    assert [[r.seed for r in p.recipes] for p in points] == [[3, 1], [3, 1]]
+    assert [dict(p.fields) for p in points] == [{"step": 0.001}, {"step": 0.002}]
+
+
+def test_seeds_alone_are_a_sweep_of_one_point():
+    [point] = points_of(config(seeds=(1, 2, 3)))
+    assert point.fields == {}
+    assert len(point.recipes) == 3
+
+
+def test_the_same_point_told_twice_is_one():
+    assert told(fields={"step": [0.001, 1e-3]}, trial=({"step": 0.001}, {"step": 0.5})) == [
+        {"step": 0.001},
+        {"step": 0.5},
+    ]
+
+
+@given(st.integers(1, 30), st.integers(0, 2**31), st.integers(0, 8))
+def test_a_sample_is_of_the_grid_without_repeats_and_a_larger_one_holds_it(size, seed, more):
+    fields = {"cells": list(range(1, 7)), "epochs": list(range(1, 8))}
+    chosen = told(fields=fields, sample=SampleSection(points=size, seed=seed))
+    larger = told(fields=fields, sample=SampleSection(points=size + more, seed=seed))
+    assert len({(p["cells"], p["epochs"]) for p in chosen}) == len(chosen) == min(size, 42)
+    assert all(p["cells"] in fields["cells"] and p["epochs"] in fields["epochs"] for p in chosen)
+    assert all(point in larger for point in chosen)
+
+
+def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
+    values = [step / 1e6 for step in range(1, 3001)]
+    grid = dict.fromkeys(("step", "gamma", "initial_range", "clip_norm"), values)  # 8.1e13 points
+    assert len(told(fields=grid, sample=SampleSection(points=5))) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "Nothing is varied"),
+        ({"seeds": (1,)}, "Nothing is varied"),
+        ({"fields": {"stepp": [1]}}, "Did you mean step?"),
+        ({"fields": {"step": ["fast"]}}, "Give step a value of type float"),
+        ({"fields": {"step": 0.001}}, "write a list, step = [0.001, ...]"),
+        ({"fields": {"step": []}}, "Its list of values is empty"),
+        ({"fields": {"minibatch": [256, 100]}}, "The sweep tries minibatch=100"),
+        ({"fields": {"step": [-1]}}, "must be a number above 0"),
+        ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe of that name"),
+        ({"trial": ({"cels": 3},)}, "Did you mean cells?"),
+        ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "seed is varied as a field too"),
+        ({"fields": {"step": [1, 2]}, "sample": SampleSection(points=0)}, "That is none"),
+        ({"seeds": (-1, -2)}, "must be at least 0"),
+    ],
+)
+def test_what_cannot_be_tried_is_told_before_anything_is_trained(changes, words):
+    with pytest.raises(UsageError, match=f"(?i){re.escape(words)}"):
+        points_of(config(**changes))
+
+
+def test_too_many_trials_are_refused_with_the_way_to_have_them():
+    fields = {"step": [0.001 * n for n in range(1, 21)], "cells": list(range(8, 18))}
+    with pytest.raises(UsageError, match=r"600 trials .*200 points, 3 seeds.*points = 33 .*max_trials = 600"):
+        points_of(config(fields=fields, seeds=(1, 2, 3)))
+    assert len(points_of(config(fields=fields, seeds=(1, 2, 3), max_trials=600))) == 200
+
+
+@pytest.mark.parametrize(
+    ("changes", "measure"),
+    [
+        ({"fields": {"step": [0.1, 0.2]}}, "dev_loss"),
+        ({"fields": {"gamma": [5, 10]}}, "dev_ndcg@10"),  # a loss under another γ is another quantity
+        ({"fields": {"recipe": ["lstm-96", "rnn-288"]}}, "dev_loss"),  # they have one γ and n
+        ({"fields": {"step": [0.1, 0.2]}, "measure": "dev_ndcg@1"}, "dev_ndcg@1"),
+    ],
+)
+def test_what_chooses_is_what_can_compare_the_points(changes, measure):
+    asked = config(**changes)
+    assert measure_of(asked, points_of(asked)) == measure
+
+
+def test_losses_of_different_gamma_are_not_compared():
+    asked = config(measure="dev_loss", trial=({"gamma": 5}, {"num_negatives": 2}))
+    with pytest.raises(UsageError, match=r"(?i)set measure"):
+        measure_of(asked, points_of(asked))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("into = 's'", "the field shards is missing"),
+        ("shards = 'a'\ninto = 's'\nfieldz = {}", "the field fieldz is unknown"),
+        ("shards = 'a'\ninto = 's'\nworkers = 'two'", "the field workers is wrong"),
+        ("shards = 'a'\ninto = 's'\n[judged]\nqueries = 'q'", "the field judged.documents is missing"),
+        ("shards = 'a'\ninto = 's'\nmeasure = 'accuracy'", "use one of dev_loss"),
+        ("shards = ", "not TOML"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(tmp_path, text, words):
+    with pytest.raises(UsageError, match=f"(?i){words}"):
+        written(tmp_path, text)
+    with pytest.raises(UsageError, match="no such file"):
+        read_sweep(str(tmp_path / "nowhere.toml"))
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path):
+    judged = "[judged]\ndocuments = 'd.tsv'\nqueries = '/q.tsv'\nqrels = 's3://b/r.txt'"
+    made = written(tmp_path, f"shards = 'store/build/x'\ninto = 's3://bucket/store'\n{judged}")
+    assert (made.shards, made.into) == (f"{tmp_path}/store/build/x", "s3://bucket/store")
+    assert made.judged is not None
+    assert (made.judged.documents, made.judged.queries, made.judged.qrels) == (
+        f"{tmp_path}/d.tsv",
+        "/q.tsv",
+        "s3://b/r.txt",
+    )
+    assert measure_of(made, points_of(config(seeds=(1, 2)))) == "dev_ndcg@10"
+
+
+def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_path):
+    text = (ROOT / "sweep.toml").read_text(encoding="utf-8")
+    assert len(points_of(read_sweep(str(ROOT / "sweep.toml")))) > 1
+    opened = re.sub(r"^# (\[+\w+\]+|\w+ = )", r"\1", text, flags=re.M)
+    assert opened != text
+    made = written(tmp_path, opened)
+    assert made.judged
+    assert made.sample
+    assert made.trial
+    assert points_of(made)

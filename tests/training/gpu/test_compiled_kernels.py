@@ -1,0 +1,38 @@
+"""The fused kernels through Triton's compiler and NVIDIA's assembler, which need no GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NAMES = ("lstm_forward", "full_lstm_backward", "rnn_forward", "rnn_backward")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> dict[str, dict]:
+    """What became of some kernels on Hopper (compute capability 9.0), compiled anew."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
+    command = [sys.executable, "-m", "tests.training.gpu.compile_kernels", "sm_90", *NAMES]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, made):
+    kernel = made[name]
+    assert kernel["local_bytes"] == 0  # nothing spilled
+    assert kernel["registers"] <= 128  # four blocks of 128 threads share the 65,536 registers of a multiprocessor
+    assert kernel["shared_bytes"] <= 48 * 1024
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_products_are_float32_multiply_adds_and_never_tensor_cores(name, made):
+    words = made[name]["instructions"]
+    assert words["HMMA"] == 0  # what TF32 would be
+    assert words["FFMA"] >= 4 * words["LDS"]  # operands are used several times for each read of shared memory

@@ -1,0 +1,69 @@
+"""Small micro-batches on both paths, of the same pairs."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from tests.training.texts import random_texts
+from training.kernel.path import CompiledBatch, CompiledPath
+from training.pair_gradient import Encoder, PairBatch, pair_batch
+from training.pairs import Pairs, apart
+from training.parameters import Layout, initial_parameters, layout_of, tower_names
+from training.recipes import Recipe
+
+TRIGRAMS = 40
+TOWERS = {
+    "lstm": {"tower": "lstm"},
+    "lstm with forget gate": {"tower": "lstm", "forget_gate": True},
+    "lstm with peepholes": {"tower": "lstm", "peepholes": True},
+    "full lstm": {"tower": "lstm", "forget_gate": True, "peepholes": True},
+    "bilstm": {"tower": "bilstm"},
+    "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
+    "rnn": {"tower": "rnn"},
+}
+
+
+def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
+    made = Recipe(
+        name="small", cells=cells, gamma=4.0, num_negatives=2, minibatch=24, micro_batch=12, step=0.05,
+        momentum_edge=0.5, momentum_middle=0.9, initial_range=0.4, same_start=False,
+    )  # fmt: skip
+    return replace(made, **TOWERS[tower], **fields)
+
+
+def start(recipe: Recipe) -> tuple[Layout, dict[str, torch.Tensor]]:
+    layout = layout_of(recipe, TRIGRAMS)
+    return layout, {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+
+
+def random_pairs(seed: int, num_pairs: int, n: int, *, weights: bool = False) -> Pairs:
+    """Pairs that share no document."""
+    rng = np.random.default_rng(seed)
+    table, _ = random_texts(rng, num_pairs * (n + 2), longest=9, num_trigrams=TRIGRAMS)
+    index = np.arange(num_pairs * (n + 2)).reshape(-1, n + 2)
+    weighed = rng.uniform(0.2, 3, num_pairs).astype(np.float32) if weights else None
+    return apart((table, index[:, 0]), (table, index[:, 1]), (table, index[:, 2:]), weighed)
+
+
+def sharing_pairs(seed: int, num_pairs: int, n: int, num_documents: int) -> Pairs:
+    """Pairs whose candidates are of few documents, and of which some have none in places."""
+    rng = np.random.default_rng(seed)
+    table, _ = random_texts(rng, num_pairs + num_documents, longest=9, num_trigrams=TRIGRAMS)
+    candidates = rng.integers(0, num_documents, (num_pairs, 1 + n)).astype(np.int32)
+    candidates[:, 1:][rng.random((num_pairs, n)) < 0.3] = -1
+    return Pairs(
+        queries=(table, np.arange(num_pairs)),
+        documents=((table, num_pairs + np.arange(num_documents)),),
+        candidates=candidates,
+        weights=None,
+    )
+
+
+def both(pairs: Pairs, path: CompiledPath) -> tuple[CompiledBatch, PairBatch]:
+    return path.prepare(pairs), pair_batch(pairs)
+
+
+def encoder_of(recipe: Recipe, layout: Layout, matrices: dict[str, torch.Tensor], dtype: torch.dtype) -> Encoder:
+    exact = {name: matrix.to(dtype) for name, matrix in matrices.items()}
+    return Encoder(recipe, layout, lambda tower, rows: exact[tower].index_select(0, rows))

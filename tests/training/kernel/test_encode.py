@@ -1,0 +1,168 @@
+"""Texts to vectors on the compiled path, against the float64 reference and against themselves in other company."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from schemas.errors import UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+from tests.training import reference
+from training.encode import BATCH_TEXTS, encode_table, text_table
+from training.kernel import status
+from training.kernel.encode import MOST_TEXTS, SHORT_BYTES
+from training.model import Model
+from training.pair_gradient import Encoder, encode_batch
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe
+from training.text_batch import TextTable, text_batch
+
+pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
+torch.set_num_threads(1)
+ROWS = 50_700
+LSTM = Recipe(name="small", cells=16, initial_range=0.3, same_start=False)
+RECIPES = [
+    LSTM,
+    replace(LSTM, cells=48, tie_towers=True),
+    replace(LSTM, forget_gate=True),
+    replace(LSTM, forget_gate=True, peepholes=True),
+    replace(LSTM, tower="rnn", initial_range=0.2),
+    replace(LSTM, tower="bilstm"),
+    replace(LSTM, tower="bilstm", peepholes=True),
+]
+TEXTS = [
+    "Angle bracket", "a", "2 in. x 4 ft. plank", "a a a A", "東京の金槌 #8", "café\u2003CAFÉ", "x\x1cy\x00z",
+    "\ud800 lone", "angle  BRACKET ", "one two three four five six seven eight nine ten eleven twelve",
+]  # fmt: skip
+
+
+@cache
+def model_of(recipe: Recipe) -> Model:
+    layout = layout_of(recipe, ROWS)
+    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
+
+
+def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.ndarray:
+    """The vectors of TEXTS in float64. Words from `bag_from` on are one bag of trigrams."""
+    kind, cells = reference.kind_of(model.recipe), model.recipe.cells
+    matrix = model.towers["shared" if model.recipe.tie_towers else side].double().numpy()
+    params = reference.from_matrix(matrix, cells, kind)
+    vectors = []
+    for text in TEXTS:
+        ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(text)]
+        if bag_from is not None and len(ids) > bag_from:
+            ids[bag_from:] = [[trigram for word in ids[bag_from:] for trigram in word]]
+        vectors.append(reference.embed(params, ids, kind))
+    return np.array(vectors)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.cells}")
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
+    model = model_of(recipe)
+    expected = by_reference(model, side)
+    assert model.compiled
+    np.testing.assert_allclose(model.encode(TEXTS, side), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([model.encode([text], side) for text in TEXTS]), expected, rtol=0, atol=1e-6
+    )
+
+
+def some_texts(num_texts: int) -> list[str]:
+    rng = np.random.default_rng(num_texts)
+    vocabulary = [f"{'abc'[n % 3]}{n:x}" for n in range(400)] + ["café", "金槌"]
+    return [" ".join(vocabulary[w] for w in rng.integers(0, 402, rng.integers(1, 14))) for _ in range(num_texts)]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.cells}")
+def test_a_text_has_the_same_bits_whatever_is_beside_it(recipe):
+    model, texts = model_of(recipe), some_texts(700)
+    together = model.encode(texts, "document")
+    alone = np.concatenate([model.encode([text], "document") for text in texts])
+    assert np.array_equal(together, alone)
+    rng = np.random.default_rng(1)
+    for size in (2, 17, 129, 400):
+        some = rng.choice(700, size)
+        assert np.array_equal(model.encode([texts[at] for at in some], "document"), together[some])
+
+
+def test_many_batches_over_all_threads_give_each_text_its_own_vector():
+    model, texts = model_of(LSTM), some_texts(2 * MOST_TEXTS + 77)
+    texts[5] = texts[4_000] = "  "
+    vectors = model.encode(texts, "query", empty="zero")
+    assert not vectors[[5, 4_000]].any()
+    for at in (0, 4, 6, 2_047, 2_048, 3_999, len(texts) - 1):
+        assert np.array_equal(vectors[at], model.encode([texts[at]], "query")[0])
+
+
+def test_the_compiled_path_equals_pure_torch():
+    model, texts = model_of(replace(LSTM, cells=96, initial_range=0.2)), some_texts(BATCH_TEXTS)
+    batch = text_batch([(text_table(texts, ROWS), np.arange(len(texts)))])
+    by_torch = encode_batch(batch, "document", model.encoder).numpy()
+    np.testing.assert_allclose(model.encode(texts, "document"), by_torch, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("recipe", [LSTM, replace(LSTM, tower="bilstm", forget_gate=True, peepholes=True)])
+def test_parameters_on_the_move_encode_as_the_model_they_would_make(recipe):
+    model, table = model_of(recipe), text_table(some_texts(300), ROWS)
+    asked = []
+
+    def rows_at(name: str, rows: torch.Tensor) -> torch.Tensor:
+        asked.append(rows)
+        return model.towers[name][rows]
+
+    found = encode_table(Encoder(recipe, model.layout, rows_at), table, "query")
+    assert np.array_equal(found, model.encode(some_texts(300), "query"))
+    used = np.unique(table.trigrams.values)
+    assert asked[0].tolist() == [*used.tolist(), *range(ROWS, model.layout.rows)]  # a run's rows, not all of them
+
+
+@pytest.mark.parametrize("max_words", [1, 2, 5])
+@pytest.mark.parametrize("overflow", ["merge", "truncate"])
+def test_words_beyond_the_limit_are_merged_or_dropped_also_in_a_short_text(max_words, overflow):
+    model = model_of(replace(LSTM, max_words=max_words, overflow=overflow))
+    together = model.encode(TEXTS, "query")
+    assert np.array_equal(together, np.concatenate([model.encode([text], "query") for text in TEXTS]))
+    if overflow == "merge":
+        np.testing.assert_allclose(together, by_reference(model, "query", max_words - 1), rtol=0, atol=1e-6)
+    else:
+        cut = [" ".join(words(text)[:max_words]) for text in TEXTS]
+        assert np.array_equal(together, model_of(LSTM).encode(cut, "query"))
+
+
+def test_a_text_too_long_for_the_short_way_has_the_same_vector():
+    model, line = model_of(LSTM), "plank no 7 " * 400
+    assert len(line) > SHORT_BYTES
+    short = line[: SHORT_BYTES // 11 * 11]
+    assert model.compiled["query"].encode_short(line) is None
+    assert model.compiled["query"].encode_short(short) is not None
+    assert np.array_equal(model.encode([short], "query")[0], model.encode([short, "a"], "query")[0])
+    assert np.array_equal(model.encode([line], "query")[0], model.encode([line, "a"], "query")[0])
+
+
+def test_one_text_without_a_word_is_an_error_unless_zero_is_asked_for():
+    model = model_of(LSTM)
+    for text in ("", " \x1c\t", "\u2003"):
+        with pytest.raises(UsageError, match="1 of them have no word"):
+            model.encode([text], "query")
+        assert not model.encode([text], "query", empty="zero").any()
+
+
+def test_short_texts_from_many_threads_do_not_disturb_one_another():
+    model, texts = model_of(LSTM), some_texts(400)
+    expected = model.encode(texts, "query")
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda text: model.encode([text], "query")[0], texts))
+    assert np.array_equal(np.array(found), expected)
+
+
+def test_a_table_without_texts_gives_no_vectors():
+    model = model_of(LSTM)
+    empty: TextTable = text_table([], ROWS)
+    assert encode_table(model.encoder, empty, "query").shape == (0, 16)
+    assert model.encode([], "query").shape == (0, 16)

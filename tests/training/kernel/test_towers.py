@@ -1,0 +1,128 @@
+"""Compiled towers against the reference path in float64: embeddings, losses and every parameter's gradient."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.kernel.small_batches import (
+    TOWERS,
+    TRIGRAMS,
+    both,
+    encoder_of,
+    random_pairs,
+    recipe_of,
+    sharing_pairs,
+    start,
+)
+from training.kernel.library import library, status
+from training.kernel.path import CompiledPath
+from training.kernel.towers import Addend, TowerPoint, Workspace
+from training.pair_gradient import encode_batch, pair_gradient
+
+TOLERANCE = 2e-6  # float32 against float64, relative to the largest value
+
+
+def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    rows = (ctypes.c_int32 * addend.num_rows).from_address(addend.rows)
+    values = (ctypes.c_float * (addend.num_rows * columns)).from_address(addend.values)
+    return np.array(rows), np.array(values, np.float32).reshape(-1, columns)
+
+
+def compiled_gradient(recipe, layout, matrices, batch):
+    points = [TowerPoint(recipe, *layout.split(matrices.get(s, matrices.get("shared")))) for s in ("query", "document")]
+    workspace = Workspace()
+    loss, _ = workspace.pair_gradient(
+        recipe, points, (batch.queries, batch.documents), batch.candidates, batch.weights, TRIGRAMS, batch.turns
+    )
+    return loss, [values_of(workspace.addend(side), layout.columns) for side in (0, 1)]
+
+
+def assert_equals_reference(recipe, pairs):
+    layout, matrices = start(recipe)
+    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
+    compiled, reference = both(pairs, path)
+    loss, gradients = compiled_gradient(recipe, layout, matrices, compiled)
+    if reference.weights is not None:
+        reference = replace(reference, weights=reference.weights.double())
+    expected, expected_loss = pair_gradient(reference, encoder_of(recipe, layout, matrices, torch.float64))
+    assert loss == pytest.approx(float(expected_loss), rel=1e-6)
+    for (rows, values), (_, gradient) in zip(gradients, expected, strict=True):
+        assert rows.tolist() == gradient.rows.tolist()
+        scale = gradient.values.abs().max().item()
+        np.testing.assert_allclose(values, gradient.values.numpy(), rtol=0, atol=TOLERANCE * scale)
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("cells", [16, 32, 48])
+def test_the_gradient_of_every_parameter_is_the_references(tower, cells):
+    assert_equals_reference(recipe_of(tower, cells), random_pairs(1, 29, 2, weights=True))
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_gradients_reach_back_as_far_as_the_references(tower, steps):
+    assert_equals_reference(recipe_of(tower, truncate_steps=steps), random_pairs(2, 13, 2))
+
+
+@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
+def test_documents_of_several_pairs_get_the_sum_of_their_gradients(tower):
+    assert_equals_reference(recipe_of(tower), sharing_pairs(3, 40, 6, 25))
+
+
+def test_many_chunks_of_texts_are_as_one():
+    assert_equals_reference(recipe_of("lstm"), random_pairs(4, 300, 2))
+    assert_equals_reference(recipe_of("lstm"), sharing_pairs(5, 20, 4, 300))
+
+
+def test_a_side_of_tied_towers_is_computed_with_the_same_parameters():
+    assert_equals_reference(recipe_of("lstm", tie_towers=True), random_pairs(6, 10, 2))
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_embeddings_are_the_references(tower):
+    recipe = recipe_of(tower, 32)
+    layout, matrices = start(recipe)
+    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
+    compiled, reference = both(random_pairs(7, 50, 3), path)
+    point = TowerPoint(recipe, *layout.split(matrices["document"]))
+    vectors = np.empty((compiled.documents.num_texts, point.dimensions), np.float32)
+    point.encode(compiled.documents, vectors)
+    expected = encode_batch(reference.documents, "document", encoder_of(recipe, layout, matrices, torch.float64))
+    # The compiled path numbers documents pair after pair, the reference as its candidates say.
+    np.testing.assert_allclose(vectors, expected[reference.candidates.ravel().long()].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_every_instruction_set_of_this_processor_gives_the_same_bytes(tower):
+    recipe = recipe_of(tower, 48)
+    layout, matrices = start(recipe)
+    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
+    batch = path.prepare(random_pairs(8, 60, 2))
+    found = {}
+    try:
+        for name in ("avx512", "avx2", "generic"):
+            if library().kernel_choose(name.encode()):
+                loss, gradients = compiled_gradient(recipe, layout, matrices, batch)
+                found[name] = (loss, *(values.tobytes() for _, values in gradients))
+    finally:
+        library().kernel_choose(status().instructions.encode())
+    assert status().instructions in found
+    assert len(set(found.values())) == 1, f"{list(found)} differ"
+
+
+def test_an_instruction_set_that_the_processor_has_not_is_refused():
+    assert not library().kernel_choose(b"sse9")
+    assert library().kernel_instructions().decode() == status().instructions
+
+
+def test_a_gradient_that_is_not_finite_stays_so():
+    recipe = recipe_of("lstm")
+    layout, matrices = start(recipe)
+    matrices["query"][3] = torch.nan
+    loss, _ = compiled_gradient(
+        recipe, layout, matrices, CompiledPath(1, both_directions=False).prepare(random_pairs(9, 20, 2))
+    )
+    assert np.isnan(loss)

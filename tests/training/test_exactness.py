@@ -1,0 +1,126 @@
+"""One model, whoever computes it: 1, 2, 3 or 5 workers, killed at any moment, with any number of workers afterwards.
+
+The workers are processes with gloo between them (tests.training.gloo_workers); the same through Ray is in
+test_ray_training.
+"""
+
+import hashlib
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from schemas.stage import open_result
+from tests.training.gloo_workers import Death, run_workers
+from tests.training.small_shards import shop, write_build
+from training.kernel import serves
+from training.order import Order, pair_lengths
+from training.recipes import Recipe
+from training.shard_data import load_shards
+from training.worker import Job, work
+from training.workers import Alone
+
+torch.set_num_threads(1)
+# Micro-batches of 8, six to a minibatch: five workers share them unevenly, and so do two and three at an epoch's end.
+RECIPE = Recipe(name="small", cells=16, epochs=4, minibatch=48, micro_batch=8, step=0.01, momentum_middle=0.95,
+                clip_norm=5.0)  # fmt: skip
+KILLS = 20
+FAST_TOLERANCE = 1e-4  # of the largest parameter
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> str:
+    pairs, pool = shop(700)
+    dev, _ = shop(30, seed=9)
+    shards = {"train-00000": pairs[:390], "train-00001": pairs[390:], "dev-00000": dev}
+    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
+
+
+@pytest.fixture(params=["torch", "compiled-1"])
+def arithmetic(request) -> str:
+    if request.param != "torch" and not serves(RECIPE):
+        pytest.skip("the compiled path is not available here")
+    return request.param
+
+
+def job(build: str, folder: Path, *, arithmetic: str = "torch", recipe: Recipe = RECIPE, seconds: float = 60.0) -> Job:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Job(
+        shards=open_result(build).data,
+        shard_files=(),
+        recipe=recipe,
+        judged=None,
+        threads=1,
+        digest="the same",
+        checkpoints=str(folder / "checkpoints"),
+        output=str(folder / "model"),
+        checkpoint_seconds=seconds,
+        arithmetic=arithmetic,
+    )
+
+
+def sha256(folder: Path) -> str:
+    return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def alone(build: str, folder: Path, arithmetic: str, *, threads: int = 1, seconds: float = 60.0) -> str:
+    work(replace(job(build, folder, arithmetic=arithmetic, seconds=seconds), threads=threads), Alone(), lambda *_: None)
+    return sha256(folder)
+
+
+def test_the_last_minibatch_of_these_runs_is_uneven(build):
+    data = load_shards(open_result(build).data, RECIPE)
+    lengths = [pair_lengths(shard) for shard in data.train]
+    minibatches = Order(lengths=lengths, micro_batch=8, minibatch=48, seed=1).epoch(0)
+    # 390 and 310 pairs are 49 micro-batches (the last of 6 pairs) and 39 (the last of 6): 88 = 14 x 6 + 4.
+    assert [len(minibatch) for minibatch in minibatches] == [6] * 14 + [4]
+    assert sorted({len(m.pairs) for minibatch in minibatches for m in minibatch}) == [6, 8]
+
+
+def test_the_number_of_workers_does_not_show_in_the_bytes(build, arithmetic, tmp_path):
+    expected = alone(build, tmp_path / "alone", arithmetic)
+    for size in (1, 2, 3, 5):
+        run_workers(job(build, tmp_path / f"{size}", arithmetic=arithmetic), size, tmp_path / f"{size}")
+        assert sha256(tmp_path / f"{size}") == expected, f"{size} workers"
+
+
+def test_threads_and_checkpoint_intervals_do_not_show_in_the_bytes(build, arithmetic, tmp_path):
+    expected = alone(build, tmp_path / "alone", arithmetic)
+    assert alone(build, tmp_path / "threads", arithmetic, threads=3) == expected
+    assert alone(build, tmp_path / "each update", arithmetic, seconds=0.0) == expected
+    assert alone(build, tmp_path / "now and then", arithmetic, threads=2, seconds=0.05) == expected
+
+
+def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build, arithmetic, tmp_path):
+    """kill -9 of a random worker at random moments: before and after sums, and while it writes a checkpoint."""
+    expected = alone(build, tmp_path / "alone", arithmetic)
+    rng, folder = random.Random(7), tmp_path / "killed"
+    history = []
+    for _ in range(KILLS):
+        size = rng.choice([1, 2, 3, 5])
+        death = Death(rank=rng.randrange(size), sums=rng.randint(1, 10), after=rng.random() < 0.5)
+        if rng.random() < 0.3:  # the first worker writes: the steps since, the state, and that it is whole
+            death = Death(rank=0, writes=rng.randint(1, 6))
+        history.append((size, death))
+        seconds = rng.choice([0.0, 0.02])
+        assert run_workers(job(build, folder, arithmetic=arithmetic, seconds=seconds), size, folder, death) is None
+    metrics = run_workers(job(build, folder, arithmetic=arithmetic), 2, folder)
+    assert sha256(folder) == expected, history
+    assert metrics["resumed_at"] > 10
+    assert metrics["refused_checkpoints"] == []
+    assert metrics["updates"] == 60
+
+
+def test_fast_reduction_is_within_a_tolerance_of_exact(build, tmp_path):
+    def weights(name: str, recipe: Recipe, size: int) -> dict[str, np.ndarray]:
+        run_workers(job(build, tmp_path / name, recipe=recipe), size, tmp_path / name)
+        return safetensors.numpy.load_file(tmp_path / name / "model" / "model.safetensors")
+
+    exact = weights("exact", RECIPE, 1)
+    for size in (1, 2, 3):
+        for name, values in weights(f"fast-{size}", replace(RECIPE, reduction="fast"), size).items():
+            assert np.abs(values - exact[name]).max() <= FAST_TOLERANCE * np.abs(exact[name]).max(), (size, name)

@@ -1,0 +1,376 @@
+"""Never a silently bad model: what goes wrong in a run ends it, or is recovered from, and says where it was."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from schemas import storage
+from schemas.errors import Diverged, StageError, UsageError
+from schemas.stage import StageResult, open_result
+from tests.training.small_shards import shop, write_build
+from tests.training.test_large_update import Together
+from training import arithmetic
+from training.agreement import require_equal, state_sums
+from training.arithmetic import COMPILED, arithmetic_of, require_served
+from training.checkpoint import Position, WriteError, list_updates, write_checkpoint
+from training.divergence import name_culprit, require_sane
+from training.large_update import Towers
+from training.launch import train
+from training.nesterov import LazyRows, MomentumSchedule
+from training.order import Order, pair_lengths
+from training.pairs import pairs_of
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe
+from training.reference_path import ReferencePath
+from training.shard_data import load_shards
+from training.watch import Watch
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).parents[2]
+RECIPE = Recipe(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> str:
+    pairs, pool = shop(300)
+    dev, _ = shop(40, seed=9)
+    shards = {"train-00000": pairs[:180], "train-00001": pairs[180:], "dev-00000": dev}
+    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
+
+
+@pytest.fixture
+def build(made, tmp_path) -> str:
+    """A copy that a test may damage."""
+    return shutil.copytree(made, str(tmp_path / os.path.basename(made)))
+
+
+@pytest.fixture(scope="module")
+def expected(made, tmp_path_factory) -> bytes:
+    return weights(train(made, store=str(tmp_path_factory.mktemp("store")), recipe=RECIPE, threads=1))
+
+
+def weights(result) -> bytes:
+    return storage.read_bytes(f"{result.data}/model.safetensors")
+
+
+class Killed(BaseException):
+    """What a test raises where a process would die."""
+
+
+def once(pairs: int, act: Callable[[], None]) -> Callable[[str, int, int | None], None]:
+    """A Progress that acts once, when so many pairs are done."""
+    waiting = True
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal waiting
+        if waiting and done >= pairs:
+            waiting = False
+            act()
+
+    return progress
+
+
+def killed() -> None:
+    raise Killed
+
+
+# Checkpoints.
+
+
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_bytes(made, expected, tmp_path):
+    settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
+    with pytest.raises(Killed):
+        train(made, progress=once(400, killed), **settings)
+    [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
+    newest, before = list_updates(folder)
+    damaged = Path(folder, f"update-{newest:09d}.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+
+    told = []
+    result = train(made, progress=lambda what, *_: told.append(what), **settings)
+    assert weights(result) == expected
+    metrics = result.manifest.outcome.metrics
+    assert metrics["resumed"] == [before]
+    assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} is damaged"]
+    assert f"the checkpoint of update {newest} is damaged: went on from before it" in told[-1]
+
+
+def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
+    settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
+    with pytest.raises(Killed):
+        train(made, progress=once(400, killed), **settings)
+    [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
+    newest, before = list_updates(folder)
+    Path(folder, f"update-{newest:09d}.json").write_text("{")
+    with pytest.raises(Killed):
+        train(made, progress=once(700, killed), **settings)
+    assert newest not in list_updates(folder)
+    metrics = train(made, **settings).manifest.outcome.metrics
+    assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} cannot be read"]
+    assert metrics["resumed"][0] == before
+    assert len(metrics["resumed"]) == 2
+
+
+def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_path, monkeypatch):
+    settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
+    sync, synced = os.fsync, 0
+
+    def full(descriptor: int) -> None:
+        nonlocal synced
+        synced += 1
+        if synced > 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteError, match=r"checkpoint of update \d+ .*No space left.* is whole"):
+        train(made, **settings)
+    monkeypatch.undo()
+    result = train(made, **settings)
+    assert result.manifest.outcome.metrics["resumed_at"] > 0
+    assert weights(result) == expected
+
+
+# Shards.
+
+
+def overwrite(build: str, file: str) -> None:
+    path = Path(open_result(build).data, file)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_shards_that_are_not_what_the_build_wrote_are_refused_by_name(build, tmp_path):
+    overwrite(build, "train-00001/pairs.arrow")
+    with pytest.raises(StageError, match=r"before training.*train-00001/pairs.arrow has other bytes"):
+        train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+
+
+@pytest.mark.parametrize(("pairs", "when"), [(100, "after epoch 1"), (700, "after epoch 3")])
+def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs, when):
+    act = once(pairs, lambda: overwrite(build, "pool/words.arrow"))
+    with pytest.raises(StageError, match=rf"{when}.*pool/words.arrow has other bytes"):
+        train(build, store=str(tmp_path), recipe=RECIPE, threads=1, progress=act)
+    assert not storage.list_files(f"{tmp_path}/train")
+
+
+def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(build, expected, tmp_path):
+    settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
+    with pytest.raises(Killed):
+        train(build, progress=once(400, killed), **settings)
+    overwrite(build, "train-00000/texts.arrow")
+    with pytest.raises(StageError, match=r"train-00000/texts\.arrow"):
+        train(build, **settings)
+    overwrite(build, "train-00000/texts.arrow")  # the same bit again: as it was
+    assert weights(train(build, **settings)) == expected
+
+
+# Numbers that run away.
+
+
+def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_batch_and_file(made, tmp_path):
+    recipe = replace(RECIPE, step=1e4, clip_norm=0.0)
+    where = r"(?i)update 1 would move the \w+ tower.*micro-batch \d of 4 of update 1.*rows [\d, ]+ and 3 more of"
+    with pytest.raises(Diverged, match=rf"{where} train-0000\d/pairs.arrow"):
+        train(made, store=str(tmp_path), recipe=recipe, threads=1)
+
+
+def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
+    # 3 rows of 4 numbers in ±0.5 measure 0.5 √(12 / 3) = 1; half a gradient of norm 2 moves a tower by 1.
+    recipe = replace(RECIPE, initial_range=0.5, step=0.5, clip_norm=0.0)
+    layout = replace(layout_of(recipe, 3), table_rows=3, columns=4, parts=())
+    require_sane(1.0, {"query": 2.0}, recipe, layout, 7)
+    with pytest.raises(Diverged, match=r"Update 7 would move the query tower by 1\.01"):
+        require_sane(1.0, {"query": 2.02}, recipe, layout, 7)
+    require_sane(1.0, {"query": 200.0}, replace(recipe, clip_norm=2.0), layout, 7)  # held down before it moves anything
+    for loss, norm in ((float("nan"), 1.0), (1.0, float("inf")), (1.0, float("nan"))):
+        with pytest.raises(Diverged, match="update 7 is not finite"):
+            require_sane(loss, {"query": norm}, recipe, layout, 7)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
+    """A parameter of one word is NaN, and one micro-batch alone has that word."""
+    data = load_shards(open_result(made).data, RECIPE)
+    order = Order(lengths=[pair_lengths(shard) for shard in data.train], micro_batch=8, minibatch=32, seed=1)
+    minibatch, path = order.epoch(0)[0], ReferencePath()
+    batches = [path.prepare(pairs_of(m, data, RECIPE, 0)) for m in minibatch]
+    others = torch.cat([batch.queries.rows for batch in (batches[0], batches[1], batches[3])])
+    only_there = batches[2].queries.rows[~torch.isin(batches[2].queries.rows, others)]
+    assert len(only_there)
+    layout = layout_of(RECIPE, data.table_rows)
+    rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in tower_names(RECIPE)}
+    rows["query"].parameters[only_there[0]] = float("nan")
+    towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
+    error = Diverged(asked="a", found="found so far", do="d")
+
+    group, found = Together(size), [""] * size
+
+    def worker(rank: int) -> None:
+        largest, share = partial(path.largest, towers, update=9), batches[rank::size]
+        named = name_culprit(error, largest, share, minibatch, data.train_names, group.rank(rank), update=9)
+        found[rank] = named.found
+
+    threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = ", ".join(str(pair) for pair in minibatch[2].pairs[:5])
+    assert (
+        found
+        == [
+            "found so far; micro-batch 3 of 4 of update 9, whose gradient is not finite, is rows"
+            f" {rows} and 3 more of {data.train_names[minibatch[2].shard]}/pairs.arrow"
+        ]
+        * size
+    )
+
+
+# Workers that do not hold the same.
+
+
+def state(flip: int = 0) -> dict[str, LazyRows]:
+    rows = LazyRows.start(torch.arange(12, dtype=torch.float32).reshape(3, 4))
+    rows.parameters.view(torch.int32)[1, 2] ^= flip
+    return {"shared": rows}
+
+
+def test_any_bit_of_a_state_shows_in_its_sums():
+    assert state_sums(state()) == state_sums(state())
+    for bit in range(31):
+        assert state_sums(state(1 << bit)) != state_sums(state())
+    moved = state()
+    moved["shared"].velocity[0, 0] = 1e-30
+    later = state()
+    later["shared"].last[2] = 1
+    assert state_sums(moved) != state_sums(state()) != state_sums(later)
+
+
+def test_workers_of_unequal_state_end_the_run_and_drop_what_cannot_be_trusted(tmp_path):
+    for update in (40, 60):
+        write_checkpoint(str(tmp_path), "run", Position(update=update), state())
+    group, errors = Together(3), []
+
+    def worker(rank: int) -> None:
+        try:
+            rows = state(flip=rank == 2)
+            require_equal(group.rank(rank), rows, update=80, since=50, checkpoints=str(tmp_path))
+        except StageError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 3
+    assert "After update 80 all workers" in errors[0]
+    assert "worker 3 of 3 hold another than worker 1; after update 50 all were equal" in errors[0].lower()
+    assert list_updates(str(tmp_path)) == [40]
+
+
+# Held-out data.
+
+
+def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, monkeypatch):
+    """The first measurement ends only when the second epoch has made a step, and nothing waits for it before that."""
+    measure, stepped, waited = Watch.measure, threading.Event(), []
+
+    def measure_late(self, encoder):
+        waited.append(stepped.wait(60))
+        return measure(self, encoder)
+
+    monkeypatch.setattr(Watch, "measure", measure_late)
+    monkeypatch.setattr("training.report.REPORT_SECONDS", 0.0)
+    result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(332, stepped.set))
+    assert waited == [True] * 3
+    assert weights(result) == expected
+    assert result.manifest.outcome.metrics["epoch"] == 3
+
+
+def test_measuring_is_of_the_towers_as_they_were(made, tmp_path):
+    """Each epoch's figures are those of a run that ends there, though training has gone on meanwhile."""
+
+    def points(result: StageResult) -> list[dict]:
+        return json.loads(storage.read_bytes(f"{result.data}/curves.json"))
+
+    constant = replace(RECIPE, momentum_edge=0.9, momentum_middle=0.9)
+    whole = points(train(made, store=str(tmp_path), recipe=constant, threads=1))
+    for epochs in (1, 2):
+        ended = points(train(made, store=str(tmp_path), recipe=replace(constant, epochs=epochs), threads=1))
+        assert [(p["dev_loss"], p["dev_ndcg@3"]) for p in ended] == [
+            (p["dev_loss"], p["dev_ndcg@3"]) for p in whole[:epochs]
+        ]
+
+
+# Who adds up.
+
+
+def test_a_path_is_part_of_the_request(made, tmp_path):
+    torch_path = train(made, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1, path="torch")
+    assert torch_path.manifest.request.config["arithmetic"] == "torch"
+    assert torch_path.manifest.outcome.metrics["arithmetic"] == "torch"
+    with pytest.raises(UsageError, match="one of auto, compiled, torch"):
+        train(made, store=str(tmp_path), recipe=RECIPE, path="fastest")
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeypatch):
+    monkeypatch.setattr(arithmetic, "serves", lambda recipe: serves)
+    assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else "torch")
+    assert arithmetic_of("torch", RECIPE, "cpu") == "torch"
+    assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda"
+    assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda"
+    with pytest.raises(UsageError, match="on a CPU, and a GPU"):
+        arithmetic_of("compiled", RECIPE, "cuda")
+    if not serves:
+        with pytest.raises(UsageError, match="--path auto"):
+            arithmetic_of("compiled", RECIPE, "cpu")
+
+
+def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
+    monkeypatch.setattr(arithmetic, "serves", lambda recipe: False)
+    require_served("torch", RECIPE)
+    with pytest.raises(StageError, match=r"On its machine .*--path torch"):
+        require_served(COMPILED, RECIPE)
+
+
+# Asking again.
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_request_is_answered_without_starting_workers(made, tmp_path, workers):
+    train(made, store=str(tmp_path), recipe=RECIPE, threads=1)
+    script = (
+        "import sys; from tests.training.test_exactness_faults import RECIPE; from training.launch import train\n"
+        "result = train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, workers=int(sys.argv[3]))\n"
+        "assert result.reused\n"
+        "assert 'ray' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script, made, str(tmp_path), str(workers)], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": 2, "min_workers": 3}, "from 1 to 2"),
+        ({"workers": 2, "min_workers": 0}, "from 1 to 2"),
+        ({"workers": 2, "min_workers": 1, "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
+    ],
+)
+def test_fewer_workers_than_asked_for_must_make_sense(made, tmp_path, settings, message):
+    with pytest.raises(UsageError, match=message):
+        train(made, store=str(tmp_path), **{"recipe": RECIPE, **settings})

@@ -1,0 +1,180 @@
+"""Sweeps end to end on small shards: trials in processes of their own, what diverges, what dies, what is reused."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from multiprocessing.connection import wait
+
+import pytest
+
+from schemas import manifest, storage
+from schemas.errors import StageError, UsageError
+from schemas.stage import open_result
+from tests.training.small_shards import shop, write_build
+from training.launch import train
+from training.recipes import Recipe
+from training.sweep.page import page
+from training.sweep.process import Ended, Told, TrialProcess
+from training.sweep.stage import Unfinished, plan, sweep
+from training.sweep.table import Point, Trial
+
+RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=8, step=0.02)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> str:
+    pairs, pool = shop(120)
+    dev, _ = shop(30, seed=9)
+    shards = {"train-00000": pairs, "dev-00000": dev}
+    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
+
+
+def point(**fields) -> Point:
+    return Point(fields=fields, recipes=(replace(RECIPE, **fields),))
+
+
+# A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
+POINTS = [point(gamma=1e6), point(step=0.02), point(step=0.001)]
+
+
+@pytest.fixture(scope="module")
+def swept(build, tmp_path_factory):
+    """(result, store, what was told of each trial, the result of the one trained by hand before)."""
+    store = str(tmp_path_factory.mktemp("store"))
+    by_hand = train(build, store=store, recipe=POINTS[1].recipes[0], threads=1)
+    told: list[tuple[dict, Trial, int, int]] = []
+    result = sweep(
+        build,
+        POINTS,
+        store=store,
+        measure="dev_ndcg@10",
+        threads=1,
+        at_once=2,
+        trial_ended=lambda point, *rest: told.append((dict(point.fields), *rest)),
+    )
+    return result, store, told, by_hand
+
+
+def test_one_that_diverges_stops_nobody_and_is_shown_with_its_reason(swept):
+    rows = swept[0].manifest.outcome.metrics["rows"]
+    assert [row["fields"] for row in rows][-1] == {"gamma": 1e6}
+    [trial] = rows[-1]["trials"]
+    assert trial["measures"] is None
+    assert "not finite, or above" in trial["failed"]
+    assert all(row["trials"][0]["measures"]["dev_ndcg@10"] > 0 for row in rows[:-1])
+    assert swept[0].manifest.outcome.counts == {"points": 3, "trials": 3, "trials_reused": 1, "trials_diverged": 1}
+    assert swept[0].manifest.outcome.labels == {"simulated": True}
+
+
+def test_a_trial_that_was_trained_by_hand_counts(swept):
+    result, store, told, by_hand = swept
+    assert told[0][0] == {"step": 0.02}  # what is there is told first
+    assert told[0][1].reused
+    assert [(done, total) for _, _, done, total in told] == [(1, 3), (2, 3), (3, 3)]
+    [row] = [row for row in result.manifest.outcome.metrics["rows"] if row["fields"] == {"step": 0.02}]
+    assert row["trials"][0]["digest"] == by_hand.manifest.digest
+    assert row["mean"] == by_hand.manifest.outcome.metrics["dev_ndcg@10"]
+    assert sorted(os.listdir(f"{store}/train")) == sorted(r["trials"][0]["digest"] for r in _rows(result))
+
+
+def _rows(result) -> list[dict]:
+    return result.manifest.outcome.metrics["rows"]
+
+
+def test_a_trial_is_what_train_would_have_made(build, swept, tmp_path):
+    """Another process, another store: the same bytes."""
+    alone = train(build, store=str(tmp_path), recipe=POINTS[2].recipes[0], threads=1)
+    [row] = [row for row in _rows(swept[0]) if row["fields"] == {"step": 0.001}]
+    there = open_result(f"{swept[1]}/train/{row['trials'][0]['digest']}")
+    model = [storage.read_bytes(f"{result.data}/model.safetensors") for result in (alone, there)]
+    assert model[0] == model[1]
+    assert row["mean"] == alone.manifest.outcome.metrics["dev_ndcg@10"]
+
+
+def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
+    result = swept[0]
+    table = json.loads(storage.read_bytes(f"{result.data}/sweep.json"))
+    assert table["rows"] == json.loads(json.dumps(_rows(result)))
+    assert storage.read_bytes(f"{result.data}/sweep.md").decode() == page(table)
+    assert manifest.damage(result.folder, result.manifest, hashes=True) == []
+
+
+def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_trials(build, swept):
+    result, store, *_ = swept
+    again = sweep(build, POINTS[::-1], store=store, measure="dev_ndcg@10")
+    assert again.reused
+    assert again.manifest.digest == result.manifest.digest
+    larger = plan(build, [*POINTS, point(step=0.5)], store=store, measure="dev_ndcg@10")
+    assert [(dict(p.fields), there) for p, [(_, there)] in larger] == [
+        ({"gamma": 1e6}, False),  # a trial that diverged has left no model
+        ({"step": 0.02}, True),
+        ({"step": 0.001}, True),
+        ({"step": 0.5}, False),
+    ]
+
+
+def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(build, swept, tmp_path, monkeypatch):
+    """As when memory runs out. The same sweep again tries only that one, and is finished."""
+    from training.sweep import process
+
+    _, store, *_ = swept
+    points = [*POINTS[1:], point(step=0.004)]
+    monkeypatch.setattr(process, "_work", _die)
+    with pytest.raises(Unfinished, match="1 could not be: signal 9 ended it") as caught:
+        sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
+    monkeypatch.undo()
+    assert [row.fields for row in caught.value.rows if row.mean is not None] == [
+        row["fields"] for row in _rows(swept[0])[:-1]
+    ]
+    assert not os.listdir(f"{store}/sweep/{_only_new(store, swept)}")
+    done = sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
+    assert done.manifest.outcome.counts["trials_reused"] == 2
+    assert all(row["mean"] is not None for row in _rows(done))
+
+
+def _die(pipe, arguments) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _only_new(store: str, swept) -> str:
+    [name] = set(os.listdir(f"{store}/sweep")) - {swept[0].manifest.digest}
+    return name
+
+
+def test_leaving_a_trial_ends_its_process_and_clears_its_attempt_away(build, tmp_path):
+    long = replace(RECIPE, epochs=10_000)
+    arguments = {"shards": build, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
+    with TrialProcess(arguments) as trial:
+        told = trial.read()
+        while isinstance(told, Told) and told.done < 240:  # two epochs of 120 pairs, so that there is a checkpoint
+            told = trial.read()
+        assert isinstance(told, Told)
+        process = trial._process
+    assert process.exitcode == 128 + signal.SIGTERM
+    [folder] = (tmp_path / "train").iterdir()
+    assert [entry.name for entry in folder.iterdir()] == ["checkpoints"]
+
+
+def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
+    arguments = {"shards": build, "store": str(tmp_path), "recipe": POINTS[0].recipes[0], "threads": 0}
+    with TrialProcess(arguments) as trial:
+        assert wait([trial.pipe], 60)
+        ended = trial.read()
+    assert isinstance(ended, Ended)
+    assert isinstance(ended.error, UsageError)
+    assert "both must be at least 1" in ended.error.found
+
+
+def test_what_was_not_measured_cannot_choose(tmp_path):
+    pairs, pool = shop(40)
+    build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
+    store = str(tmp_path / "store")
+    train(build, store=store, recipe=RECIPE, threads=1)
+    with pytest.raises(StageError, match="nothing: no dev pairs, no judgments, which does not tell it"):
+        sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
+
+
+def test_no_trials_at_once_is_refused(build, tmp_path):
+    with pytest.raises(UsageError, match="at least 1"):
+        sweep(build, POINTS, store=str(tmp_path), measure="dev_loss", at_once=0)

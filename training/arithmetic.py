@@ -1,0 +1,72 @@
+"""Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
+
+    compiled-1     the compiled path, on a CPU (training.kernel); the number goes up when its results change
+    torch          the reference path, on a CPU
+    torch-cuda, triton-cuda    on a GPU (training.gpu.device)
+
+Within one of them a model's bytes depend on no number of workers or threads and no restart; between them models agree
+to a tolerance.
+"""
+
+from typing import Literal, get_args
+
+from schemas.errors import StageError, UsageError
+from training import paths
+from training.gpu.device import Device
+from training.kernel import serves, status
+from training.recipes import Recipe
+from training.reference_path import ReferencePath
+
+Path = Literal["auto", "compiled", "torch"]
+COMPILED = "compiled-1"
+ON_GPU = {"cuda-eager": "torch-cuda", "cuda": "triton-cuda"}
+
+
+def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
+    """What a path (auto: the compiled one where it serves the recipe) and a device, already named, come to.
+
+    Raises UsageError for an unknown path, and where the compiled one was asked for and does not serve.
+    """
+    if path not in get_args(Path):
+        raise UsageError(
+            asked=f"training was asked for on the path {path!r}",
+            found="there is no path of that name",
+            do=f"use one of {', '.join(get_args(Path))}",
+        )
+    if path == "compiled" and (device != "cpu" or not serves(recipe)):
+        reason = "it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe)
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained on the compiled path",
+            found=reason,
+            do="use --path auto, which takes the reference path where it has to",
+        )
+    if device != "cpu":
+        return ON_GPU[device]
+    return COMPILED if path != "torch" and serves(recipe) else "torch"
+
+
+def require_served(arithmetic: str, recipe: Recipe) -> None:
+    """Raise StageError where this process cannot add up that way, though the one that asked for the run can."""
+    if arithmetic == COMPILED and not serves(recipe):
+        raise StageError(
+            asked=f"a worker was to train {recipe.name} on the compiled path ({COMPILED})",
+            found=f"on its machine {_reason(recipe)}",
+            follows="its sums would round otherwise, and the model's bytes would depend on who computed what",
+            do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",
+        )
+
+
+def path_of(arithmetic: str, recipe: Recipe, device: Device, num_threads: int) -> paths.Path:
+    """The path that computes so."""
+    if arithmetic != COMPILED:
+        return ReferencePath(device)
+    from training.kernel.path import CompiledPath
+
+    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm")
+
+
+def _reason(recipe: Recipe) -> str:
+    found = status()
+    if not found.available:
+        return f"the compiled path is not available ({found.reason})"
+    return f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype})"

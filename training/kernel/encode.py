@@ -1,0 +1,95 @@
+"""Texts -> embeddings with the kernels: many at once over all cores, or one short text in microseconds.
+
+Both give a text the same bits, whatever is beside it.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from schemas.words import words
+from training.kernel import serves
+from training.kernel.batch import CHUNK_TEXTS, kernel_batch
+from training.kernel.library import library
+from training.kernel.towers import TowerPoint
+from training.parameters import Layout, tower_name
+from training.ragged import grouped_order
+from training.recipes import Recipe
+from training.text_batch import TextTable
+from training.threads import compute_threads
+
+# Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
+MOST_TEXTS = 2_048
+BATCHES_OF_A_THREAD = 8
+SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
+
+
+class CompiledTower:
+    """A tower at one point of parameter space, ready to encode."""
+
+    def __init__(self, recipe: Recipe, table_rows: int, point: TowerPoint) -> None:
+        self._point = point
+        self._both_directions = recipe.tower == "bilstm"
+        self._read = table_rows, recipe.max_words, recipe.overflow == "merge"
+        self._address = ctypes.addressof(point.struct)
+        self._text_encode = _text_encode()
+
+    def encode(self, table: TextTable) -> np.ndarray:
+        """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
+        vectors = np.zeros((len(table), self._point.dimensions), np.float32)
+        lengths = table.words.lengths
+        by_length = grouped_order(lengths)[np.count_nonzero(lengths == 0) :][::-1]  # long batches first
+
+        def encode_some(start: int) -> None:
+            index = by_length[start : start + size]
+            batch = kernel_batch(
+                [(table, index)], place=index, for_gradient=False, both_directions=self._both_directions
+            )
+            self._point.encode(batch, vectors)
+
+        num_threads = len(os.sched_getaffinity(0))
+        chunks = -(-len(by_length) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
+        size = min(max(chunks, 1) * CHUNK_TEXTS, MOST_TEXTS)
+        batches = range(0, len(by_length), size)
+        if len(batches) == 1:  # not worth a pool
+            encode_some(0)
+        elif batches:
+            with compute_threads(min(len(batches), num_threads)) as threads:
+                list(threads.map(encode_some, batches))
+        return vectors
+
+    def encode_short(self, text: str) -> np.ndarray | None:
+        """The embedding of a text, float32 [1, dimensions]; None where it has no word, or is not short."""
+        ascii_text = text.isascii()
+        line = text.encode() if ascii_text else " ".join(words(text)).encode("utf-8", "surrogatepass")
+        if len(line) > SHORT_BYTES:
+            return None
+        vector = np.empty((1, self._point.dimensions), np.float32)
+        found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
+        return vector if found else None
+
+
+def compiled_towers(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> Mapping[str, CompiledTower] | None:
+    """For each side its tower, which reads the matrices where they are; None where the kernels do not serve them."""
+    if not serves(recipe):
+        return None
+    made = {}
+    for side in ("query", "document"):
+        table_RG, parts = layout.split(towers[tower_name(recipe, side)])
+        made[side] = CompiledTower(recipe, layout.table_rows, TowerPoint(recipe, table_RG, parts))
+    return made
+
+
+def _text_encode() -> Callable[..., int]:
+    found = library().text_encode
+    found.restype = ctypes.c_int32
+    found.argtypes = (
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int32,
+        ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p,
+    )  # fmt: skip
+    return found

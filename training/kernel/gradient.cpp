@@ -1,0 +1,344 @@
+// A tower over a batch, and a micro-batch from words to the gradient of every parameter, by one thread:
+//
+//   W l + b of each distinct word  ->  chunks of texts through the steps  ->  loss  ->  back through the steps
+//   ->  gradient of each distinct word  ->  of each trigram's row
+//
+// A sum has one order, given by the batch alone, so a micro-batch has the same gradient on any thread.
+#include <time.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "interface.h"
+
+namespace {
+
+constexpr int64_t ALIGNMENT = 16;  // floats: a cache line
+
+// Floats for one use, grown but never shrunk or cleared. What is handed out is lost at the next reset.
+class Arena {
+  public:
+    void reset() { used_ = 0; block_ = 0; }
+    float* take(int64_t count) {
+        count = (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        while (block_ < blocks_.size() && used_ + count > blocks_[block_].size) { ++block_; used_ = 0; }
+        if (block_ == blocks_.size()) {
+            const int64_t size = count > BLOCK ? count + count / 4 : BLOCK;
+            blocks_.push_back({std::unique_ptr<float[]>(new float[size + ALIGNMENT]), size});
+            used_ = 0;
+        }
+        float* base = blocks_[block_].floats.get();
+        base += (-reinterpret_cast<uintptr_t>(base) / sizeof(float)) % ALIGNMENT;
+        used_ += count;
+        return base + used_ - count;
+    }
+
+  private:
+    static constexpr int64_t BLOCK = 1 << 20;
+    struct Block { std::unique_ptr<float[]> floats; int64_t size; };
+    std::vector<Block> blocks_;
+    size_t block_ = 0;
+    int64_t used_ = 0;
+};
+
+thread_local Arena scratch;
+
+// Processor time of this thread: what a phase costs, however busy the machine is.
+struct Stopwatch {
+    int64_t* nanoseconds;
+    int64_t last = now();
+    static int64_t now() {
+        struct timespec time;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
+    }
+    void lap(Phase phase) {
+        const int64_t time = now();
+        if (nanoseconds) nanoseconds[phase] += time - last;
+        last = time;
+    }
+};
+
+}  // namespace
+
+struct Weights {
+    Cell cell;
+    int32_t directions;
+    std::vector<float> packed, packed_t, bias, peepholes;
+
+    int64_t columns() const { return cell.columns() * directions; }
+    int64_t dimensions() const { return int64_t(cell.cells) * directions; }
+    int64_t peephole_floats() const { return cell.num_peepholes() * dimensions(); }
+    // Rows of a tower's matrix below the table: W_rec, b, peepholes (training.parameters).
+    int64_t dense_rows() const {
+        return cell.cells + 1 + (peephole_floats() + columns() - 1) / columns();
+    }
+    Direction direction(int32_t number) const {
+        const int64_t size = cell.columns() * cell.cells;
+        return {cell, packed.data() + number * size, packed_t.data() + number * size,
+                peepholes.data() + number * cell.cells, dimensions()};
+    }
+};
+
+struct Workspace {
+    struct Side {
+        std::vector<int32_t> rows;
+        std::unique_ptr<float[]> values;
+        int64_t capacity = 0;
+        void resize(int64_t count) {
+            if (count <= capacity) return;
+            capacity = count + count / 4;
+            values.reset(new float[capacity]);
+        }
+    } sides[2];
+};
+
+namespace {
+
+const Batch::Ints& words_of(const Batch& batch, int32_t direction) {
+    return direction ? batch.packed_words_reversed : batch.packed_words;
+}
+
+Steps steps_of(const Batch& batch, int32_t chunk, int32_t direction) {
+    const int32_t first = batch.chunk_steps[chunk];
+    return {batch.chunk_texts[chunk + 1] - batch.chunk_texts[chunk], batch.chunk_steps[chunk + 1] - first - 1,
+            batch.step_rows.data() + first, words_of(batch, direction).data()};
+}
+
+int64_t largest_chunk(const Batch& batch) {
+    int64_t most = 0;
+    for (int32_t c = 0; c < batch.num_chunks(); ++c)
+        most = std::max<int64_t>(most, batch.chunk_texts[c + 1] - batch.chunk_texts[c]);
+    return most;
+}
+
+// W l + b of each distinct word, [words, columns].
+float* word_inputs(const TowerPoint& tower, const Batch& batch) {
+    const int64_t columns = tower.weights->columns();
+    float* inputs = scratch.take(batch.num_words() * columns);
+    instructions().gather_sum({inputs, columns, batch.num_words(), batch.word_offsets.data(),
+                               batch.word_trigrams.data(), tower.place, tower.table, columns, columns,
+                               tower.weights->bias.data(), 0});
+    return inputs;
+}
+
+// A tower's pass over a batch that a backward pass follows, chunk by chunk. With `turns` each chunk goes forward and
+// back before the next one does, so that all share the memory of what only those two passes need: it stays in the cache.
+struct Pass {
+    const Batch& batch;
+    const Weights& weights;
+    const int64_t d = weights.cell.cells, columns = weights.columns(), dimensions = weights.dimensions();
+    bool turns;
+    const float* inputs;  // W l + b of each distinct word
+    float *texts;         // [texts, dimensions], as the batch's caller numbers them
+    float *last, *temporary, *by_word;
+    Trace traces[2];
+
+    Pass(const TowerPoint& tower, const Batch& batch, bool turns) : batch(batch), weights(*tower.weights), turns(turns) {
+        inputs = word_inputs(tower, batch);
+        texts = scratch.take(batch.num_texts() * dimensions);
+        last = scratch.take(largest_chunk(batch) * dimensions);
+        temporary = scratch.take(3 * largest_chunk(batch) * d);
+        by_word = scratch.take(batch.num_words() * columns);
+        std::memset(by_word, 0, batch.num_words() * columns * sizeof(float));
+        const Cell& cell = weights.cell;
+        int64_t kept = batch.num_packed();
+        if (turns) {
+            kept = 0;
+            for (int32_t c = 0; c < batch.num_chunks(); ++c) kept = std::max(kept, packed_end(c) - packed_begin(c));
+        }
+        for (int32_t number = 0; number < weights.directions; ++number)
+            traces[number] = {scratch.take(kept * cell.columns()),
+                              cell.is_lstm ? scratch.take(kept * d) : nullptr, scratch.take(kept * d),
+                              cell.forget_gate || cell.peepholes ? scratch.take(kept * d) : nullptr};
+    }
+
+    int64_t packed_begin(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk]]; }
+    int64_t packed_end(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk + 1] - 1]; }
+
+    // Where a packed row would be in memory that holds one chunk only.
+    Trace trace(int32_t number, int32_t chunk) const {
+        Trace found = traces[number];
+        if (turns) {
+            found.gates -= packed_begin(chunk) * weights.cell.columns();
+            for (float** kept : {&found.squashed, &found.previous, &found.state})
+                if (*kept) *kept -= packed_begin(chunk) * d;
+        }
+        return found;
+    }
+
+    void forward(int32_t chunk) {
+        for (int32_t number = 0; number < weights.directions; ++number) {
+            const Trace kept = trace(number, chunk);
+            instructions().forward(weights.direction(number), steps_of(batch, chunk, number),
+                                   inputs + number * weights.cell.columns(), columns, last + number * d, dimensions,
+                                   &kept, temporary);
+        }
+        const int32_t first = batch.chunk_texts[chunk];
+        for (int32_t i = first; i < batch.chunk_texts[chunk + 1]; ++i)
+            std::memcpy(texts + batch.order[i] * dimensions, last + (i - first) * dimensions,
+                        dimensions * sizeof(float));
+    }
+
+    // The rows below the table are `dense`, zero before the first chunk.
+    void backward(int32_t chunk, const float* by_texts, int32_t max_steps, float* dense) {
+        const int32_t first = batch.chunk_texts[chunk];
+        for (int32_t i = first; i < batch.chunk_texts[chunk + 1]; ++i)
+            std::memcpy(last + (i - first) * dimensions, by_texts + batch.order[i] * dimensions,
+                        dimensions * sizeof(float));
+        const int64_t direction_columns = weights.cell.columns(), begin = packed_begin(chunk);
+        for (int32_t number = 0; number < weights.directions; ++number) {
+            const Trace kept = trace(number, chunk);
+            instructions().backward(weights.direction(number), steps_of(batch, chunk, number), kept, last + number * d,
+                                    dimensions, max_steps, dense + number * direction_columns, columns,
+                                    dense + (d + 1) * columns + number * d, temporary);
+            instructions().scatter_add(by_word + number * direction_columns, columns,
+                                       words_of(batch, number).data() + begin, kept.gates + begin * direction_columns,
+                                       packed_end(chunk) - begin, direction_columns);
+        }
+    }
+
+    // The gradient of each row of W, and of b, from those of all distinct words.
+    void scatter(float* rows, float* by_bias) {
+        instructions().gather_sum({rows, columns, batch.num_rows(), batch.row_word_offsets.data(),
+                                   batch.row_words.data(), nullptr, by_word, columns, columns, nullptr, 0});
+        static thread_local std::vector<int32_t> all_words;
+        while (static_cast<int32_t>(all_words.size()) < batch.num_words())
+            all_words.push_back(static_cast<int32_t>(all_words.size()));
+        const int32_t ends[2] = {0, batch.num_words()};
+        instructions().gather_sum(
+            {by_bias, columns, 1, ends, all_words.data(), nullptr, by_word, columns, columns, nullptr, 0});
+    }
+};
+
+// The rows of a side's gradient: those of W, then the dense ones, which are set to zero.
+float* prepare(Workspace::Side& side, const Pass& pass, int64_t table_rows) {
+    const int64_t sparse = pass.batch.num_rows(), dense = pass.weights.dense_rows();
+    side.rows.assign(pass.batch.rows.begin(), pass.batch.rows.end());
+    side.rows.resize(sparse + dense);
+    std::iota(side.rows.begin() + sparse, side.rows.end(), static_cast<int32_t>(table_rows));
+    side.resize((sparse + dense) * pass.columns);
+    float* at = side.values.get() + sparse * pass.columns;
+    std::memset(at, 0, dense * pass.columns * sizeof(float));
+    return at;
+}
+
+}  // namespace
+
+extern "C" Weights* weights_new(const Cell* cell, int32_t directions, const float* recurrent, const float* bias,
+                                const float* peepholes) {
+    auto* made = new Weights{*cell, directions, {}, {}, {}, {}};
+    const int64_t size = cell->columns() * cell->cells;
+    made->packed.resize(size * directions);
+    made->packed_t.resize(size * directions);
+    made->bias.assign(bias, bias + made->columns());
+    if (peepholes) made->peepholes.assign(peepholes, peepholes + made->peephole_floats());
+    for (int32_t number = 0; number < directions; ++number)
+        instructions().pack(*cell, recurrent + number * cell->columns(), made->columns(),
+                            made->packed.data() + number * size, made->packed_t.data() + number * size);
+    return made;
+}
+extern "C" void weights_free(Weights* weights) { delete weights; }
+
+extern "C" Workspace* workspace_new() { return new Workspace; }
+extern "C" void workspace_free(Workspace* workspace) { delete workspace; }
+extern "C" void workspace_addend(const Workspace* workspace, int32_t side, Addend* addend) {
+    const auto& chosen = workspace->sides[side];
+    *addend = {chosen.rows.data(), chosen.values.get(), static_cast<int64_t>(chosen.rows.size())};
+}
+
+extern "C" void tower_encode(const TowerPoint* tower, const Batch* batch, float* out) {
+    scratch.reset();
+    const Weights& weights = *tower->weights;
+    const int64_t d = weights.cell.cells, dimensions = weights.dimensions();
+    const float* inputs = word_inputs(*tower, *batch);
+    float* last = scratch.take(largest_chunk(*batch) * dimensions);
+    float* temporary = scratch.take(3 * largest_chunk(*batch) * d);
+    for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) {
+        for (int32_t number = 0; number < weights.directions; ++number)
+            instructions().forward(weights.direction(number), steps_of(*batch, chunk, number),
+                                   inputs + number * weights.cell.columns(), weights.columns(), last + number * d,
+                                   dimensions, nullptr, temporary);
+        for (int32_t i = batch->chunk_texts[chunk]; i < batch->chunk_texts[chunk + 1]; ++i)
+            std::memcpy(out + batch->order[i] * dimensions, last + (i - batch->chunk_texts[chunk]) * dimensions,
+                        dimensions * sizeof(float));
+    }
+}
+
+extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
+    scratch.reset();
+    Stopwatch watch{nanoseconds};
+    const int64_t num_candidates = task->num_candidates;
+    Pass queries(task->query, *task->queries, false), documents(task->document, *task->documents, task->turns);
+    const int64_t pairs = task->queries->num_texts(), texts = task->documents->num_texts();
+    float* by_query = scratch.take(pairs * queries.dimensions);
+    float* by_document = scratch.take(texts * documents.dimensions);
+    float* room = scratch.take(pairs + 2 * texts + 2 * num_candidates);
+    Workspace::Side *query_side = &workspace->sides[0], *document_side = &workspace->sides[1];
+    float* query_dense = prepare(*query_side, queries, task->table_rows);
+    float* document_dense = prepare(*document_side, documents, task->table_rows);
+    watch.lap(GATHER);
+
+    const auto loss_of = [&](int64_t first_pair, int64_t num_pairs, int64_t first_text, int64_t num_texts) {
+        const int64_t query = first_pair * queries.dimensions, document = first_text * documents.dimensions;
+        return instructions().click_loss(
+            {queries.texts + query, documents.texts + document, task->candidates + first_pair * num_candidates,
+             task->pair_weights ? task->pair_weights + first_pair : nullptr, num_pairs, num_texts, num_candidates,
+             queries.dimensions, static_cast<int32_t>(first_text), task->gamma, by_query + query,
+             by_document + document, room});
+    };
+    double loss = 0;
+    for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk) queries.forward(chunk);
+    const int32_t num_chunks = documents.batch.num_chunks();
+    if (task->turns) {
+        for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+            documents.forward(chunk);
+            watch.lap(FORWARD);
+            const int64_t first = documents.batch.chunk_texts[chunk], end = documents.batch.chunk_texts[chunk + 1];
+            loss += loss_of(first / num_candidates, (end - first) / num_candidates, first, end - first);
+            watch.lap(LOSS);
+            documents.backward(chunk, by_document, task->max_steps, document_dense);
+            watch.lap(BACKWARD);
+        }
+    } else {
+        for (int32_t chunk = 0; chunk < num_chunks; ++chunk) documents.forward(chunk);
+        watch.lap(FORWARD);
+        loss = loss_of(0, pairs, 0, texts);
+        watch.lap(LOSS);
+        for (int32_t chunk = 0; chunk < num_chunks; ++chunk)
+            documents.backward(chunk, by_document, task->max_steps, document_dense);
+    }
+    for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk)
+        queries.backward(chunk, by_query, task->max_steps, query_dense);
+    watch.lap(BACKWARD);
+
+    queries.scatter(query_side->values.get(), query_dense + queries.d * queries.columns);
+    documents.scatter(document_side->values.get(), document_dense + documents.d * documents.columns);
+    watch.lap(SCATTER);
+    return loss;
+}
+
+extern "C" void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
+                          int64_t columns, const float* by_velocity, float* to) {
+    instructions().move_rows(parameters, velocity, rows, num_rows, columns, by_velocity, to);
+}
+extern "C" void rows_step(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
+                          const float* gain, const float* decay, const float* gradient, float step, float scale) {
+    instructions().step_rows(parameters, velocity, rows, num_rows, columns, gain, decay, gradient, step, scale);
+}
+extern "C" void rows_sum_exactly(const RowSum* sum, int64_t* sums) { instructions().sum_exactly(*sum, sums); }
+extern "C" void rows_sum_fast(const RowSum* sum, float* sums, double* squares) {
+    instructions().sum_fast(*sum, sums, squares);
+}
+extern "C" void rows_sum_exactly_to_floats(const RowSum* sum, float* to, double* squares) {
+    std::vector<int64_t> one_row(sum->columns);
+    instructions().sum_exactly_to_floats(*sum, one_row.data(), to, squares);
+}
+extern "C" void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares) {
+    instructions().from_fixed(sums, num_rows, columns, to, squares);
+}
+extern "C" void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares) {
+    instructions().squares(rows, num_rows, columns, squares);
+}

@@ -1,0 +1,122 @@
+// What the kernels do, once for each instruction set, as a table of functions that the rest calls (instructions_*.cpp).
+#pragma once
+#include <stdint.h>
+
+constexpr int32_t CELL_BLOCK = 16;  // cells are a multiple of it
+
+// A recurrent tower's cell (training.towers.lstm, training.towers.rnn).
+struct Cell {
+    int32_t cells;        // d
+    int32_t is_lstm;      // otherwise y = tanh(a)
+    int32_t forget_gate;  // f is there, otherwise f = 1
+    int32_t peepholes;
+    int32_t gates() const { return is_lstm ? 3 + forget_gate : 1; }
+    int64_t columns() const { return int64_t(gates()) * cells; }
+    // Peephole vectors in the order of their gates (output, forget, input).
+    int32_t num_peepholes() const { return peepholes ? 2 + forget_gate : 0; }
+};
+
+// One direction of a tower, with its weights where the kernels want them.
+struct Direction {
+    Cell cell;
+    const float* packed;     // W_rec as pack lays it out for the forward pass
+    const float* packed_t;   // W_rec transposed, for the backward pass
+    const float* peepholes;  // [num_peepholes, d], a gate's `peephole_stride` floats after the one before
+    int64_t peephole_stride;
+};
+
+// The texts of one chunk (batch.h) in one direction.
+struct Steps {
+    int32_t num_texts, num_steps;
+    const int32_t* step_rows;  // [num_steps + 1]
+    const int32_t* words;      // of all packed rows
+};
+
+// What the forward pass leaves for the backward pass, in packed rows of the whole batch.
+struct Trace {
+    float* gates;     // [packed, gates * d], after the nonlinearities; the backward pass leaves the gradient of
+                      //   W l(t) + b here
+    float* squashed;  // [packed, d], tanh(c); LSTM only
+    float* previous;  // [packed, d], y(t-1), zero where a text begins
+    float* state;     // [packed, d], c(t); with a forget gate or peepholes only
+};
+
+// Sums of rows: out[r] = start + Σ from[place[list[j]]], j from offsets[r] to offsets[r + 1]; `place` and `start` may
+// be nullptr. `columns` is a multiple of 16; strides are in floats. `add`: to what is in out instead of start.
+struct GatherSum {
+    float* out;
+    int64_t out_stride, num_out;
+    const int32_t *offsets, *list, *place;
+    const float* from;
+    int64_t from_stride, columns;
+    const float* start;
+    int32_t add;
+};
+
+// A loss of pairs (training.click_loss): queries [pairs, d], documents [num_documents, d], candidates [pairs, C].
+struct ClickLoss {
+    const float *queries, *documents;
+    const int32_t* candidates;
+    const float* weights;  // [pairs] or nullptr
+    int64_t num_pairs, num_documents, num_candidates, d;
+    int32_t first_document;  // the number of the first one of `documents`
+    float gamma;
+    float *by_query, *by_document;  // overwritten
+    float* scratch;                 // num_pairs + 2 * num_documents + 2 * num_candidates floats
+};
+
+// Rows of one tower's gradient from one micro-batch: `rows` ascending, values [num_rows, columns].
+struct Addend {
+    const int32_t* rows;
+    const float* values;
+    int64_t num_rows;
+};
+
+// Addends to be added up at rows first to last of `rows` (ascending; it has all rows of all addends).
+struct RowSum {
+    const Addend* addends;
+    int64_t num_addends;
+    const int64_t* rows;
+    int64_t first, last, columns;
+    float limit;       // a value must be below it in size
+    int32_t* misfits;  // [num_addends], set to 1 where one is not
+};
+
+struct Instructions {
+    const char* name;
+
+    // W_rec [d, gates * d] with `stride` floats a row -> both packed forms, each gates * d * d floats.
+    void (*pack)(const Cell&, const float* recurrent, int64_t stride, float* packed, float* packed_t);
+    // y at the last word of each text of a chunk: last[i * last_stride]. `inputs`: W l + b of each distinct word.
+    // `scratch`: 3 * num_texts * d floats. Without a trace nothing is kept for a backward pass.
+    void (*forward)(const Direction&, const Steps&, const float* inputs, int64_t input_stride, float* last,
+                    int64_t last_stride, const Trace* trace, float* scratch);
+    // Adds to W_rec's gradient [d, gates * d] with `stride` floats a row, and the peepholes' (laid out as they are); leaves that of W l(t) + b
+    // in trace.gates. `by_last`: used up. Gradients reach back `max_steps` steps from the last word. Scratch as above.
+    void (*backward)(const Direction&, const Steps&, const Trace&, const float* by_last, int64_t by_last_stride,
+                     int32_t max_steps, float* by_recurrent, int64_t stride, float* by_peepholes, float* scratch);
+    void (*gather_sum)(const GatherSum&);
+    // to[place[r] * to_stride] += from[r * columns], in the order of the rows.
+    void (*scatter_add)(float* to, int64_t to_stride, const int32_t* place, const float* from, int64_t num_rows,
+                        int64_t columns);
+    double (*click_loss)(const ClickLoss&);  // the sum of the losses
+
+    // to[i] = parameters[rows[i]] + by_velocity[i] * velocity[rows[i]]
+    void (*move_rows)(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
+                      int64_t columns, const float* by_velocity, float* to);
+    // Eq. 6 on some rows; `gain` and `decay` bring a row up to date (training.nesterov); the gradient times `scale`.
+    void (*step_rows)(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
+                      const float* gain, const float* decay, const float* gradient, float step, float scale);
+    // sums [last - first, columns], in 64-bit fixed point with 2^-40 as its unit: the same in any order.
+    void (*sum_exactly)(const RowSum&, int64_t* sums);
+    // In floats, in the order of the addends; squares[r]: the sum of row r's squares, unless it is nullptr.
+    void (*sum_fast)(const RowSum&, float* sums, double* squares);
+    // Exactly, and then as floats with their squares. `one_row`: columns integers of scratch.
+    void (*sum_exactly_to_floats)(const RowSum&, int64_t* one_row, float* to, double* squares);
+    void (*from_fixed)(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
+    void (*squares)(const float* rows, int64_t num_rows, int64_t columns, double* squares);
+
+    double (*fma_peak)(double seconds);  // GFLOP/s of fused multiply-adds on registers, one thread
+};
+
+extern const Instructions AVX2, AVX512, GENERIC;  // those that this machine's build has (instructions_*.cpp)

@@ -1,0 +1,68 @@
+// What Python calls (training/kernel/library.py): plain functions and structs. Batches are in batch.h.
+#pragma once
+#include <cstdint>
+
+#include "batch.h"
+#include "instructions.h"
+
+const Instructions& instructions();  // of the processor; only where kernel_instructions() is not ""
+
+struct Weights;    // a tower's dense parameters, packed (gradient.cpp)
+struct Workspace;  // one micro-batch's gradient
+
+// A tower at one point of parameter space: the rows of W that a batch needs, and the packed rest. Trigram t's row of
+// gates is table[place[t]], or table[t] without `place`.
+struct TowerPoint {
+    const Weights* weights;
+    const float* table;
+    const int32_t* place;
+};
+
+// One micro-batch. A document may be a candidate of several pairs.
+struct PairTask {
+    TowerPoint query, document;
+    const Batch *queries, *documents;
+    const int32_t* candidates;  // [pairs, num_candidates], the clicked one first; -1: none
+    const float* pair_weights;  // [pairs] or nullptr
+    int64_t num_candidates;
+    float gamma;
+    int32_t max_steps;  // T; 0: no limit
+    int64_t table_rows;
+    // Whether each chunk of documents holds all candidates of its own pairs and no others: documents are numbered pair
+    // after pair, and are in groups of whole pairs (batch.h).
+    int32_t turns;
+};
+
+enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };
+
+extern "C" {
+int32_t kernel_interface();                  // of these functions; raised with every change
+const char* kernel_instructions();           // "" where this processor has none of those that were built
+int32_t kernel_choose(const char* name);     // 0: this processor does not have it
+double kernel_fma_peak(double seconds);      // GFLOP/s of one thread
+
+// recurrent [d, directions * G], bias [directions * G], peepholes [num_peepholes, directions * d] or nullptr
+Weights* weights_new(const Cell* cell, int32_t directions, const float* recurrent, const float* bias,
+                     const float* peepholes);
+void weights_free(Weights*);
+
+// y of each text: out[text * directions * d], texts as the batch's caller numbers them.
+void tower_encode(const TowerPoint* tower, const Batch* batch, float* out);
+
+Workspace* workspace_new();
+void workspace_free(Workspace*);
+// The sum of the pairs' losses; their gradient stays in the workspace until its next use.
+double pair_gradient(Workspace*, const PairTask*, int64_t* nanoseconds);
+// side 0: query, 1: document.
+void workspace_addend(const Workspace*, int32_t side, Addend* addend);
+
+void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
+               const float* by_velocity, float* to);
+void rows_step(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
+               const float* gain, const float* decay, const float* gradient, float step, float scale);
+void rows_sum_exactly(const RowSum*, int64_t* sums);
+void rows_sum_fast(const RowSum*, float* sums, double* squares);
+void rows_sum_exactly_to_floats(const RowSum*, float* to, double* squares);
+void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
+void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares);
+}

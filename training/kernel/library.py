@@ -1,0 +1,64 @@
+"""The compiled kernels: found, loaded and checked once, or the reason why not.
+
+The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
+headers; it is optional, so that an install without a compiler succeeds. Everything compiled has a reference in Python.
+"""
+
+import ctypes
+import importlib.machinery
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+
+# Raised with every change of what the C++ functions take or give: a library built before is not called.
+INTERFACE = 1
+_NAME = "training.kernel._kernel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Status:
+    """Whether the compiled path runs in this process: with which instruction set, or why not."""
+
+    available: bool
+    instructions: str  # avx512, avx2, generic, or "" where it is not available
+    reason: str  # a sentence
+
+
+def library() -> ctypes.CDLL:
+    """The shared library. Raises RuntimeError, with `status().reason`, where it is not available."""
+    found, reason = _loaded()
+    if found is None:
+        raise RuntimeError(reason)
+    return found
+
+
+@cache
+def status() -> Status:
+    found, reason = _loaded()
+    instructions = found.kernel_instructions().decode() if found else ""
+    return Status(available=found is not None, instructions=instructions, reason=reason)
+
+
+def fma_peak(seconds: float = 0.2) -> float:
+    """What this processor's fused multiply-adds reach on one thread with the instruction set in use, in GFLOP/s."""
+    return library().kernel_fma_peak(seconds)
+
+
+@cache
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    spec = importlib.util.find_spec(_NAME)
+    if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        return None, "no kernel was built when clicktower was installed: there was no working C++ compiler"
+    try:
+        found = ctypes.CDLL(str(spec.origin))
+        interface = found.kernel_interface()
+    except (OSError, AttributeError) as error:
+        return None, f"the kernel does not load ({str(error).splitlines()[0][:160]}): install clicktower again"
+    if interface != INTERFACE:
+        return None, f"the kernel was built from other sources (interface {interface}, not {INTERFACE}): install again"
+    found.kernel_instructions.restype = ctypes.c_char_p
+    found.kernel_choose.argtypes, found.kernel_choose.restype = (ctypes.c_char_p,), ctypes.c_int32
+    found.kernel_fma_peak.argtypes, found.kernel_fma_peak.restype = (ctypes.c_double,), ctypes.c_double
+    if not (instructions := found.kernel_instructions().decode()):
+        return None, "this processor has neither AVX-512 nor AVX2 with fused multiply-add"
+    return found, f"compiled with the package, running with {instructions}"

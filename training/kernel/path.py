@@ -1,0 +1,238 @@
+"""The compiled path of a minibatch's gradient (training.paths), for recurrent towers in float32 on a CPU.
+
+touched rows to the look-ahead point  ->  micro-batches, a thread each  ->  their sum, row by row  ->  Nesterov's step
+
+Of each step threads share the parts, and no number depends on which thread had which.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from training.kernel.batch import CHUNK_TEXTS, Batch, kernel_batch
+from training.kernel.rows import RowSum, TouchedRows, from_fixed, ranges, squares_of
+from training.kernel.towers import PHASES, TowerPoint, Workspace
+from training.pairs import Pairs
+from training.parameters import tower_name
+from training.paths import Run
+from training.profile import Recorder
+from training.reduction import UNIT, fixed_point_limit, require_fit
+from training.workers import Workers
+
+SIDES = ("query", "document")
+# Documents that go forward and back together: what they leave for the way back stays in the cache.
+TURN_TEXTS = CHUNK_TEXTS // 2
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBatch:
+    """A micro-batch ready to compute. Its documents take turns where no two pairs share one."""
+
+    queries: Batch
+    documents: Batch
+    candidates: np.ndarray  # int32 [B, C]
+    weights: np.ndarray | None  # float32 [B]
+    turns: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSum:
+    """As training.paths.Summed."""
+
+    path: "CompiledPath"
+    run: Run
+    touched: Mapping[str, TouchedRows]
+    gradients: Mapping[str, torch.Tensor]
+    threads: Executor
+    loss: float
+    norms: Mapping[str, float]
+
+    def step(self, tower: str, scale: float) -> None:
+        touched, gradient, step = self.touched[tower], self.gradients[tower], self.run.recipe.step
+        list(self.threads.map(lambda cut: touched.step(gradient, step, scale, *cut), self.path.ranges(touched)))
+        touched.state.last[touched.index_R] = touched.update
+
+
+@dataclass(slots=True)
+class CompiledPath:
+    """As training.paths.Path. Its memory is used again in every update."""
+
+    num_threads: int
+    both_directions: bool
+    _workspaces: list[Workspace] = field(default_factory=list)
+    _memory: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
+
+    def prepare(self, pairs: Pairs) -> CompiledBatch:
+        candidates = np.ascontiguousarray(pairs.candidates, np.int32)
+        num_texts = sum(len(index) for _, index in pairs.documents)
+        place, group, flat = None, 0, candidates.ravel()
+        apart = len(flat) == num_texts and _is_permutation(flat)
+        if apart:  # number the documents pair after pair
+            place = np.empty(num_texts, np.int32)
+            place[flat] = np.arange(num_texts, dtype=np.int32)
+            candidates = np.arange(num_texts, dtype=np.int32).reshape(candidates.shape)
+            group = TURN_TEXTS // candidates.shape[1] * candidates.shape[1]
+        turns = group > 0
+        return CompiledBatch(
+            queries=kernel_batch([pairs.queries], both_directions=self.both_directions),
+            documents=kernel_batch(pairs.documents, place=place, group=group, both_directions=self.both_directions),
+            candidates=candidates,
+            weights=None if pairs.weights is None else np.ascontiguousarray(pairs.weights, np.float32),
+            turns=turns,
+        )
+
+    def table_rows(self, micro_batch: CompiledBatch, side: str) -> torch.Tensor:
+        batch = micro_batch.queries if side == "query" else micro_batch.documents
+        return torch.from_numpy(batch.array("rows").astype(np.int64))
+
+    def sum_gradients(
+        self,
+        run: Run,
+        share: Sequence[CompiledBatch],
+        touched: Mapping[str, torch.Tensor],
+        *,
+        update: int,
+        num_micro_batches: int,
+        workers: Workers,
+        threads: Executor,
+        phases: Recorder,
+    ) -> CompiledSum:
+        recipe, exact = run.recipe, run.recipe.reduction == "exact"
+        rows = {name: TouchedRows.of(run.rows[name], index, update, run.schedule) for name, index in touched.items()}
+        with phases("look-ahead"):
+            points = self._points(run, rows, threads)
+        while len(self._workspaces) < len(share):
+            self._workspaces.append(Workspace())
+        workspaces = self._workspaces[: len(share)]
+
+        def compute(work: tuple[Workspace, CompiledBatch]) -> float:
+            with phases("recurrence"):
+                loss, nanoseconds = _gradient(run, points, *work)
+                spent = dict(zip(PHASES, nanoseconds.tolist(), strict=True))
+                phases.inside({name: spent[name] for name in ("gather", "loss", "scatter")})
+            return loss
+
+        with phases("micro-batches"):
+            losses = np.array(list(threads.map(compute, zip(workspaces, share, strict=True))))
+
+        limit = fixed_point_limit(num_micro_batches) if exact else math.inf
+        fit = np.abs(losses) < limit
+        sums = {}
+        for name, touched_rows in rows.items():
+            sides = [place for place, side in enumerate(SIDES) if tower_name(recipe, side) == name]
+            addends = [workspace.addend(side) for workspace in workspaces for side in sides]
+            sums[name] = RowSum(addends, touched_rows, limit)
+        gradients = {name: self._room("gradient", name, len(of), of.columns) for name, of in rows.items()}
+        with phases("reduction"):
+            if workers.size == 1:
+                squares = {}
+                for name, total in sums.items():
+                    (total.exactly if exact else total.in_floats)(gradients[name], threads, self.num_threads)
+                    squares[name] = total.squares_R
+                loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
+                misfits = int((~fit).sum()) + sum(total.num_misfits for total in sums.values())
+            else:
+                squares, loss, misfits = self._over(workers, sums, gradients, losses, fit, threads, exact, phases)
+        if exact:
+            require_fit(misfits, limit)
+        elif misfits:
+            loss = math.nan
+        norms = {name: math.sqrt(float(of.sum())) for name, of in squares.items()}
+        return CompiledSum(self, run, rows, gradients, threads, loss, norms)
+
+    def largest(self, run: Run, micro_batch: CompiledBatch, update: int) -> float:
+        touched = {
+            name: run.layout.touched(
+                torch.cat([self.table_rows(micro_batch, side) for side in SIDES if tower_name(run.recipe, side) == name])
+                .unique()
+            )
+            for name in run.rows
+        }
+        rows = {name: TouchedRows.of(run.rows[name], index, update, run.schedule) for name, index in touched.items()}
+        with ThreadPoolExecutor(1) as thread:
+            points = self._points(run, rows, thread)
+        workspace = Workspace()
+        loss, _ = _gradient(run, points, workspace, micro_batch)
+        sizes = [abs(loss), *(workspace.largest(side, run.layout.columns) for side in range(len(SIDES)))]
+        return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
+
+    def ranges(self, touched: TouchedRows) -> list[tuple[int, int]]:
+        return ranges(len(touched), self.num_threads)
+
+    def _points(self, run: Run, rows: Mapping[str, TouchedRows], threads: Executor) -> dict[str, TowerPoint]:
+        """Each tower at the look-ahead point: its touched rows, moved, and where each stands among them."""
+        ahead = {name: self._room("ahead", name, len(of), of.columns) for name, of in rows.items()}
+        moves = [(of, ahead[name], cut) for name, of in rows.items() for cut in self.ranges(of)]
+        list(threads.map(lambda move: move[0].look_ahead(move[1], *move[2]), moves))
+        points = {}
+        for name, of in rows.items():
+            table, parts = run.layout.split(ahead[name])
+            place = self._room("place", name, run.layout.table_rows, 1, torch.int32).numpy()[:, 0]
+            place[of.index_R[: len(table)]] = np.arange(len(table), dtype=np.int32)
+            points[name] = TowerPoint(run.recipe, table, parts, place)
+        return points
+
+    def _over(
+        self,
+        workers: Workers,
+        sums: Mapping[str, RowSum],
+        gradients: Mapping[str, torch.Tensor],
+        losses: np.ndarray,
+        fit: np.ndarray,
+        threads: Executor,
+        exact: bool,
+        phases: Recorder,
+    ) -> tuple[dict[str, np.ndarray], float, int]:
+        """The sums over all workers, in one message: (squares of each tower's rows, loss, misfits)."""
+        dtype = torch.int64 if exact else torch.float32
+        size = sum(gradient.numel() for gradient in gradients.values()) + 2
+        flat = self._room("message", "", size, 1, dtype)[:, 0]
+        views = dict(zip(gradients, flat.split([*(of.numel() for of in gradients.values()), 2]), strict=False))
+        for name, total in sums.items():
+            mine = views[name].view_as(gradients[name])
+            (total.in_fixed_point if exact else total.in_floats)(mine, threads, self.num_threads)
+        flat[-2] = int(_fixed(losses[fit]).sum()) if exact else float(losses[fit].sum())
+        flat[-1] = int((~fit).sum()) + sum(total.num_misfits for total in sums.values())
+        with phases("workers"):
+            workers.add_up(flat)
+        squares = {}
+        for name, gradient in gradients.items():
+            mine = views[name].view_as(gradient)
+            if exact:
+                squares[name] = from_fixed(mine, gradient, threads, self.num_threads)
+            else:
+                gradient.copy_(mine)
+                squares[name] = squares_of(gradient, threads, self.num_threads)
+        return squares, int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
+
+    def _room(
+        self, what: str, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32
+    ) -> torch.Tensor:
+        """Memory [rows, columns] for one use at a time, whatever was in it."""
+        kept = self._memory.get((what, name))
+        if kept is None or kept.dtype != dtype or kept.numel() < rows * columns:
+            kept = self._memory[what, name] = torch.empty(rows * columns * 5 // 4, dtype=dtype)
+        return kept[: rows * columns].view(rows, columns)
+
+
+def _gradient(
+    run: Run, points: Mapping[str, TowerPoint], workspace: Workspace, batch: CompiledBatch
+) -> tuple[float, np.ndarray]:
+    recipe = run.recipe
+    both = [points[tower_name(recipe, side)] for side in SIDES]
+    batches = (batch.queries, batch.documents)
+    return workspace.pair_gradient(
+        recipe, both, batches, batch.candidates, batch.weights, run.layout.table_rows, batch.turns
+    )
+
+
+def _fixed(losses: np.ndarray) -> np.ndarray:
+    return (losses / UNIT).astype(np.int64)
+
+
+def _is_permutation(numbers: np.ndarray) -> bool:
+    return numbers.min() >= 0 and bool((np.bincount(numbers, minlength=len(numbers)) == 1).all())

@@ -1,0 +1,116 @@
+"""A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
+
+A table here is the JSON of `training.sweep.stage`: measure, watched, rows, labels.
+"""
+
+import json
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from training.sweep.table import MEASURES
+
+ALIKE = "≈"  # marks a point that the best cannot be told apart from
+
+
+def page(table: Mapping[str, Any]) -> str:
+    """The page of a sweep in Markdown."""
+    header, rows = cells(table)
+    best = table["rows"][0]
+    lines = [
+        f"# {len(rows)} points by {table['measure']}, {direction(table['measure'])}, on {table['watched']}",
+        "",
+        f"| {' | '.join(header)} |",
+        f"|{'---|' * len(header)}",
+        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows),
+        "",
+        *(f"- {note}" for note in notes(table)),
+    ]
+    if best["mean"] is not None:
+        lines += ["", f"The first of them: `clicktower train {' '.join(train_options(best))}`"]
+    return "\n".join(lines) + "\n"
+
+
+def direction(measure: str) -> str:
+    """Which way a measure is better."""
+    return "higher is better" if MEASURES[measure] else "lower is better"
+
+
+def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The header and, best first, the cells of each point: what it varies, its measures, seeds, seconds of a trial."""
+    chosen, rows = table["measure"], table["rows"]
+    fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
+    others = [name for name in MEASURES if name != chosen and any(_mean(row, name) is not None for row in rows)]
+    header = ["", *fields, chosen, *others, "seeds", "s"]
+    shown = []
+    for place, row in enumerate(rows, 1):
+        done = [trial for trial in row["trials"] if trial["measures"]]
+        shown.append(
+            [
+                f"{place}{f' {ALIKE}' if row['told_apart'] is False else ''}",
+                *(value_text(row["fields"][name]) if name in row["fields"] else "" for name in fields),
+                _chosen(row),
+                *(_figure(_mean(row, name)) for name in others),
+                f"{len(done)}" if len(done) == len(row["trials"]) else f"{len(done)} of {len(row['trials'])}",
+                f"{fmean(trial['seconds'] for trial in done):.0f}" if done else "",
+            ]
+        )
+    return header, shown
+
+
+def notes(table: Mapping[str, Any]) -> list[str]:
+    """What to know before believing the table, one sentence or two each."""
+    rows, told = table["rows"], []
+    for row in rows:
+        told += [
+            f"{point_text(row['fields'])} diverged with seed {trial['seed']}: {trial['failed']}."
+            for trial in row["trials"]
+            if trial["failed"]
+        ]
+    if all(len(row["trials"]) == 1 for row in rows):
+        told.append(
+            "One seed for each point: a recipe's figure moves with its seed alone, so a small lead means nothing."
+            " `seeds = [1, 2, 3]` shows by how much."
+        )
+    else:
+        told.append("±: the standard deviation between seeds.")
+    if any(row["told_apart"] is False for row in rows):
+        told.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
+    told.append(
+        f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
+        " figure here is no test result. Evaluate it on judgments that chose nothing."
+    )
+    if table["labels"].get("simulated"):
+        told.append("All of this comes from a simulated log.")
+    return told
+
+
+def train_options(row: Mapping[str, Any]) -> list[str]:
+    """The options of `clicktower train` that make a point's first trial. Not its luckiest: that would be choosing by
+    the seed."""
+    return [*row["options"], "--set", f"seed={row['trials'][0]['seed']}"]
+
+
+def point_text(fields: Mapping[str, Any]) -> str:
+    """What a point varies, in a few words."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in fields.items()) or "the recipe as it is"
+
+
+def value_text(value: Any) -> str:
+    """A field's value as it is written in TOML, and after --set."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _chosen(row: Mapping[str, Any]) -> str:
+    if row["mean"] is None:
+        return "diverged"
+    return _figure(row["mean"]) + (f" ± {row['spread']:.4f}" if row["spread"] is not None else "")
+
+
+def _mean(row: Mapping[str, Any], measure: str) -> float | None:
+    values = [trial["measures"][measure] for trial in row["trials"] if measure in (trial["measures"] or {})]
+    return fmean(values) if values else None
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

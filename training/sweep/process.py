@@ -1,0 +1,136 @@
+"""One training in a process of its own: what it dies of stays there, and many run side by side.
+
+    with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
+        told = trial.read()     # a Told, and at last an Ended
+
+The process is an ordinary `training.launch.train`. It ends with the one that started it: asked to (SIGTERM), so that
+its attempt is cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType, TracebackType
+from typing import Any
+
+from schemas.errors import StageError
+from schemas.stage import StageResult
+
+TERM_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """Where a trial is: what schemas.stage.Progress tells."""
+
+    what: str
+    done: int
+    total: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a trial ended: with its result, or with an error."""
+
+    result: StageResult | None = None
+    error: StageError | None = None
+
+
+class TrialProcess:
+    """A trial that runs from the moment it is made. Leaving its context ends it."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """`arguments`: of training.launch.train, but for its progress."""
+        context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
+        self.pipe, theirs = context.Pipe(duplex=False)
+        self._ended = False
+        self._process = context.Process(target=_work, args=(theirs, dict(arguments)))
+        with _interrupts_ignored():
+            self._process.start()
+        theirs.close()
+
+    def read(self) -> Told | Ended:
+        """The next it tells; waits for it. `pipe` can be waited for with those of others."""
+        try:
+            told = self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died while it was telling
+            self._process.join()
+            told = Ended(error=_died(self._process.exitcode or 0))
+        self._ended = isinstance(told, Ended)
+        return told
+
+    def __enter__(self) -> "TrialProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            self._process.join(TERM_SECONDS)
+        for end in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                end()
+                self._process.join(TERM_SECONDS)
+        self._process.join()
+        self.pipe.close()
+
+
+def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
+    """What the process does."""
+    signal.signal(signal.SIGTERM, _leave)
+    from training.launch import train
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        pipe.send(Told(what=what, done=done, total=total))
+
+    try:
+        ended = Ended(result=train(**arguments, progress=tell))
+    except StageError as error:
+        ended = Ended(error=error)
+    except Exception as error:
+        ended = Ended(error=_unexpected(error))
+    with suppress(BrokenPipeError):  # nobody listens any more
+        pipe.send(ended)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """What is started within ignores Ctrl-C, which reaches all processes of a terminal: the one who asked ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _died(exitcode: int) -> StageError:
+    by_kill = exitcode == -signal.SIGKILL
+    return StageError(
+        asked="the trial was trained in a process of its own",
+        found=f"signal {-exitcode} ended it" if exitcode < 0 else f"it ended with code {exitcode} and no result",
+        follows="it goes on from its last checkpoint when it is started again",
+        do="look for too little memory, and let fewer trials run at once" if by_kill else "run the same command again",
+    )
+
+
+def _unexpected(error: Exception) -> StageError:
+    is_os = isinstance(error, OSError) and error.errno
+    found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
+    return StageError(
+        asked="the trial was trained",
+        found=found,
+        follows="it goes on from its last checkpoint when it is started again",
+        do="train it alone with `clicktower train` to see more",
+    )

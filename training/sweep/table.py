@@ -1,0 +1,92 @@
+"""The trials of a sweep -> its table: each point over its seeds, best first, and whether the best can be told apart.
+
+A single seed misleads: two trainings of one recipe differ by their random numbers alone, often by more than two recipes
+do. So a point is judged by the mean over its seeds, with the standard deviation between them beside it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from training.ranking.ndcg import CUTOFFS
+from training.recipes import Recipe
+
+# What is watched after each epoch (training.watch), and whether more of it is better.
+MEASURES: Mapping[str, bool] = {"dev_loss": False, **{f"dev_ndcg@{k}": True for k in CUTOFFS}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A setting to try: a recipe for each seed.
+
+    `fields`: what it varies, for people. `options`: those of `clicktower train` that say the same, but for the seed.
+    """
+
+    fields: Mapping[str, Any]
+    recipes: Sequence[Recipe]
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none."""
+
+    seed: int
+    digest: str  # of the train request
+    reused: bool = False
+    seconds: float = 0.0
+    measures: Mapping[str, float] | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A point over its seeds. `mean` is None where no seed gave a value, `spread` where fewer than two did.
+
+    `spread`: the standard deviation between seeds. `told_apart`: the best one's lead over this point is more than two
+    standard errors of the difference; None where there is no spread to tell by.
+    """
+
+    fields: Mapping[str, Any]
+    options: Sequence[str]
+    trials: Sequence[Trial]
+    mean: float | None
+    spread: float | None
+    told_apart: bool | None = None
+
+
+def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[Row]:
+    """A row for each point and its trials, best first by `measure`, one of MEASURES.
+
+    A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
+    those where every seed failed come last.
+    """
+    sign = -1 if MEASURES[measure] else 1
+    rows = [_row(point, trials, measure) for point, trials in points]
+    rows.sort(key=lambda row: (row.mean is None, any(t.failed for t in row.trials), sign * (row.mean or 0.0)))
+    return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]
+
+
+def _row(point: Point, trials: Sequence[Trial], measure: str) -> Row:
+    values = _values(trials, measure)
+    return Row(
+        fields=point.fields,
+        options=point.options,
+        trials=trials,
+        mean=fmean(values) if values else None,
+        spread=stdev(values) if len(values) > 1 else None,
+    )
+
+
+def _beside(row: Row, best: Row, measure: str) -> Row:
+    if row.mean is None or best.mean is None or row.spread is None or best.spread is None:
+        return row
+    num_row, num_best = (len(_values(r.trials, measure)) for r in (row, best))
+    error = math.sqrt(row.spread**2 / num_row + best.spread**2 / num_best)
+    return replace(row, told_apart=abs(best.mean - row.mean) > 2 * error)
+
+
+def _values(trials: Sequence[Trial], measure: str) -> list[float]:
+    return [trial.measures[measure] for trial in trials if trial.measures]
