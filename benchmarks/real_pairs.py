@@ -61,9 +61,7 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions),
     )
-    return ShardData(
-        train=(shard,), dev=(), pool_texts=texts, pool=pool, table_rows=DEFAULT_TABLE_ROWS, catalogue={}
-    )
+    return ShardData(train=(shard,), dev=(), pool_texts=texts, pool=pool, table_rows=DEFAULT_TABLE_ROWS, catalogue={})
 
 
 def table_of(normalised: pa.Array) -> TextTable:

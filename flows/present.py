@@ -132,7 +132,9 @@ def _build(r: Mapping[str, Any]) -> str:
 def _train(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
     held_out = f", held-out loss {m['dev_loss']:.3f}" if m.get("dev_loss") is not None else ""
-    return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {m['pairs_per_second']:,.0f} pairs/s"
+    refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
+    rate = f"{m['pairs_per_second']:,.0f} pairs/s"
+    return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {rate}{refused}"
 
 
 def _sweep(r: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The two paths of a minibatch's gradient, with one meaning: the reference in torch, and the compiled one on a CPU.
 
-A path prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients over all workers, and steps.
+A path prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients over all workers, and
+steps.
 """
 
 from collections.abc import Mapping, Sequence

@@ -35,6 +35,8 @@ WHAT = {
     "micro-batches": "waiting for the threads that compute them",
     "gather": "W of each distinct word",
     "recurrence": "towers forward and backward",
+    "forward": "towers forward",
+    "backward": "towers backward",
     "loss": "cosines, loss, its gradient",
     "scatter": "gradient of W and of the rest",
     "reduction": "adding up",

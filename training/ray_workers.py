@@ -38,6 +38,7 @@ from schemas import storage
 from schemas.errors import StageError
 from schemas.stage import Progress, scratch_folder
 from training.gpu.device import gpu_share, process_group_backend
+from training.model import WEIGHTS
 from training.ray_losses import EndInVain, EndWithoutRoom, error_for_a_user
 from training.worker import Job, work
 from training.workers import ProcessGroup
@@ -53,6 +54,7 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
     own and ends it. `min_workers`: see training.launch.train.
     """
+    v2: Any = ray.train  # whose declared types are those of Train V1
     with _cluster(workers * job.threads):
         num_gpus = _gpus(job)
         board: Any = _board()
@@ -60,18 +62,18 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
             torch_config=TorchConfig(backend=process_group_backend(workers, num_gpus)),
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=workers if min_workers in (None, workers) else (cast(int, min_workers), workers),
+            scaling_config=v2.ScalingConfig(
+                num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
                 elastic_resize_monitor_interval_s=GROW_SECONDS,
                 use_gpu=num_gpus > 0,
                 resources_per_worker={"CPU": job.threads} | gpu_share(workers, num_gpus),
             ),
-            run_config=ray.train.RunConfig(
+            run_config=v2.RunConfig(
                 name=job.digest,
                 **_storage(scratch_folder(job.output)),
                 # Without limits of Ray's own: see training.ray_losses.
-                failure_config=ray.train.FailureConfig(max_failures=-1, controller_failure_limit=-1),
-                callbacks=cast(Any, [EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)]),
+                failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
+                callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
             ),
         )
         with _relay(board, progress):
@@ -80,6 +82,13 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
             except ray.train.TrainingFailedError as error:
                 raise error_for_a_user(error) or error from None
         ray.kill(board)
+    if not storage.exists(storage.join(job.output, WEIGHTS)):
+        raise StageError(
+            asked=f"the first worker was to write the model to {job.output}",
+            found="it did, and it is not to be seen from here",
+            follows="it would be recorded as empty",
+            do="put the store where every node sees it: a shared folder, or a URI",
+        )
     epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
     return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
 

@@ -13,7 +13,7 @@ from training.pairs import Pairs
 from training.parameters import DTYPES
 from training.paths import Run
 from training.profile import Recorder
-from training.reduction import GradientSum
+from training.reduction import Addend, GradientSum
 from training.workers import Workers
 
 
@@ -64,7 +64,7 @@ class ReferencePath:
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         total = GradientSum(touched, run.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
 
-        def addend_of(batch: PairBatch):  # noqa: ANN202 - training.reduction.Addend
+        def addend_of(batch: PairBatch) -> Addend:
             gradients, loss = pair_gradient(batch, encoder, phases)
             with phases("reduction"):
                 return total.addend(gradients, loss)

@@ -83,9 +83,7 @@ class TextBatch:
         if device.type == "cpu":
             return self
         arrays: dict[str, Any] = {
-            field.name: value
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
+            field.name: value for field in fields(self) if isinstance(value := getattr(self, field.name), torch.Tensor)
         }
         moved = copied(torch.cat(list(arrays.values())), device).split([len(array) for array in arrays.values()])
         return replace(self, **dict(zip(arrays, moved, strict=True)))

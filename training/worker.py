@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from schemas.errors import Diverged
+from schemas.errors import Diverged, StageError
 from schemas.manifest import OutputFile
 from schemas.stage import Progress
 from training.agreement import require_equal
@@ -102,7 +102,7 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
         minibatches = order.epoch(epoch)
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in _prepared(minibatches[done:], data, recipe, epoch, workers, path, phases):
+        for minibatch, share in prepared(minibatches[done:], data, recipe, epoch, workers, path, phases):
             with phases("step", update=position.update + 1):
                 update = position.update + 1
                 try:
@@ -176,14 +176,24 @@ def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows]]
     newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
     chosen = torch.tensor([newest], dtype=torch.int64)
     workers.add_up(chosen)
-    position, rows = Position(), {}
+    position, rows = Position(), dict[str, LazyRows]()
     if update := int(chosen.item()):
-        position, rows = read_checkpoint(job.checkpoints, job.digest, update)
+        try:
+            position, rows = read_checkpoint(job.checkpoints, job.digest, update)
+        except StageError as error:
+            if workers.rank == 0:
+                raise
+            raise StageError(
+                asked=f"worker {workers.rank + 1} was to go on from {job.checkpoints}, as the first one",
+                found=f"{error.found} on its machine",
+                follows="workers would not hold the same state",
+                do="put the store where every node sees it: a shared folder, or a URI",
+            ) from None
         position = replace(position, resumed=[*position.resumed, update])
     return replace(position, refused=[*position.refused, *refused]), rows
 
 
-def _prepared(
+def prepared(
     minibatches: list[list[MicroBatch]],
     data: ShardData,
     recipe: Recipe,

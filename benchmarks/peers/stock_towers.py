@@ -5,7 +5,7 @@ gate's bias is 100 (its sigmoid is 1 in float32, and the gate's gradient an exac
 constant that hands the three gates' inputs on. What it computes is then the trainer's own model; tests and the
 benchmark compare loss and gradient.
 
-Shapes: N texts, T steps, U distinct words, P words, d cells, G = 3 d columns (output, input, candidate), E of the small bag.
+Shapes: N texts, T steps, U distinct words, d cells, G = 3 d columns (output, input, candidate gate).
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,24 @@ from training.text_batch import TextTable
 
 FORGET_BIAS = 100.0
 Tensors = dict[str, torch.Tensor]
+Where = Literal["inside", "beside"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrangement:
     """How the tower is written and fed.
 
-    cell: nn.LSTM as above; `small` is nn.LSTM behind a bag of only d columns (W has rank d: a smaller model, the form in
-    which an embedding and an nn.LSTM are usually joined); `loop` is no library cell but a loop over steps on the texts
-    that have begun, three gates, in autograd; `compiled loop` has its gates fused by torch.compile.
+    cell: nn.LSTM as above; `small` is nn.LSTM behind a bag of only d columns, the form in which the two are usually
+    joined (W has rank d: a smaller model); `loop` is no library cell but a loop over steps on the texts that have
+    begun, three gates, in autograd.
     """
 
-    cell: Literal["nn.LSTM", "small", "loop", "compiled loop"] = "nn.LSTM"
+    cell: Literal["nn.LSTM", "small", "loop"] = "nn.LSTM"
     distinct_words: bool = True  # each distinct word's bag once, then looked up
     sparse: bool = True  # gradients of the bag
     buckets: int = 1  # of texts of like length, each padded to its own longest; 0: one for each length, so no padding
     packed: bool = False  # pack_padded_sequence instead of padding
-    threads: Literal["inside", "beside"] = "inside"  # OpenMP in each operation, or each its part of the minibatch
+    threads: Where = "inside"  # OpenMP in each operation, or each its part of the minibatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _cut(order: np.ndarray, lengths: np.ndarray, buckets: int) -> list[np.ndarra
 class StockTower(nn.Module):
     """A tower that starts from W [rows, G], W_rec [d, G] and b [G] as the trainer has them.
 
-    `projection` [E, G], of the small model alone: W is then the bag times this.
+    The small model starts from `bag` [rows, d] and `projection` [d, G], whose product is its W.
     """
 
     def __init__(self, arrangement: Arrangement, start: Tensors) -> None:
@@ -93,9 +94,9 @@ class StockTower(nn.Module):
         weight = start["W"] if arrangement.cell != "small" else start["bag"]
         self.bag = nn.EmbeddingBag.from_pretrained(weight.clone(), freeze=False, mode="sum", sparse=arrangement.sparse)
         if arrangement.cell in ("nn.LSTM", "small"):
-            self.recurrence: nn.Module = _library_lstm(start, arrangement)
+            self.recurrence: nn.LSTM | Loop = _library_lstm(start, arrangement)
         else:
-            self.recurrence = Loop(start["W_rec"], start["b"], compiled=arrangement.cell == "compiled loop")
+            self.recurrence = Loop(start["W_rec"], start["b"])
 
     def forward(self, texts: Texts) -> torch.Tensor:
         """The embeddings [N, d] of the texts, in the caller's order."""
@@ -131,10 +132,9 @@ class StockTower(nn.Module):
 class Loop(nn.Module):
     """The cell step by step on the texts that have begun: sorted by length and aligned to their last words."""
 
-    def __init__(self, recurrent_dG: torch.Tensor, bias_G: torch.Tensor, *, compiled: bool) -> None:
+    def __init__(self, recurrent_dG: torch.Tensor, bias_G: torch.Tensor) -> None:
         super().__init__()
         self.recurrent, self.bias = nn.Parameter(recurrent_dG.clone()), nn.Parameter(bias_G.clone())
-        self._gates = torch.compile(_gates, dynamic=True) if compiled else _gates
 
     def forward(self, word_UG: torch.Tensor, at_TN: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """y at the last word of each text, [N, d]; lengths ascend."""
@@ -147,7 +147,7 @@ class Loop(nn.Module):
             x = F.embedding(at_TN[word, torch.arange(first, texts, device=at_TN.device)], word_UG)
             if new := len(x) - len(y):
                 y, c = F.pad(y, (0, 0, new, 0)), F.pad(c, (0, 0, new, 0))
-            y, c = self._gates(torch.addmm(x, y, self.recurrent) if step else x, c)
+            y, c = _gates(torch.addmm(x, y, self.recurrent) if step else x, c)
         return y
 
 

@@ -6,6 +6,7 @@ gradients therefore step the bag without momentum, which is less work than the t
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,17 +35,15 @@ class StockTraining:
         self._arrangement, self._shard, self._gamma, self._device = arrangement, data.train[0], gamma, device
         self.towers = {side: StockTower(arrangement, parts).to(device) for side, parts in start.items()}
         bags = [tower.bag.weight for tower in self.towers.values()]
-        others = [
-            p for tower in self.towers.values() for p in tower.recurrence.parameters() if p.requires_grad
-        ]
-        nesterov = {"lr": step, "momentum": momentum, "nesterov": momentum > 0}
+        others = [p for tower in self.towers.values() for p in tower.recurrence.parameters() if p.requires_grad]
+        sgd = partial(torch.optim.SGD, lr=step, momentum=momentum, nesterov=momentum > 0)
         if arrangement.sparse:
-            self._optimizers = [torch.optim.SGD(bags, lr=step), torch.optim.SGD(others, **nesterov)]
+            self._optimizers = [torch.optim.SGD(bags, lr=step), sgd(others)]
         else:
-            self._optimizers = [torch.optim.SGD([*bags, *others], **nesterov)]
+            self._optimizers = [sgd([*bags, *others])]
         self._beside = threads if arrangement.threads == "beside" else 1
         self._inside = threads if arrangement.threads == "inside" else 1
-        self._pool = ThreadPoolExecutor(self._beside, initializer=torch.set_num_threads, initargs=(self._inside,))
+        self._pool = ThreadPoolExecutor(self._beside)
 
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
         """Make an update of each minibatch, one after the other; their losses."""
@@ -68,6 +67,7 @@ class StockTraining:
 
     def _backward(self, pairs: np.ndarray) -> float:
         """Autograd adds up in the parameters' .grad, from several threads too."""
+        torch.set_num_threads(self._inside)  # each time: MKL's number is the process's, and others were at work
         shard = self._shard
         documents = np.column_stack([shard.clicked[pairs], shard.negatives[pairs]])
         query_Bd = self._encode("query", shard.query[pairs])

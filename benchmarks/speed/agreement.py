@@ -13,7 +13,7 @@ import torch
 from training.order import MicroBatch
 from training.pair_gradient import Encoder, pair_batch, pair_gradient
 from training.pairs import pairs_of
-from training.parameters import Layout, tower_names
+from training.parameters import Layout
 from training.recipes import Recipe
 from training.shard_data import ShardData
 
@@ -40,7 +40,7 @@ def reference_gradient(
 ) -> tuple[float, Parts]:
     """(loss, gradient of each part of each tower), summed over the minibatch, in float64."""
     recipe = replace(recipe, dtype="float64")
-    matrices = {t: layout.join(parts["W"], {n: p for n, p in parts.items() if n != "W"}).double() for t, parts in start.items()}
+    matrices = {tower: matrix_of(parts, layout).double() for tower, parts in start.items()}
     encoder = Encoder(recipe, layout, lambda tower, rows: matrices[tower].index_select(0, rows))
     total, sums = 0.0, {tower: torch.zeros_like(matrix) for tower, matrix in matrices.items()}
     for micro_batch in minibatch:
@@ -55,6 +55,11 @@ def parts_of(matrix: torch.Tensor, layout: Layout) -> Tensors:
     """A tower's matrix as its parts by name, W among them."""
     table, parts = layout.split(matrix)
     return {"W": table, **parts}
+
+
+def matrix_of(parts: Tensors, layout: Layout) -> torch.Tensor:
+    """A tower's matrix, from its parts by name."""
+    return layout.join(parts["W"], {name: part for name, part in parts.items() if name != "W"})
 
 
 def require_agreement(
@@ -74,4 +79,3 @@ def require_agreement(
     if not worst <= TOLERANCE:
         raise SystemExit(f"{name} does not compute the model: its loss or gradient is off by {worst:.2g}")
     return worst
-

@@ -20,7 +20,7 @@ PEAK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arithmetic:
+class Needs:
     """What pairs need."""
 
     words_per_pair: float
@@ -29,13 +29,13 @@ class Arithmetic:
     flops_per_pair_without_first_words: float
 
 
-def arithmetic_of(shard: Shard, pairs: np.ndarray, cells: int, columns: int) -> Arithmetic:
+def needs_of(shard: Shard, pairs: np.ndarray, cells: int, columns: int) -> Needs:
     """Of some pairs with their own negatives."""
     lengths = shard.texts.words.lengths
     texts = np.column_stack([shard.query[pairs], shard.clicked[pairs], shard.negatives[pairs]])
     words = lengths[texts].sum() / len(pairs)
     each = PRODUCTS * 2 * cells * columns
-    return Arithmetic(
+    return Needs(
         words_per_pair=float(words),
         flops_per_pair=float(words * each),
         flops_per_pair_without_first_words=float((words - texts.shape[1]) * each),

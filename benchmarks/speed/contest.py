@@ -5,15 +5,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 Tell = Callable[[str], None]
-
-
-class Entrant(Protocol):
-    """Something that does a piece of work `passes` times."""
-
-    def __call__(self, work: Sequence, passes: int) -> None: ...
+Entrant = Callable[[Any, int], None]  # does a piece of work so many times
 
 
 @dataclass(slots=True)
@@ -47,8 +42,8 @@ def rounded(value: float) -> float:
 
 def in_turns(
     entrants: dict[str, Entrant],
-    rounds: Sequence[Sequence],
-    size: Callable[[Sequence], float],
+    rounds: Sequence[Any],
+    size: Callable[[Any], float],
     *,
     seconds: float,
     tell: Tell,

@@ -1,7 +1,7 @@
 """Texts to vectors: pre-tokenised titles, raw titles, one short query, each beside the best stock arrangement."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -9,8 +9,8 @@ import torch
 
 from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import table_of
-from benchmarks.speed.agreement import Parts
-from benchmarks.speed.contest import Tell, in_turns, rounded
+from benchmarks.speed.agreement import Parts, matrix_of
+from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
 from schemas.text_columns import normalise_column
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import UNICODE_VERSION, words
@@ -25,13 +25,21 @@ WARM_UP = 200  # queries
 
 def model_of(recipe: Recipe, start: Parts, table_rows: int) -> Model:
     layout = layout_of(recipe, table_rows)
-    towers = {t: layout.join(p["W"], {n: v for n, v in p.items() if n != "W"}) for t, p in start.items()}
+    towers = {tower: matrix_of(parts, layout) for tower, parts in start.items()}
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": table_rows}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
 
 
 def measure_encoding(
-    model: Model, start: Parts, titles: list[str], queries: list[str], *, threads: int, repeats: int, seconds: float, tell: Tell
+    model: Model,
+    start: Parts,
+    titles: list[str],
+    queries: list[str],
+    *,
+    threads: int,
+    repeats: int,
+    seconds: float,
+    tell: Tell,
 ) -> dict:
     """Titles a second, and microseconds a query. Raises SystemExit where two ways give a text different vectors."""
     table_rows = model.layout.table_rows
@@ -61,8 +69,8 @@ def measure_encoding(
     }
 
 
-def _repeated(way: Callable[[], np.ndarray]) -> Callable[[Sequence, int], None]:
-    def run(work: Sequence, passes: int) -> None:
+def _repeated(way: Callable[[], np.ndarray]) -> Entrant:
+    def run(_: object, passes: int) -> None:
         for _ in range(passes):
             way()
 
@@ -73,7 +81,10 @@ def _latencies(model: Model, start: Parts, queries: list[str]) -> dict:
     vocabulary = sorted({word for query in queries for word in words(query)})
     offsets, ids = trigram_ids(vocabulary, model.layout.table_rows)
     trigrams_of = {word: ids[offsets[i] : offsets[i + 1]].tolist() for i, word in enumerate(vocabulary)}
-    ways = {"ours": lambda query: model.encode([query], "query"), "stock": StockServing(start["query"], trigrams_of)}
+    ways: dict[str, Callable[[str], np.ndarray]] = {
+        "ours": lambda query: model.encode([query], "query"),
+        "stock": StockServing(start["query"], trigrams_of),
+    }
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -20,9 +20,8 @@ import torch
 from benchmarks.real_pairs import read_pairs
 from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
-from benchmarks.speed.variants import STEP, base_recipe, start_of
-from training.arithmetic import COMPILED
-from training.kernel import serves
+from benchmarks.speed.variants import base_recipe, start_of
+from training.arithmetic import arithmetic_of
 from training.order import Order, pair_lengths
 from training.workers import ProcessGroup
 
@@ -94,11 +93,15 @@ def _work(setting: Setting, workers: _Timed) -> dict:
     torch.set_num_threads(1)
     data = read_pairs(Path(setting.data), setting.num_negatives)
     recipe = base_recipe(setting.cells, setting.minibatch)
+    arithmetic = arithmetic_of("auto", recipe, "cpu")
     order = Order(
-        lengths=[pair_lengths(data.train[0])], micro_batch=recipe.micro_batch, minibatch=recipe.minibatch, seed=recipe.seed
+        lengths=[pair_lengths(data.train[0])],
+        micro_batch=recipe.micro_batch,
+        minibatch=recipe.minibatch,
+        seed=recipe.seed,
     )
     trainer = Trainer(
-        recipe, start_of(recipe, data.table_rows), data, compiled=False, threads=1, workers=workers
+        recipe, start_of(recipe, data.table_rows), data, arithmetic=arithmetic, threads=1, workers=workers
     )
     minibatches = order.epoch(0)
     seconds, waited, sent = [], [], []
@@ -109,10 +112,12 @@ def _work(setting: Setting, workers: _Timed) -> dict:
         waited.append(workers.seconds - before[1])
         sent.append(workers.sent_bytes - before[2])
     trainer.close()
-    median = {name: statistics.median(values[WARM_UP:]) for name, values in (("s", seconds), ("w", waited), ("b", sent))}
+    median = {
+        name: statistics.median(values[WARM_UP:]) for name, values in (("s", seconds), ("w", waited), ("b", sent))
+    }
     return {
         "workers": workers.size,
-        "arithmetic": "torch",
+        "arithmetic": arithmetic,
         "bytes_per_step": round(median["b"]),
         # A ring sends every byte of the sum twice, but for each worker's own part.
         "bytes_on_the_wire_per_step": round(2 * (workers.size - 1) / workers.size * median["b"]),

@@ -1,26 +1,28 @@
-"""The trainer itself as a variant: training.large_update on batches prepared ahead, as training.worker runs it."""
+"""The trainer itself as a variant: large updates on batches prepared ahead, as training.worker makes them."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
-from benchmarks.speed.agreement import Parts, parts_of
+import torch
+
+from benchmarks.speed.agreement import Parts, matrix_of, parts_of
+from training.arithmetic import path_of
 from training.gpu.device import CPU, Device
 from training.large_update import Towers, large_update
 from training.nesterov import LazyRows, MomentumSchedule
 from training.order import MicroBatch
-from training.pair_gradient import PairBatch, pair_batch
-from training.pairs import pairs_of
 from training.parameters import layout_of
+from training.profile import OFF
 from training.recipes import Recipe
 from training.shard_data import ShardData
 from training.threads import compute_threads
+from training.worker import prepared
 from training.workers import Alone, Workers
 
 UPDATES = 1_000_000  # more than any run makes: the schedule wants their number
 
 
 class Trainer:
-    """A run of a recipe from given parameters. `start`: the matrix of each tower."""
+    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.arithmetic)."""
 
     def __init__(
         self,
@@ -28,34 +30,36 @@ class Trainer:
         start: Parts,
         data: ShardData,
         *,
-        compiled: bool,
+        arithmetic: str,
         threads: int,
         device: Device = CPU,
         workers: Workers | None = None,
     ) -> None:
-        if compiled:
-            raise NotImplementedError  # wired when there is one
-        self._recipe, self._data, self._device, self.workers = recipe, data, device, workers or Alone()
+        self._recipe, self._data, self._workers = recipe, data, workers or Alone()
+        threads = threads if device.place.type == "cpu" else 1
         layout = layout_of(recipe, data.table_rows)
-        rows = {
-            tower: LazyRows.start(layout.join(parts["W"], {n: p for n, p in parts.items() if n != "W"})).to(device.place)
-            for tower, parts in start.items()
-        }
-        schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, UPDATES)
-        self._towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device)
-        self._threads = compute_threads(threads if device.place.type == "cpu" else 1)
+        self._towers = Towers(
+            recipe=recipe,
+            layout=layout,
+            rows={t: LazyRows.start(matrix_of(parts, layout)).to(device.place) for t, parts in start.items()},
+            schedule=MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, UPDATES),
+            device=device,
+            path=path_of(arithmetic, recipe, device, threads),
+        )
+        self._threads = compute_threads(threads)
         self._updates = 0
 
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
-        losses = []
-        for num_micro_batches, share in self._prepared(minibatches):
+        torch.set_num_threads(1)  # as the worker does; each time, since MKL's number is the process's
+        whole, losses = [list(minibatch) for minibatch in minibatches], []
+        for minibatch, share in prepared(whole, self._data, self._recipe, 0, self._workers, self._towers.path, OFF):
             self._updates += 1
             made = large_update(
                 self._towers,
                 share,
                 update=self._updates,
-                num_micro_batches=num_micro_batches,
-                workers=self.workers,
+                num_micro_batches=len(minibatch),
+                workers=self._workers,
                 threads=self._threads,
             )
             losses.append(made.loss)
@@ -68,18 +72,3 @@ class Trainer:
 
     def close(self) -> None:
         self._threads.shutdown()
-
-    def _prepared(self, minibatches: Sequence[Sequence[MicroBatch]]) -> Iterator[tuple[int, list[PairBatch]]]:
-        """Each minibatch's number of micro-batches and this worker's share; the next is prepared meanwhile."""
-
-        def prepare(minibatch: Sequence[MicroBatch]) -> tuple[int, list[PairBatch]]:
-            share = minibatch[self.workers.rank :: self.workers.size]
-            batches = [pair_batch(pairs_of(m, self._data, self._recipe, epoch=0)) for m in share]
-            return len(minibatch), [batch.to(self._device.place) for batch in batches]
-
-        with ThreadPoolExecutor(1, "prepare") as ahead:
-            following = ahead.submit(prepare, minibatches[0])
-            for minibatch in minibatches[1:]:
-                ready, following = following, ahead.submit(prepare, minibatch)
-                yield ready.result()
-            yield following.result()

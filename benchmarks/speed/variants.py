@@ -7,12 +7,15 @@ from typing import Literal
 
 import torch
 
-from benchmarks.peers.stock_towers import Arrangement, small_gradient, small_start
+from benchmarks.peers.stock_towers import Arrangement, Where, small_gradient, small_start
 from benchmarks.peers.stock_training import StockTraining
-from benchmarks.speed.agreement import Parts, Trainee, parts_of
+from benchmarks.speed.agreement import Parts, Trainee, parts_of, reference_gradient, require_agreement
+from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
+from training.arithmetic import arithmetic_of
 from training.gpu.device import CPU, Device
 from training.kernel import serves
+from training.order import MicroBatch
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe, lstm_96
 from training.shard_data import ShardData
@@ -21,14 +24,15 @@ Kind = Literal["compiled", "reference", "stock", "other"]
 
 # Trained for a few seconds only, so the step is small: no variant runs into texts that are learnt by heart.
 STEP, MOMENTUM = 1e-4, 0.9
-MICRO_BATCH = 128  # or the minibatch, where that is smaller
+MICRO_BATCH = 128
 
 # nn.LSTM, the same model: what is written first, then what was found to be good.
 _BUCKETS = {"three buckets": Arrangement(buckets=3), "a bucket for each length": Arrangement(buckets=0)}
+_THREADS: tuple[tuple[Where, str], ...] = (("inside", ""), ("beside", ", a part for each thread"))
 GOOD_ARRANGEMENTS = {
     f"nn.LSTM, sparse, {buckets}{threads}": replace(arrangement, threads=where)
     for buckets, arrangement in _BUCKETS.items()
-    for where, threads in (("inside", ""), ("beside", ", a part for each thread"))
+    for where, threads in _THREADS
 }
 THREE_BUCKETS = [name for name in GOOD_ARRANGEMENTS if "three" in name]
 ARRANGEMENTS = {
@@ -57,9 +61,8 @@ class Variant:
 
 def base_recipe(cells: int, minibatch: int) -> Recipe:
     """The default recipe with the pairs' own fixed negatives, so that all variants are given the same."""
-    return replace(
-        lstm_96(), cells=cells, minibatch=minibatch, micro_batch=min(MICRO_BATCH, minibatch), negatives="fixed"
-    )
+    micro_batch = min(MICRO_BATCH, minibatch // 2)  # so that two threads have something to do
+    return replace(lstm_96(), cells=cells, minibatch=minibatch, micro_batch=micro_batch, negatives="fixed")
 
 
 def start_of(recipe: Recipe, table_rows: int) -> Parts:
@@ -81,7 +84,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
     for place, device in devices.items():
         for option, changed in options.items():
             asked = replace(recipe, **changed)
-            kinds: list[Kind] = []
+            kinds: list[Kind] = ["compiled"] if serves(asked) and device == CPU else []
             for kind in (*kinds, "reference"):
                 make = partial(_trainer, asked, start, data, kind, threads, device)
                 found[f"{place}{kind}, {option}"] = Variant(
@@ -97,10 +100,12 @@ def stock(recipe: Recipe, data: ShardData, *, threads: int, device: torch.device
     small_model = {side: parts | {"W": small[side]["bag"] @ small[side]["projection"]} for side, parts in model.items()}
     found = {}
     for name, arrangement in (ARRANGEMENTS | OTHERS).items():
+        if device.type != "cpu" and arrangement.threads == "beside":
+            arrangement, name = replace(arrangement, threads="inside"), name.partition(", a part")[0]
         is_small = arrangement.cell == "small"
         start = small if is_small else model
         found[name] = Variant(
-            kind="stock" if name in ARRANGEMENTS else "other",
+            kind="other" if name in OTHERS else "stock",
             recipe=recipe,
             start=start,
             model=small_model if is_small else model,
@@ -110,11 +115,38 @@ def stock(recipe: Recipe, data: ShardData, *, threads: int, device: torch.device
     return found
 
 
+def compare(variants: dict[str, Variant], minibatch: list[MicroBatch], data: ShardData, tell: Tell) -> dict[str, float]:
+    """Each variant's error against the reference. Raises SystemExit where one computes something else."""
+    references: dict[tuple[Recipe, int], tuple[float, Parts]] = {}
+    errors = {}
+    for name, variant in variants.items():
+        key = replace(variant.recipe, reduction="exact"), id(variant.model)
+        if key not in references:
+            layout = layout_of(variant.recipe, data.table_rows)
+            references[key] = reference_gradient(variant.model, minibatch, data, variant.recipe, layout)
+        loss, gradient = references[key]
+        trainee = variant.make(1.0, 0.0)
+        own = variant.pull_back(gradient)
+        errors[name] = require_agreement(name, trainee, variant.start, minibatch, loss, own)
+        trainee.close()
+        tell(f"{name}: off by {errors[name]:.1g}")
+    return errors
+
+
 def _trainer(
-    recipe: Recipe, start: Parts, data: ShardData, kind: Kind, threads: int, device: Device, step: float, momentum: float
+    recipe: Recipe,
+    start: Parts,
+    data: ShardData,
+    kind: Kind,
+    threads: int,
+    device: Device,
+    step: float,
+    momentum: float,
 ) -> Trainer:
+    name = ("cuda" if device.fused else "cuda-eager") if device.place.type == "cuda" else "cpu"
+    arithmetic = arithmetic_of("compiled" if kind == "compiled" else "torch", recipe, name)
     recipe = replace(recipe, step=step, momentum_edge=momentum, momentum_middle=momentum)
-    return Trainer(recipe, start, data, compiled=kind == "compiled", threads=threads, device=device)
+    return Trainer(recipe, start, data, arithmetic=arithmetic, threads=threads, device=device)
 
 
 def _stock_training(
@@ -127,8 +159,9 @@ def _stock_training(
     step: float,
     momentum: float,
 ) -> StockTraining:
-    options = {"step": step, "momentum": momentum, "threads": threads, "device": device}
-    return StockTraining(arrangement, start, data, gamma=gamma, **options)
+    return StockTraining(
+        arrangement, start, data, gamma=gamma, step=step, momentum=momentum, threads=threads, device=device
+    )
 
 
 def _small_gradient(start: Parts, gradient: Parts) -> Parts:

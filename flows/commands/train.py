@@ -18,7 +18,9 @@ def train(
     epochs: int | None = None,
     reduction: Literal["exact", "fast"] | None = None,
     workers: int = 1,
+    min_workers: int | None = None,
     threads: int | None = None,
+    path: Literal["auto", "compiled", "torch"] = "auto",
     device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
     documents: str | None = None,
     queries: str | None = None,
@@ -32,7 +34,7 @@ def train(
 
     One worker trains in this process, more train through Ray. With the exact
     reduction the weights are the same, bit for bit, for any number of workers
-    with the same threads each.
+    and threads.
 
         clicktower train --shards store/build/DIGEST --into store
         clicktower train --shards store/build/DIGEST --into store --workers 2 --set step=0.001 --epochs 20
@@ -52,8 +54,14 @@ def train(
         How workers' gradients are added: exact (the same bytes for any number of workers) or fast.
     workers
         Data-parallel workers; 1 runs in process, more run through Ray Train.
+    min_workers
+        Go on with as few of them where nodes are lost, and with more again when they come back; without it the run
+        waits ten minutes for a replacement.
     threads
         Threads of each worker; by default the cores of this machine divided by the workers.
+    path
+        On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is there) or torch, the
+        reference. auto: compiled where it serves the recipe. Each rounds in its own way.
     device
         cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. Each
         rounds in its own way, so each makes a model of its own.
@@ -93,7 +101,9 @@ def train(
             store=into,
             recipe=with_fields(named(recipe), [*fields, *(set or [])]),
             workers=workers,
+            min_workers=min_workers,
             threads=threads,
+            path=path,
             device=device,
             judged=judged,
             progress=progress,

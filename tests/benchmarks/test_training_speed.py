@@ -15,12 +15,12 @@ import torch
 from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import read_pairs, shard_of, table_of
 from benchmarks.speed.agreement import TOLERANCE, Parts, reference_gradient, require_agreement
-from benchmarks.speed.bound import arithmetic_of
+from benchmarks.speed.bound import needs_of
 from benchmarks.speed.contest import Rates, in_turns, rounded
 from benchmarks.speed.encoding import model_of
 from benchmarks.speed.several_workers import WARM_UP, Setting, measure_workers
 from benchmarks.speed.trainer import Trainer
-from benchmarks.speed.variants import Variant, base_recipe, start_of, stock, trainers
+from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
 from training.gpu.device import CPU
@@ -30,7 +30,23 @@ from training.shard_data import ShardData
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12
-WORDS = "angle bracket deck coating 1-gal. faucet trim kit chrome light #sc-141 über rain shower head".split()
+WORDS = [
+    "angle",
+    "bracket",
+    "deck",
+    "coating",
+    "1-gal.",
+    "faucet",
+    "trim",
+    "kit",
+    "chrome",
+    "light",
+    "#sc-141",
+    "über",
+    "rain",
+    "shower",
+    "head",
+]
 
 
 def titles_and_clicks(num_titles: int, num_clicks: int) -> tuple[list[str], list[tuple[str, str]]]:
@@ -62,12 +78,8 @@ def variants(data: ShardData) -> dict[str, Variant]:
 
 
 def test_every_variant_computes_the_reference(data, minibatch):
-    for name, variant in variants(data).items():
-        loss, gradient = reference_gradient(variant.model, minibatch, data, variant.recipe, LAYOUT)
-        trainee = variant.make(1.0, 0.0)
-        own = variant.pull_back(gradient)
-        assert require_agreement(name, trainee, variant.start, minibatch, loss, own) < TOLERANCE
-        trainee.close()
+    errors = compare(variants(data), minibatch, data, lambda told: None)
+    assert max(errors.values()) < TOLERANCE
 
 
 def test_there_are_variants_of_every_kind(data):
@@ -88,10 +100,10 @@ def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibat
     start = start_of(RECIPE, data.table_rows)
     loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)
     recipe = replace(RECIPE, step=1.0, momentum_edge=0.0, momentum_middle=0.0)
-    other = Slightly(recipe, start, data, compiled=False, threads=1)
+    other = Slightly(recipe, start, data, arithmetic="torch", threads=1)
     with pytest.raises(SystemExit, match="off by 1"):  # all of the gradient of W_rec is missing
         require_agreement("other", other, start, minibatch, loss, gradient)
-    another = Trainer(replace(recipe, gamma=5.01), start, data, compiled=False, threads=1)
+    another = Trainer(replace(recipe, gamma=5.01), start, data, arithmetic="torch", threads=1)
     with pytest.raises(SystemExit, match="another does not compute the model"):
         require_agreement("another", another, start, minibatch, loss, gradient)
 
@@ -112,7 +124,7 @@ def test_negatives_of_a_pair_are_distinct_and_never_clicked_for_its_query():
 def test_the_arithmetic_of_pairs_counts_three_products_for_each_word():
     # One pair: a query of 2 words, a clicked title of 3, one negative of 1 word: 6 words in 3 texts.
     data = shard_of([("a b", "c d e")], ["c d e", "f"], num_negatives=1)
-    needs = arithmetic_of(data.train[0], np.array([0]), cells=5, columns=15)
+    needs = needs_of(data.train[0], np.array([0]), cells=5, columns=15)
     assert needs.words_per_pair == 6
     assert needs.flops_per_pair == 6 * 3 * 2 * 5 * 15  # a multiplication and an addition for each of 5 x 15 weights
     assert needs.flops_per_pair_without_first_words == 3 * 3 * 2 * 5 * 15
@@ -150,7 +162,9 @@ def test_stock_parts_encode_as_the_model_does():
     np.testing.assert_allclose(encoder.encode(table), expected, atol=1e-5)
     words = sorted({word for title in titles for word in title.split()})
     offsets, ids = trigram_ids(words)
-    serving = StockServing(start["document"], {w: ids[offsets[i] : offsets[i + 1]].tolist() for i, w in enumerate(words)})
+    serving = StockServing(
+        start["document"], {w: ids[offsets[i] : offsets[i + 1]].tolist() for i, w in enumerate(words)}
+    )
     np.testing.assert_allclose(serving(titles[3]), expected[3:4], atol=1e-5)
 
 
@@ -174,11 +188,13 @@ def test_workers_count_the_bytes_of_the_touched_rows(folder):
     assert measured["workers"] == 2
 
     shard = read_pairs(folder, 4).train[0]
-    order = Order(lengths=[pair_lengths(shard)], micro_batch=MINIBATCH, minibatch=MINIBATCH, seed=RECIPE.seed).epoch(0)
-    (micro_batch,) = order[WARM_UP]
-    documents = np.column_stack([shard.clicked, shard.negatives])[micro_batch.pairs].ravel()
+    recipe = base_recipe(CELLS, MINIBATCH)
+    lengths = [pair_lengths(shard)]
+    order = Order(lengths=lengths, micro_batch=recipe.micro_batch, minibatch=MINIBATCH, seed=recipe.seed).epoch(0)
+    pairs = np.concatenate([micro_batch.pairs for micro_batch in order[WARM_UP]])
+    documents = np.column_stack([shard.clicked, shard.negatives])[pairs].ravel()
     rows = 0
-    for texts in (shard.query[micro_batch.pairs], documents):
+    for texts in (shard.query[pairs], documents):
         trigrams = shard.texts.trigrams.take(shard.texts.words.take(texts).values).values
         rows += len(np.unique(trigrams)) + LAYOUT.part_rows
     # Exact sums are of 8 bytes: every number of those rows, the loss and the number of misfits; and two masks of rows.
@@ -188,9 +204,9 @@ def test_workers_count_the_bytes_of_the_touched_rows(folder):
 
 
 def test_the_benchmark_prints_one_json_object(folder):
-    command = [sys.executable, "benchmarks/training.py", "--json", "--quick", "--minibatch", str(MINIBATCH)]
+    command = [sys.executable, "benchmarks/training.py", "--json", "--minibatch", str(MINIBATCH), "--workers"]
     ended = subprocess.run(
-        [*command, "--workers", "--cells", str(CELLS)],
+        [*command, "--cells", str(CELLS), "--repeats", "1", "--seconds", "0.01"],
         cwd=ROOT,
         env=os.environ | {"CLICKTOWER_DATA": str(folder)},
         capture_output=True,
@@ -205,5 +221,10 @@ def test_the_benchmark_prints_one_json_object(folder):
     assert rows[plain]["ratio_to_plain"] == 1
     assert max(row["per_second"] for row in rows.values() if row["kind"] == "stock") == rows[plain]["per_second"]
     assert all(row["error"] < TOLERANCE for row in rows.values())
-    assert {"reference_ratio_to_plain", "exact_to_fast", "encode_titles_per_second", "query_p50_microseconds"} <= result.keys()
+    assert {
+        "reference_ratio_to_plain",
+        "exact_to_fast",
+        "encode_titles_per_second",
+        "query_p50_microseconds",
+    } <= result.keys()
     assert result["machine"]["cores"] == os.cpu_count()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.sweep_config import SampleSection, SweepConfig, read_sweep
@@ -72,6 +72,7 @@ def test_the_same_point_told_twice_is_one():
     ]
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 30), st.integers(0, 2**31), st.integers(0, 8))
 def test_a_sample_is_of_the_grid_without_repeats_and_a_larger_one_holds_it(size, seed, more):
     fields = {"cells": list(range(1, 7)), "epochs": list(range(1, 8))}

@@ -14,9 +14,10 @@ import pytest
 import safetensors.numpy
 import torch
 
-from schemas.stage import open_result
+from schemas.stage import open_result, silent
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
+from training.arithmetic import COMPILED, arithmetic_of
 from training.kernel import serves
 from training.order import Order, pair_lengths
 from training.recipes import Recipe
@@ -40,9 +41,9 @@ def build(tmp_path_factory) -> str:
     return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
 
 
-@pytest.fixture(params=["torch", "compiled-1"])
+@pytest.fixture(params=["torch", COMPILED])
 def arithmetic(request) -> str:
-    if request.param != "torch" and not serves(RECIPE):
+    if request.param == COMPILED and not serves(RECIPE):
         pytest.skip("the compiled path is not available here")
     return request.param
 
@@ -67,8 +68,8 @@ def sha256(folder: Path) -> str:
     return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
-def alone(build: str, folder: Path, arithmetic: str, *, threads: int = 1, seconds: float = 60.0) -> str:
-    work(replace(job(build, folder, arithmetic=arithmetic, seconds=seconds), threads=threads), Alone(), lambda *_: None)
+def alone(asked: Job, folder: Path) -> str:
+    work(asked, Alone(), silent)
     return sha256(folder)
 
 
@@ -82,22 +83,28 @@ def test_the_last_minibatch_of_these_runs_is_uneven(build):
 
 
 def test_the_number_of_workers_does_not_show_in_the_bytes(build, arithmetic, tmp_path):
-    expected = alone(build, tmp_path / "alone", arithmetic)
+    expected = alone(job(build, tmp_path / "alone", arithmetic=arithmetic), tmp_path / "alone")
     for size in (1, 2, 3, 5):
         run_workers(job(build, tmp_path / f"{size}", arithmetic=arithmetic), size, tmp_path / f"{size}")
         assert sha256(tmp_path / f"{size}") == expected, f"{size} workers"
 
 
 def test_threads_and_checkpoint_intervals_do_not_show_in_the_bytes(build, arithmetic, tmp_path):
-    expected = alone(build, tmp_path / "alone", arithmetic)
-    assert alone(build, tmp_path / "threads", arithmetic, threads=3) == expected
-    assert alone(build, tmp_path / "each update", arithmetic, seconds=0.0) == expected
-    assert alone(build, tmp_path / "now and then", arithmetic, threads=2, seconds=0.05) == expected
+    def trained(name: str, threads: int, seconds: float) -> str:
+        short = replace(RECIPE, epochs=1)  # 15 updates
+        asked = job(build, tmp_path / name, arithmetic=arithmetic, recipe=short, seconds=seconds)
+        return alone(replace(asked, threads=threads), tmp_path / name)
+
+    expected = trained("alone", 1, 60.0)
+    assert trained("threads", 3, 60.0) == expected
+    assert trained("each update", 1, 0.0) == expected
+    assert trained("now and then", 2, 0.05) == expected
 
 
-def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build, arithmetic, tmp_path):
+def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build, tmp_path):
     """kill -9 of a random worker at random moments: before and after sums, and while it writes a checkpoint."""
-    expected = alone(build, tmp_path / "alone", arithmetic)
+    arithmetic = arithmetic_of("auto", RECIPE, "cpu")
+    expected = alone(job(build, tmp_path / "alone", arithmetic=arithmetic), tmp_path / "alone")
     rng, folder = random.Random(7), tmp_path / "killed"
     history = []
     for _ in range(KILLS):

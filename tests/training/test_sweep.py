@@ -142,7 +142,8 @@ def _only_new(store: str, swept) -> str:
     return name
 
 
-def test_leaving_a_trial_ends_its_process_and_clears_its_attempt_away(build, tmp_path):
+@pytest.mark.parametrize("ending", ["asked to", "nobody listens"])
+def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(build, tmp_path, ending):
     long = replace(RECIPE, epochs=10_000)
     arguments = {"shards": build, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
     with TrialProcess(arguments) as trial:
@@ -151,7 +152,11 @@ def test_leaving_a_trial_ends_its_process_and_clears_its_attempt_away(build, tmp
             told = trial.read()
         assert isinstance(told, Told)
         process = trial._process
-    assert process.exitcode == 128 + signal.SIGTERM
+        if ending == "nobody listens":  # as when the one that started it is killed
+            trial.pipe.close()
+            process.join(60)
+            assert process.exitcode == 0
+    assert process.exitcode == (128 + signal.SIGTERM if ending == "asked to" else 0)
     [folder] = (tmp_path / "train").iterdir()
     assert [entry.name for entry in folder.iterdir()] == ["checkpoints"]
 

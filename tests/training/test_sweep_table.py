@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.recipes import Recipe
@@ -72,6 +72,7 @@ def test_a_point_with_a_diverged_seed_comes_after_all_without_and_one_without_an
     assert (rows[2].mean, rows[2].spread) == (None, None)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(list(MEASURES)),
     st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=1, max_size=6),
@@ -114,6 +115,14 @@ def test_notes_say_what_not_to_believe():
     several = " ".join(notes(as_table(ranked([(point(0.1, 2), trials(0.5, None))], "dev_ndcg@10"))))
     assert "step=0.1 diverged with seed 2: its gradients are not finite." in several
     assert "`seeds = " not in several
+
+
+@pytest.mark.parametrize(("best", "words"), [(0.1, "the smallest that was tried"), (0.3, "the largest"), (0.2, "")])
+def test_a_best_value_at_the_edge_of_what_was_tried_is_told(best, words):
+    points = [(point(step), trials(0.9 if step == best else 0.5)) for step in (0.1, 0.2, 0.3)]
+    told = " ".join(notes(as_table(ranked(points, "dev_ndcg@10"))))
+    assert words in told
+    assert ("that was tried" in told) == bool(words)
 
 
 def test_the_page_ends_with_what_to_type_for_the_first():

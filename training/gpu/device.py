@@ -9,7 +9,6 @@ given exact reduction; between them models agree to a tolerance.
 """
 
 import importlib.util
-import os
 import shutil
 from dataclasses import dataclass
 
@@ -77,7 +76,7 @@ def open_device(name: str) -> Device:
     if name == "cuda" and not _can_compile():
         raise StageError(
             asked="training was to compute on cuda, with the recurrence in fused kernels",
-            found="Triton, or the C compiler it needs to start them, is not installed",
+            found="Triton, or the C compiler (gcc or clang) it needs to start them, is not installed",
             do="install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager",
         )
     torch.set_float32_matmul_precision("highest")
@@ -86,8 +85,7 @@ def open_device(name: str) -> Device:
 
 def _can_compile() -> bool:
     """Whether Triton is here, and the C compiler that it looks for."""
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
-    return compiler is not None and importlib.util.find_spec("triton") is not None
+    return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
 
 
 def gpu_share(num_workers: int, num_gpus: int) -> dict[str, float]:

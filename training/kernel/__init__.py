@@ -1,12 +1,12 @@
 """The compiled path: recurrent towers on a CPU, in plain C++ called through ctypes.
 
-    vector.h             sixteen floats as one value, the same bits with every instruction set
-    recurrent.h          chunks of texts through the steps of an LSTM or RNN and back
-    rows.h, click_loss.h gathers, sums and updates of rows; the loss
-    gradient.cpp         a micro-batch from words to the gradient of every parameter
-    batch.cpp            the index of a batch; tokenise.cpp: texts to words and trigrams
-    encode_text.cpp      one short text from its bytes to its vector
-    library.py           finds and loads what the package's build made of them
+vector.h             sixteen floats as one value, the same bits with every instruction set
+recurrent.h          chunks of texts through the steps of an LSTM or RNN and back
+rows.h, click_loss.h gathers, sums and updates of rows; the loss
+gradient.cpp         a micro-batch from words to the gradient of every parameter
+batch.cpp            the index of a batch; tokenise.cpp: texts to words and trigrams
+encode_text.cpp      one short text from its bytes to its vector
+library.py           finds and loads what the package's build made of them
 """
 
 from training.kernel.library import Status, fma_peak, status

@@ -120,7 +120,7 @@ float* word_inputs(const TowerPoint& tower, const Batch& batch) {
     float* inputs = scratch.take(batch.num_words() * columns);
     instructions().gather_sum({inputs, columns, batch.num_words(), batch.word_offsets.data(),
                                batch.word_trigrams.data(), tower.place, tower.table, columns, columns,
-                               tower.weights->bias.data(), 0});
+                               tower.weights->bias.data()});
     return inputs;
 }
 
@@ -203,13 +203,13 @@ struct Pass {
     // The gradient of each row of W, and of b, from those of all distinct words.
     void scatter(float* rows, float* by_bias) {
         instructions().gather_sum({rows, columns, batch.num_rows(), batch.row_word_offsets.data(),
-                                   batch.row_words.data(), nullptr, by_word, columns, columns, nullptr, 0});
+                                   batch.row_words.data(), nullptr, by_word, columns, columns, nullptr});
         static thread_local std::vector<int32_t> all_words;
         while (static_cast<int32_t>(all_words.size()) < batch.num_words())
             all_words.push_back(static_cast<int32_t>(all_words.size()));
         const int32_t ends[2] = {0, batch.num_words()};
         instructions().gather_sum(
-            {by_bias, columns, 1, ends, all_words.data(), nullptr, by_word, columns, columns, nullptr, 0});
+            {by_bias, columns, 1, ends, all_words.data(), nullptr, by_word, columns, columns, nullptr});
     }
 };
 

@@ -42,7 +42,7 @@ struct Trace {
 };
 
 // Sums of rows: out[r] = start + Σ from[place[list[j]]], j from offsets[r] to offsets[r + 1]; `place` and `start` may
-// be nullptr. `columns` is a multiple of 16; strides are in floats. `add`: to what is in out instead of start.
+// be nullptr. `columns` is a multiple of 16; strides are in floats.
 struct GatherSum {
     float* out;
     int64_t out_stride, num_out;
@@ -50,7 +50,6 @@ struct GatherSum {
     const float* from;
     int64_t from_stride, columns;
     const float* start;
-    int32_t add;
 };
 
 // A loss of pairs (training.click_loss): queries [pairs, d], documents [num_documents, d], candidates [pairs, C].

@@ -75,7 +75,8 @@ class CompiledPath:
             place = np.empty(num_texts, np.int32)
             place[flat] = np.arange(num_texts, dtype=np.int32)
             candidates = np.arange(num_texts, dtype=np.int32).reshape(candidates.shape)
-            group = TURN_TEXTS // candidates.shape[1] * candidates.shape[1]
+            num_candidates = pairs.candidates.shape[-1]
+            group = TURN_TEXTS // num_candidates * num_candidates
         turns = group > 0
         return CompiledBatch(
             queries=kernel_batch([pairs.queries], both_directions=self.both_directions),
@@ -113,7 +114,7 @@ class CompiledPath:
             with phases("recurrence"):
                 loss, nanoseconds = _gradient(run, points, *work)
                 spent = dict(zip(PHASES, nanoseconds.tolist(), strict=True))
-                phases.inside({name: spent[name] for name in ("gather", "loss", "scatter")})
+                phases.inside(spent)
             return loss
 
         with phases("micro-batches"):
@@ -147,8 +148,9 @@ class CompiledPath:
     def largest(self, run: Run, micro_batch: CompiledBatch, update: int) -> float:
         touched = {
             name: run.layout.touched(
-                torch.cat([self.table_rows(micro_batch, side) for side in SIDES if tower_name(run.recipe, side) == name])
-                .unique()
+                torch.cat(
+                    [self.table_rows(micro_batch, side) for side in SIDES if tower_name(run.recipe, side) == name]
+                ).unique()
             )
             for name in run.rows
         }
@@ -209,9 +211,7 @@ class CompiledPath:
                 squares[name] = squares_of(gradient, threads, self.num_threads)
         return squares, int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
 
-    def _room(
-        self, what: str, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32
-    ) -> torch.Tensor:
+    def _room(self, what: str, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Memory [rows, columns] for one use at a time, whatever was in it."""
         kept = self._memory.get((what, name))
         if kept is None or kept.dtype != dtype or kept.numel() < rows * columns:

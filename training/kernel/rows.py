@@ -7,7 +7,7 @@ Shapes: R touched rows, G columns.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
@@ -118,7 +118,7 @@ class RowSum:
     def exactly(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """In fixed point, to floats; and the rows' squares."""
 
-        def one(first: int, task: ctypes.Structure) -> None:
+        def one(first: int, task: _RowSum) -> None:
             squares = self.squares_R[first:].ctypes.data
             _library().rows_sum_exactly_to_floats(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
 
@@ -127,7 +127,7 @@ class RowSum:
     def in_fixed_point(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """As int64, ready to be added up over workers."""
 
-        def one(first: int, task: ctypes.Structure) -> None:
+        def one(first: int, task: _RowSum) -> None:
             _library().rows_sum_exactly(ctypes.byref(task), to_RG[first:].data_ptr())
 
         self._all(one, threads, num_threads)
@@ -135,13 +135,13 @@ class RowSum:
     def in_floats(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """In the order of the addends; and the rows' squares, which hold for a single worker."""
 
-        def one(first: int, task: ctypes.Structure) -> None:
+        def one(first: int, task: _RowSum) -> None:
             squares = self.squares_R[first:].ctypes.data
             _library().rows_sum_fast(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
 
         self._all(one, threads, num_threads)
 
-    def _all(self, one, threads: Executor, num_threads: int) -> None:  # noqa: ANN001
+    def _all(self, one: Callable[[int, _RowSum], None], threads: Executor, num_threads: int) -> None:
         cut = ranges(len(self._touched), num_threads)
         self.misfits = np.zeros((len(cut), len(self._array)), np.int32)
 

@@ -4,7 +4,7 @@ A table here is the JSON of `training.sweep.stage`: measure, watched, rows, labe
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -76,6 +76,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         told.append("±: the standard deviation between seeds.")
     if any(row["told_apart"] is False for row in rows):
         told.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
+    told += _at_an_edge(rows)
     told.append(
         f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
         " figure here is no test result. Evaluate it on judgments that chose nothing."
@@ -99,6 +100,19 @@ def point_text(fields: Mapping[str, Any]) -> str:
 def value_text(value: Any) -> str:
     """A field's value as it is written in TOML, and after --set."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _at_an_edge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of fields with three numbers or more, those whose best value is the smallest or largest that was tried."""
+    told = []
+    for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():
+        tried = {row["fields"].get(name) for row in rows}
+        if len(tried) < 3 or not all(isinstance(value, int | float) for value in tried):
+            continue
+        for edge, which, other in ((min(tried), "smallest", "smaller"), (max(tried), "largest", "larger")):
+            if best == edge:
+                told.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {other} ones.")
+    return told
 
 
 def _chosen(row: Mapping[str, Any]) -> str:

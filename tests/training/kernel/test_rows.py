@@ -96,11 +96,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
             ahead = torch.empty(len(rows), COLUMNS)
             list(pool.map(lambda cut, t=touched, a=ahead: t.look_ahead(a, *cut), ranges(len(rows), num_threads)))
             torch.testing.assert_close(ahead, reference.look_ahead(rows, update, schedule), rtol=1e-6, atol=1e-6)
-            list(
-                pool.map(
-                    lambda cut, t=touched, g=gradient: t.step(g, 0.1, 0.5, *cut), ranges(len(rows), num_threads)
-                )
-            )
+            list(pool.map(lambda cut, t=touched, g=gradient: t.step(g, 0.1, 0.5, *cut), ranges(len(rows), num_threads)))
             compiled.last[touched.index_R] = update
             reference.apply(rows, gradient * 0.5, update, schedule, 0.1)
     for name in ("parameters", "velocity"):
@@ -113,5 +109,3 @@ def test_ranges_cover_all_rows_once():
         for num_threads in (1, 2, 64):
             covered = [row for first, last in ranges(num_rows, num_threads) for row in range(first, last)]
             assert covered == list(range(num_rows))
-
-

@@ -1,0 +1,159 @@
+"""Whole updates on the compiled path: near the reference's, and the same bytes from any number of workers and threads."""
+
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from schemas.errors import StageError
+from tests.training.kernel.small_batches import TRIGRAMS, random_pairs, recipe_of, sharing_pairs
+from tests.training.test_large_update import Together
+from training.arithmetic import COMPILED, arithmetic_of, path_of
+from training.gpu.device import CPU
+from training.kernel import serves
+from training.kernel.path import CompiledPath
+from training.large_update import Towers, large_update
+from training.nesterov import LazyRows, MomentumSchedule
+from training.pairs import Pairs
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.paths import Path
+from training.recipes import Recipe
+from training.reference_path import ReferencePath
+from training.workers import Alone
+
+
+def start(recipe: Recipe, path: Path) -> Towers:
+    layout = layout_of(recipe, TRIGRAMS)
+    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in tower_names(recipe)}
+    schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, 50)
+    return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=path)
+
+
+def minibatches(num: int, micro_batches: int = 4) -> list[list[Pairs]]:
+    """Some whose pairs share documents among some whose pairs do not."""
+    return [
+        [
+            sharing_pairs(100 * b + m, 9, 4, 11) if (b + m) % 3 == 0 else random_pairs(100 * b + m, 9, 4, weights=True)
+            for m in range(micro_batches)
+        ]
+        for b in range(num)
+    ]
+
+
+def compiled(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
+    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm")
+
+
+def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None, threads: int = 1) -> Towers:
+    towers, workers = start(recipe, path), workers or Alone()
+    with ThreadPoolExecutor(threads) as pool:
+        for update, batch in enumerate(batches, start=1):
+            share = [path.prepare(pairs) for pairs in batch[workers.rank :: workers.size]]
+            large_update(
+                towers, share, update=update, num_micro_batches=len(batch), workers=workers, threads=pool
+            )  # fmt: skip
+    return towers
+
+
+def state(towers: Towers) -> bytes:
+    return b"".join(
+        part
+        for _, rows in sorted(towers.rows.items())
+        for part in (rows.parameters.numpy().tobytes(), rows.velocity.numpy().tobytes(), rows.last.tobytes())
+    )
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+@pytest.mark.parametrize(
+    ("tower", "fields"),
+    [("lstm", {}), ("full bilstm", {}), ("rnn", {"clip_norm": 0.8}), ("lstm", {"tie_towers": True, "clip_norm": 0.8})],
+)
+def test_updates_equal_the_references(tower, fields, reduction):
+    recipe = recipe_of(tower, reduction=reduction, **fields)
+    batches = minibatches(4)
+    found, expected = train(recipe, compiled(recipe), batches), train(recipe, ReferencePath(), batches)
+    for name, rows in expected.rows.items():
+        initial = initial_parameters(recipe, expected.layout, name)
+        change = rows.all_published(4, expected.schedule) - initial
+        assert change.abs().max() > 0.01, "the parameters must have moved"
+        found_change = found.rows[name].all_published(4, found.schedule) - initial
+        assert (found_change - change).norm() <= 1e-5 * change.norm()
+        assert np.array_equal(found.rows[name].last, rows.last)
+
+
+@pytest.mark.parametrize("tower", ["lstm", "bilstm"])
+def test_any_number_of_threads_gives_the_same_bytes(tower):
+    for reduction in ("exact", "fast"):
+        recipe = recipe_of(tower, reduction=reduction)
+        batches = minibatches(3)
+        assert len({state(train(recipe, compiled(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"tie_towers": True}])
+def test_any_number_of_workers_gives_the_same_bytes(fields):
+    recipe, batches = recipe_of("lstm", **fields), minibatches(3)
+    alone = state(train(recipe, compiled(recipe), batches))
+    for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do
+        group, found = Together(size), {}
+
+        def work(rank: int, group=group, found=found) -> None:
+            found[rank] = state(train(recipe, compiled(recipe), batches, group.rank(rank)))
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == dict.fromkeys(range(size), alone)
+
+
+def test_several_workers_and_fast_reduction_are_equal_up_to_rounding():
+    recipe, batches = recipe_of("lstm", reduction="fast"), minibatches(3)
+    alone, group, found = train(recipe, compiled(recipe), batches), Together(2), {}
+
+    def work(rank: int) -> None:
+        found[rank] = train(recipe, compiled(recipe), batches, group.rank(rank))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, rows in alone.rows.items():
+        torch.testing.assert_close(found[0].rows[name].parameters, rows.parameters, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reduction):
+    recipe = recipe_of("lstm", reduction=reduction)
+    path = compiled(recipe)
+    towers = start(recipe, path)
+    towers.rows["query"].parameters[-1, 0] = float("nan")
+    before = state(towers)
+    batches = [path.prepare(pairs) for pairs in minibatches(1)[0]]
+    with ThreadPoolExecutor(2) as pool, pytest.raises(StageError, match="finite") as caught:
+        large_update(towers, batches, update=1, num_micro_batches=4, workers=Alone(), threads=pool)
+    assert "step" in caught.value.do
+    assert state(towers) == before
+    assert path.largest(towers, batches[0], 1) == math.inf
+
+
+def test_the_largest_value_of_a_micro_batch_is_the_references():
+    recipe, pairs = recipe_of("lstm", tie_towers=True), random_pairs(5, 9, 4)
+    path, reference = compiled(recipe), ReferencePath()
+    found = path.largest(start(recipe, path), path.prepare(pairs), 1)
+    assert found == pytest.approx(reference.largest(start(recipe, reference), reference.prepare(pairs), 1), rel=1e-5)
+
+
+def test_auto_takes_the_compiled_path_where_it_serves_the_recipe_and_the_reference_elsewhere():
+    recipe = recipe_of("lstm")
+    assert serves(recipe)
+    assert arithmetic_of("auto", recipe, "cpu") == COMPILED
+    assert isinstance(path_of(COMPILED, recipe, CPU, 2), CompiledPath)
+    for other in (replace(recipe, cells=20), replace(recipe, dtype="float64"), replace(recipe, tower="dssm", hidden=8)):
+        assert arithmetic_of("auto", other, "cpu") == "torch"
+    assert isinstance(path_of("torch", recipe, CPU, 2), ReferencePath)
