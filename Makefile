@@ -15,7 +15,8 @@ engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the fi
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 test: $(READY)           ## every test; those of engines that are not there are skipped
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not engine" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m engine
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

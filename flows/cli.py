@@ -11,6 +11,7 @@ HELP = """Turn a search engine's click log into sentence embeddings that rank.
 
 To begin:
 
+    clicktower doctor               can this machine run it, and how fast a path will training take?
     clicktower demo                 the whole way on a simulated log, in minutes
     clicktower check logs/          look at your log before you run
     clicktower run pipeline.toml    the same on your data

@@ -134,9 +134,13 @@ def _sent(steps: Sequence[Mapping[str, Any]]) -> str:
 
 def _interruptions(metrics: Mapping[str, Any]) -> str:
     refused = metrics.get("refused_checkpoints") or []
-    resumed = metrics.get("resumed") or []
-    told = ["taken up again after update " + ", ".join(f"{update:,}" for update in resumed) if resumed else "none"]
+    resumed = [f"{start['update']:,} ({_counted(start['workers'])})" for start in metrics.get("resumed") or []]
+    told = ["taken up again after update " + ", ".join(resumed) if resumed else "none"]
     return "; ".join(told + [f"a checkpoint was refused: {reason}" for reason in refused])
+
+
+def _counted(workers: int) -> str:
+    return f"{workers} worker{'s' if workers > 1 else ''}"
 
 
 def _read_json(result: Mapping[str, Any], name: str) -> Any:

@@ -41,7 +41,7 @@ class Position:
     loss: float = 0.0  # summed over the pairs of the epoch so far
     seconds: float = 0.0  # of training in the epoch so far
     curve: list[dict[str, Any]] = field(default_factory=list)  # of the finished epochs
-    resumed: list[int] = field(default_factory=list)  # the updates that the run was taken up after, when it was
+    resumed: list[tuple[int, int]] = field(default_factory=list)  # after which updates, with how many workers
     refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
 
 
@@ -135,7 +135,7 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
         loss=head["loss"],
         seconds=head["seconds"],
         curve=head["curve"],
-        resumed=head.get("resumed", []),
+        resumed=[(update, workers) for update, workers in head.get("resumed", [])],
         refused=[(update, why) for update, why in head.get("refused", [])],
     )
     return position, rows

@@ -70,7 +70,7 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
             ),
             run_config=v2.RunConfig(
                 name=job.digest,
-                **_storage(scratch_folder(job.output)),
+                **storage_of(scratch_folder(job.output)),
                 # Without limits of Ray's own: see training.ray_losses.
                 failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
                 callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
@@ -127,7 +127,7 @@ def _gpus(job: Job) -> int:
     return num_gpus
 
 
-def _storage(uri: str) -> dict[str, Any]:
+def storage_of(uri: str) -> dict[str, Any]:
     """Where Ray keeps what it writes of a run: any file system that the store may be on, as Ray takes it."""
     fs, path = storage.filesystem(uri)
     if storage.is_local(uri):

@@ -1,4 +1,10 @@
-"""Recipes: everything that decides a model's numbers, as one frozen value, and the named ones a user can ask for."""
+"""Recipes: everything that decides a model's numbers, as one frozen value, and the named ones a user can ask for.
+
+Where a recipe's docstring gives dev losses and NDCG@10, they are of single trials with seed 1 on 9,223 pairs of the
+simulated log over the real product catalogue (k = 5): the dev loss on 415 held-out pairs, NDCG@10 on the 1,229 dev
+queries with at least five judged products (`evaluate --min-judged 5`; BM25 0.851, a random order 0.836). Another seed
+moves NDCG@10 by about 0.004, so they show that a recipe learns, not which tower is better.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -97,13 +103,21 @@ def lstm_96() -> Recipe:
 
 
 def lstm_64() -> Recipe:
-    """The LSTM row of Table IV with 64 cells."""
-    return replace(lstm_96(), name="lstm-64", cells=64)
+    """The LSTM row of Table IV with 64 cells.
+
+    Fewer cells need a wider start to begin learning as soon. After 5 epochs, dev loss and judged NDCG@10: ±0.2 1.561
+    and 0.839 (with step 0.004: 1.356 and 0.844), ±0.25 0.992 and 0.849, ±0.3 0.848 and 0.854.
+    """
+    return replace(lstm_96(), name="lstm-64", cells=64, initial_range=0.3)
 
 
 def lstm_32() -> Recipe:
-    """The LSTM row of Table IV with 32 cells."""
-    return replace(lstm_96(), name="lstm-32", cells=32)
+    """The LSTM row of Table IV with 32 cells.
+
+    After 5 epochs, dev loss and judged NDCG@10: ±0.2 1.378 and 0.844 (with step 0.006: 1.209 and 0.840), ±0.35 0.888
+    and 0.851 (with step 0.005: 1.154 and 0.840), ±0.45 0.919 and 0.852.
+    """
+    return replace(lstm_96(), name="lstm-32", cells=32, initial_range=0.35)
 
 
 def rnn_288() -> Recipe:
@@ -116,35 +130,56 @@ def rnn_288() -> Recipe:
 
 
 def lstm_full_96() -> Recipe:
-    """lstm-96 with forget gate and peepholes (all of eq. 2), which the paper's experiments drop: for long texts."""
+    """lstm-96 with forget gate and peepholes (all of eq. 2), which the paper's experiments drop: for long texts.
+
+    Start and step are lstm-96's, tried once: after 5 epochs dev loss 0.796 and judged NDCG@10 0.853, where lstm-96 has
+    a dev loss of 0.826. Whether it gains on long texts was not measured: a product log's titles are short.
+    """
     return replace(lstm_96(), name="lstm-full-96", forget_gate=True, peepholes=True)
 
 
 def bilstm_96() -> Recipe:
     """The bidirectional row of Table IV: 96 cells in each direction, so 192 dimensions.
 
-    The paper does not say whether 96 is meant for one direction or for both.
+    The paper does not say whether 96 is meant for one direction or for both. Start and step are lstm-96's, tried once:
+    after 5 epochs dev loss 0.755 and judged NDCG@10 0.856.
     """
     return replace(lstm_96(), name="bilstm-96", tower="bilstm")
 
 
 def dssm() -> Recipe:
-    """The DSSM row of Table IV: trigram counts of the whole text, 288 tanh units, 96 tanh units."""
-    return replace(lstm_96(), name="dssm", tower="dssm", hidden=288)
+    """The DSSM row of Table IV: trigram counts of the whole text, 288 tanh units, 96 tanh units.
+
+    ±0.1 for ±0.2: after 5 epochs dev loss 0.720 and judged NDCG@10 0.860, with ±0.2 0.771 after as many and, after 20,
+    0.754 and 0.857. Five epochs for lstm-96's 20, since no recurrence has to begin first; more were not tried with this
+    start, nor was another step.
+    """
+    return replace(lstm_96(), name="dssm", tower="dssm", hidden=288, initial_range=0.1, epochs=5)
 
 
 def clsm_1() -> Recipe:
-    """The CLSM row of Table IV with windows of one word."""
+    """The CLSM row of Table IV with windows of one word.
+
+    ±0.1 for ±0.2: after 5 epochs dev loss 0.751 for 0.809 and judged NDCG@10 0.853 for 0.852. In 20 epochs the dev loss
+    is lowest after the third (0.736) and 0.841 after the last, NDCG@10 0.852: hence dssm's five. The step is lstm-96's;
+    no other was tried.
+    """
     return replace(dssm(), name="clsm-1", tower="clsm", window=1)
 
 
 def clsm_3() -> Recipe:
-    """The CLSM row of Table IV with windows of three words."""
+    """The CLSM row of Table IV with windows of three words.
+
+    After 5 epochs dev loss 0.926 and judged NDCG@10 0.851, with ±0.2 0.990 and 0.854.
+    """
     return replace(clsm_1(), name="clsm-3", window=3)
 
 
 def clsm_5() -> Recipe:
-    """The CLSM row of Table IV with windows of five words."""
+    """The CLSM row of Table IV with windows of five words.
+
+    Tried once as it is: after 5 epochs dev loss 0.876 and judged NDCG@10 0.849, below BM25's 0.851.
+    """
     return replace(clsm_1(), name="clsm-5", window=5)
 
 

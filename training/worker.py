@@ -162,7 +162,7 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
-        "resumed": position.resumed,
+        "resumed": [{"update": update, "workers": size} for update, size in position.resumed],
         "refused_checkpoints": [why for _, why in position.refused],
         "pairs": order.num_pairs,
         "watched": watch.source,
@@ -189,7 +189,7 @@ def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows]]
                 follows="workers would not hold the same state",
                 do="put the store where every node sees it: a shared folder, or a URI",
             ) from None
-        position = replace(position, resumed=[*position.resumed, update])
+        position = replace(position, resumed=[*position.resumed, (update, workers.size)])
     return replace(position, refused=[*position.refused, *refused]), rows
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from benchmarks.peers import onnx_encoding
 from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import table_of
 from benchmarks.speed.agreement import Parts, matrix_of
@@ -83,13 +84,16 @@ def _latencies(model: Model, start: Parts, queries: list[str]) -> dict:
     trigrams_of = {word: ids[offsets[i] : offsets[i + 1]].tolist() for i, word in enumerate(vocabulary)}
     ways: dict[str, Callable[[str], np.ndarray]] = {
         "ours": lambda query: model.encode([query], "query"),
-        "stock": StockServing(start["query"], trigrams_of),
+        "nn.LSTM": StockServing(start["query"], trigrams_of),
     }
+    if onnx_encoding.available():
+        ways["onnxruntime"] = onnx_encoding.OnnxServing(start["query"], trigrams_of)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for query in queries[:WARM_UP]:
-            _require_equal("one query", ways["ours"](query), ways["stock"](query))
+            for name, way in ways.items():
+                _require_equal(f"one query, {name}", way(query), ways["nn.LSTM"](query))
         return {name: _latency(way, queries) for name, way in ways.items()}
     finally:
         torch.set_num_threads(before)

@@ -101,7 +101,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_by
     result = train(made, progress=lambda what, *_: told.append(what), **settings)
     assert weights(result) == expected
     metrics = result.manifest.outcome.metrics
-    assert metrics["resumed"] == [before]
+    assert metrics["resumed"] == [{"update": before, "workers": 1}]
     assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} is damaged"]
     assert f"the checkpoint of update {newest} is damaged: went on from before it" in told[-1]
 
@@ -118,7 +118,7 @@ def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
     assert newest not in list_updates(folder)
     metrics = train(made, **settings).manifest.outcome.metrics
     assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} cannot be read"]
-    assert metrics["resumed"][0] == before
+    assert metrics["resumed"][0] == {"update": before, "workers": 1}
     assert len(metrics["resumed"]) == 2
 
 

@@ -3,7 +3,10 @@
 The nodes are raylets of this machine with one CPU each, so each worker has a node of its own.
 """
 
+import contextlib
+import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -29,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 RECIPE = Recipe(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 # Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to come and go.
-LONG = replace(RECIPE, epochs=40, minibatch=160)
+LONG = replace(RECIPE, epochs=24, minibatch=160)
+LONGER = replace(LONG, epochs=80)
 SECONDS = 300
 
 
@@ -105,6 +109,14 @@ class Run:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
+    def wait_until_resumed(self, *with_workers: int) -> None:
+        """Until there is a checkpoint of a run that was taken up so often, with so many workers each time."""
+        deadline = time.monotonic() + SECONDS
+        while resumed_with(self.store) != list(with_workers):
+            assert self._thread.is_alive(), self._ended
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
     def result(self) -> Any:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
@@ -115,6 +127,13 @@ class Run:
 
 def newest_update(store: Path) -> int:
     return max([0, *(update for folder in store.glob("train/*/checkpoints") for update in list_updates(str(folder)))])
+
+
+def resumed_with(store: Path) -> list[int]:
+    for head in sorted(store.glob("train/*/checkpoints/update-*.json"), reverse=True):
+        with contextlib.suppress(FileNotFoundError):  # an older one, which gave way
+            return [workers for _, workers in json.loads(head.read_text())["resumed"]]
+    return []
 
 
 def own_train_workers() -> list[int]:
@@ -189,26 +208,27 @@ def test_a_lost_worker_and_a_lost_node_are_replaced_and_the_bytes_stay(build, ex
     run = Run(build, tmp_path, recipe=LONG, workers=2)
     run.wait_for_update(2)
     os.kill(own_train_workers()[0], signal.SIGKILL)
-    run.wait_for_update(newest_update(tmp_path) + 4)
+    run.wait_until_resumed(2)
     nodes.be(1)
     nodes.be(2)
     result = run.result()
-    assert len(result.manifest.outcome.metrics["resumed"]) == 2
+    assert [start["workers"] for start in result.manifest.outcome.metrics["resumed"]] == [2, 2]
     assert weights(result) == expected(LONG)
 
 
 @pytest.mark.engine
 def test_a_run_goes_on_with_fewer_workers_and_grows_again(build, expected, tmp_path, nodes, monkeypatch):
     monkeypatch.setattr("training.ray_workers.GROW_SECONDS", 2.0)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
+    run = Run(build, tmp_path, recipe=LONGER, workers=2, min_workers=1)
     run.wait_for_update(2)
     nodes.be(1)
-    run.wait_for_update(newest_update(tmp_path) + 4)
+    run.wait_until_resumed(1)
     nodes.be(2)
     result = run.result()
-    assert len(result.manifest.outcome.metrics["resumed"]) == 2
-    assert weights(result) == expected(LONG)
+    assert [start["workers"] for start in result.manifest.outcome.metrics["resumed"]] == [1, 2]
+    assert weights(result) == expected(LONGER)
 
 
 @pytest.mark.engine
@@ -253,6 +273,15 @@ def train_digest(build: str) -> str:
     from training.launch import train_request
 
     return train_request(open_result(build), RECIPE).digest
+
+
+def test_ray_keeps_its_files_on_the_file_system_of_the_store():
+    ray_workers = pytest.importorskip("training.ray_workers")
+    given = pickle.loads(pickle.dumps(ray_workers.storage_of("memory://ray/run")))
+    with given["storage_filesystem"].open_output_stream(f"{given['storage_path']}/pointer.json") as file:
+        file.write(b"{}")
+    assert storage.list_files("memory://ray") == ["run/pointer.json"]
+    assert ray_workers.storage_of("/somewhere/run") == {"storage_path": "/somewhere/run"}
 
 
 def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between(tmp_path):

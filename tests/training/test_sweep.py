@@ -10,8 +10,10 @@ import pytest
 
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
-from schemas.stage import open_result
+from schemas.manifest import Outcome, Request
+from schemas.stage import open_result, run_stage
 from tests.training.small_shards import shop, write_build
+from training.judged_files import Judged
 from training.launch import train
 from training.recipes import Recipe
 from training.sweep.page import page
@@ -178,6 +180,15 @@ def test_what_was_not_measured_cannot_choose(tmp_path):
     train(build, store=store, recipe=RECIPE, threads=1)
     with pytest.raises(StageError, match="nothing: no dev pairs, no judgments, which does not tell it"):
         sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
+
+
+@pytest.mark.parametrize(("measure", "with_judgments"), [("dev_loss", True), ("dev_ndcg@10", False)])
+def test_shards_without_held_out_pairs_are_refused_before_anything_is_trained(tmp_path, measure, with_judgments):
+    request = Request(stage="build", stage_version=1, config={}, inputs={})
+    build = run_stage(str(tmp_path), request, lambda folder: Outcome(counts={"dev_pairs": 0})).folder
+    judged = Judged(documents="d", queries="q", qrels="r") if with_judgments else None
+    with pytest.raises(UsageError, match="no dev pairs"):
+        sweep(build, POINTS, store=str(tmp_path), measure=measure, judged=judged)
 
 
 def test_no_trials_at_once_is_refused(build, tmp_path):

@@ -1,4 +1,4 @@
-"""Whole updates on the compiled path: near the reference's, and the same bytes from any number of workers and threads."""
+"""Whole updates on the compiled path: near the reference's, and the same bytes for any number of workers, threads."""
 
 import math
 import threading
