@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from schemas import storage
@@ -21,6 +22,7 @@ from schemas.stage import silent
 from training.worker import Job, work
 from training.workers import ProcessGroup
 
+pa.array([1]).to_numpy()  # imports what each worker would otherwise import for itself
 SECONDS = 120  # no test may take as long; a worker that waits for a dead one is told by gloo at once
 
 

@@ -7,6 +7,7 @@ test_ray_training.
 import hashlib
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -103,8 +104,8 @@ def test_threads_and_checkpoint_intervals_do_not_show_in_the_bytes(build, arithm
 
 def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build, tmp_path):
     """kill -9 of a random worker at random moments: before and after sums, and while it writes a checkpoint."""
-    arithmetic = arithmetic_of("auto", RECIPE, "cpu")
-    expected = alone(job(build, tmp_path / "alone", arithmetic=arithmetic), tmp_path / "alone")
+    asked = partial(job, build, arithmetic=arithmetic_of("auto", RECIPE, "cpu"))
+    expected = alone(asked(tmp_path / "alone"), tmp_path / "alone")
     rng, folder = random.Random(7), tmp_path / "killed"
     history = []
     for _ in range(KILLS):
@@ -114,8 +115,8 @@ def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build,
             death = Death(rank=0, writes=rng.randint(1, 6))
         history.append((size, death))
         seconds = rng.choice([0.0, 0.02])
-        assert run_workers(job(build, folder, arithmetic=arithmetic, seconds=seconds), size, folder, death) is None
-    metrics = run_workers(job(build, folder, arithmetic=arithmetic), 2, folder)
+        assert run_workers(asked(folder, seconds=seconds), size, folder, death) is None
+    metrics = run_workers(asked(folder), 2, folder)
     assert sha256(folder) == expected, history
     assert metrics["resumed_at"] > 10
     assert metrics["refused_checkpoints"] == []

@@ -64,6 +64,11 @@ def weights(result) -> bytes:
     return storage.read_bytes(f"{result.data}/model.safetensors")
 
 
+@pytest.fixture(autouse=True)
+def every_step_is_told(monkeypatch):
+    monkeypatch.setattr("training.report.REPORT_SECONDS", 0.0)
+
+
 class Killed(BaseException):
     """What a test raises where a process would die."""
 
@@ -294,7 +299,6 @@ def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, m
         return measure(self, encoder)
 
     monkeypatch.setattr(Watch, "measure", measure_late)
-    monkeypatch.setattr("training.report.REPORT_SECONDS", 0.0)
     result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(332, stepped.set))
     assert waited == [True] * 3
     assert weights(result) == expected
