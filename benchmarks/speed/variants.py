@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.peers.stock_towers import Arrangement, Where, small_gradient, small_start
 from benchmarks.peers.stock_training import StockTraining
-from benchmarks.speed.agreement import Parts, Trainee, parts_of, reference_gradient, require_agreement
+from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
 from training.arithmetic import arithmetic_of
@@ -24,7 +24,7 @@ Kind = Literal["compiled", "reference", "stock", "other"]
 
 # Trained for a few seconds only, so the step is small: no variant runs into texts that are learnt by heart.
 STEP, MOMENTUM = 1e-4, 0.9
-MICRO_BATCH = 128
+MICRO_BATCH = 512
 
 # nn.LSTM, the same model: what is written first, then what was found to be good.
 _BUCKETS = {"three buckets": Arrangement(buckets=3), "a bucket for each length": Arrangement(buckets=0)}
@@ -125,7 +125,7 @@ def compare(variants: dict[str, Variant], minibatch: list[MicroBatch], data: Sha
             layout = layout_of(variant.recipe, data.table_rows)
             loss, gradient = reference_gradient(variant.model, minibatch, data, variant.recipe, layout)
             of = key
-        trainee = variant.make(1.0, 0.0)
+        trainee = variant.make(COMPARED_STEP, 0.0)
         own = variant.pull_back(gradient)
         errors[name] = require_agreement(name, trainee, variant.start, minibatch, loss, own)
         trainee.close()

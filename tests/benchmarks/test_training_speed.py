@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import read_pairs, shard_of, table_of
-from benchmarks.speed.agreement import TOLERANCE, Parts, reference_gradient, require_agreement
+from benchmarks.speed.agreement import COMPARED_STEP, TOLERANCE, Parts, reference_gradient, require_agreement
 from benchmarks.speed.bound import needs_of
 from benchmarks.speed.contest import Rates, in_turns, rounded
 from benchmarks.speed.encoding import model_of
@@ -99,7 +99,7 @@ class Slightly(Trainer):
 def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibatch):
     start = start_of(RECIPE, data.table_rows)
     loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)
-    recipe = replace(RECIPE, step=1.0, momentum_edge=0.0, momentum_middle=0.0)
+    recipe = replace(RECIPE, step=COMPARED_STEP, momentum_edge=0.0, momentum_middle=0.0)
     other = Slightly(recipe, start, data, arithmetic="torch", threads=1)
     with pytest.raises(SystemExit, match="off by 1"):  # all of the gradient of W_rec is missing
         require_agreement("other", other, start, minibatch, loss, gradient)

@@ -31,7 +31,7 @@ torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=16, epochs=4, minibatch=48, micro_batch=8, step=0.01, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 KILLS = 20
-FAST_TOLERANCE = 1e-4  # of the largest parameter
+FAST_TOLERANCE = 1e-5  # of the largest parameter; 4e-7 was found
 
 
 @pytest.fixture(scope="module")
