@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -50,7 +50,7 @@ class TrialProcess:
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
         self._process = context.Process(target=_work, args=(theirs, dict(arguments)))
-        with _interrupts_ignored():
+        with _interrupts_blocked():
             self._process.start()
         theirs.close()
 
@@ -103,16 +103,39 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """What is started within ignores Ctrl-C, which reaches all processes of a terminal: the one who asked ends it."""
+def interrupts_held() -> Iterator[Callable[[], None]]:
+    """Within, Ctrl-C waits for a call of what this gives, which raises KeyboardInterrupt.
+
+    Raised wherever the program happens to be it can get lost: Python prints and drops what is raised within the
+    callback of a weak reference, and processes and pipes have those.
+    """
+    pressed = threading.Event()
+
+    def let_through() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield let_through
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield let_through
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What is started within never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
+
+    Here it waits until the end of the block.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _died(exitcode: int) -> StageError:

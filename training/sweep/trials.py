@@ -12,7 +12,7 @@ from schemas.errors import Diverged, StageError
 from schemas.manifest import Request
 from schemas.stage import Progress, StageResult, find_finished
 from training.recipes import Recipe
-from training.sweep.process import Ended, Told, TrialProcess
+from training.sweep.process import Ended, Told, TrialProcess, interrupts_held
 from training.sweep.table import MEASURES, Point, Row, Trial, ranked
 
 TELL_SECONDS = 0.5
@@ -63,8 +63,9 @@ class Trials:
                 self._waiting.remove(key)
                 self._end(key, Ended(result=finished))
         processes: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
-        with ExitStack() as all_of_them:
+        with interrupts_held() as let_interrupts_through, ExitStack() as all_of_them:
             while self._waiting or processes:
+                let_interrupts_through()
                 while self._waiting and len(processes) < at_once:
                     key = self._waiting.popleft()
                     own = all_of_them.enter_context(ExitStack())
