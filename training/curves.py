@@ -42,9 +42,13 @@ class Curves:
         """One more step (training.step_log)."""
         self._write(step, step["update"], "step/", step["unix_seconds"])
 
+    def stop(self) -> None:
+        """Write no more events; TensorBoard's thread that does ends. May be called again."""
+        self._events.close()
+
     def close(self) -> None:
         """Write curves.json."""
-        self._events.close()
+        self.stop()
         storage.write_atomic(storage.join(self._folder, "curves.json"), json.dumps(self.points, indent=1).encode())
 
     def _write(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -63,6 +64,11 @@ class Job:
 
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     """Train and write the model folder; metrics of the run. Raises StageError."""
+    with ExitStack() as at_the_end:
+        return _work(job, workers, progress, at_the_end)
+
+
+def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
     # Build.
     phases = Phases() if job.profile and workers.rank == 0 else OFF
     if workers.rank == 0:
@@ -95,6 +101,8 @@ def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
     resumed_at = equal_at = position.update
     report = Report(job, order, watch, towers, position, progress, phases) if workers.rank == 0 else None
+    if report:
+        at_the_end.callback(report.curves.stop)  # however it ends: the folder of a failed attempt goes
 
     # Loop.
     first_epoch, done = divmod(position.update, order.num_minibatches)
