@@ -30,7 +30,7 @@ def judgments(
     beam_options: Sequence[str] = (),
     progress: Progress = silent,
 ) -> StageResult:
-    """The judgments of a window, in STORE/judgments/DIGEST: queries.tsv, qrels.txt, propensities.json.
+    """The judgments of a window, in STORE/judgments/DIGEST: its queries, qrels, logged run, propensities.
 
     `days`: ingest folders or versions of days, or stores, of which the dates of the window are taken, or everything.
     `trained_on`: the build a model is trained on, whose days must be others, and earlier. Raises UsageError and

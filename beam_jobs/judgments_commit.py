@@ -1,7 +1,8 @@
-"""The end of a judgments job: parts become queries.tsv and qrels.txt, with what they were made by, and the manifest.
+"""The end of a judgments job: parts become files, with what they were made by, and the manifest.
 
 queries.tsv        query id TAB query
 qrels.txt          query id, 0, document id, grade
+logged.run         the ranking that was shown for these queries: query id, Q0, document id, rank, score, tag
 propensities.json  the click model, its propensities with their errors, the prior, the scale of grades
 """
 
@@ -21,10 +22,12 @@ from beam_jobs.judgments_config import JudgmentsConfig
 from beam_jobs.tally import Tally, add_up
 from schemas import manifest, stage, storage
 from schemas.errors import StageError
+from schemas.judgments import run_lines
 from schemas.manifest import Outcome, Request
 from schemas.shard import LogicalDigest
 
-QUERIES_FILE, QRELS_FILE, PROPENSITIES_FILE = "queries.tsv", "qrels.txt", "propensities.json"
+QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
+PROPENSITIES_FILE = "propensities.json"
 NAMES = {"pbm": "position-based model", "ctr": "share of clicks, not corrected for exposure"}
 
 
@@ -50,15 +53,15 @@ class Commit:
     asked: str
 
 
-def write_part(judged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
-    """The lines of beam_jobs.judge_clicks.JUDGED, written below a folder of their own."""
+def write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
+    """The lines of JUDGED (beam_jobs.judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
     folder = storage.join(made, name)
     _, first = numbered(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
-    rows = judged.to_pylist()
     lines = {
         QUERIES_FILE: [f"{row['query_id']}\t{row['query']}\n" for row in queries],
-        QRELS_FILE: [f"{row['query_id']} 0 {row['document_id']} {row['grade']}\n" for row in rows],
+        QRELS_FILE: [f"{row['query_id']} 0 {row['document_id']} {row['grade']}\n" for row in judged.to_pylist()],
+        LOGGED_FILE: list(run_lines(_as_run(logged), "logged")),
     }
     digest = LogicalDigest()
     for file, of_file in lines.items():
@@ -129,7 +132,7 @@ def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: 
     digest = LogicalDigest()
     for bucket in parts:
         digest.merge(parts[bucket].digest)
-    for file in (QUERIES_FILE, QRELS_FILE):
+    for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
         _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
     model = describe(measured, commit.request.config)
     told = json.dumps({"labels": dict(commit.labels), **model}, indent=1).encode()
@@ -144,6 +147,7 @@ def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: 
                 "queries": tally.counts["queries_judged"],
                 "judgments": tally.counts["judgments"],
                 **grades,
+                "logged_results": tally.counts["logged_results"],
                 "queries_of_log": tally.counts["queries"],
                 "queries_at_k": tally.counts["queries_at_k"],
                 "clicks_without_impression": tally.counts["clicks_unseen"],
@@ -152,7 +156,12 @@ def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: 
                 **model,
                 **commit.span,
                 "fates": fates,
-                "files": {"queries": QUERIES_FILE, "qrels": QRELS_FILE, "propensities": PROPENSITIES_FILE},
+                "files": {
+                    "queries": QUERIES_FILE,
+                    "qrels": QRELS_FILE,
+                    "logged": LOGGED_FILE,
+                    "propensities": PROPENSITIES_FILE,
+                },
             },
             labels=commit.labels,
             logical_digest=digest.hexdigest(),
@@ -192,6 +201,14 @@ def describe(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
             "converged": measured.converged,
         },
     }
+
+
+def _as_run(logged: pa.Table) -> dict[str, dict[str, float]]:
+    """A run whose scores are the places of LOGGED, the first the largest."""
+    run: dict[str, dict[str, float]] = {}
+    for row in logged.to_pylist():
+        run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
+    return run
 
 
 def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -10,8 +10,8 @@ from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
 from schemas.manifest import Request
 
-# Raised on purpose when the same days give other judgments.
-STAGE_VERSION = 1
+# Raised on purpose when the same days give other files: 2 wrote the first logged.run.
+STAGE_VERSION = 2
 MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
 # Grade g where the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these:

@@ -2,8 +2,8 @@
 
     people of queries, exposures -> exchange by query -> content filters, privacy gate -> cells
               -> a sample of whole queries -> propensities, prior, scale of grades (one element)
-              -> grades of every bucket -> its lines
-              -> one last step: queries.tsv, qrels.txt, propensities.json, the manifest
+              -> grades of every bucket, and the ranking that was shown -> its lines
+              -> one last step: queries.tsv, qrels.txt, logged.run, propensities.json, the manifest
 
 Whatever the runner, the number of workers and the cut of the days, the judgments are the same.
 """
@@ -26,12 +26,11 @@ from beam_jobs.joint_exchange import Bucket, JointExchange, Side
 from beam_jobs.judge_clicks import Measured, judge, measure
 from beam_jobs.judgments_commit import Commit, WrittenPart, commit_judgments, require_impressions, write_part
 from beam_jobs.judgments_config import JudgmentsConfig
+from beam_jobs.logged_ranking import logged_ranking
 from beam_jobs.progress import advance
 from beam_jobs.records import Record, from_ipc, get, put, to_ipc
 from beam_jobs.tally import Tally, add_up
 from schemas.day import EXPOSURES, QUERIES
-
-READING = "reading the days (files)"
 
 READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
@@ -122,11 +121,14 @@ def _measure(sample: bytes, tallies: Iterable[Tally], config: JudgmentsConfig, a
 @carries_errors
 def _grade(bucket: tuple[int, Record], measured: Measured, plan: Plan) -> Iterator[Any]:
     number, record = bucket
-    judged, counts = judge(get([record]), measured, plan.config)
-    yield TaggedOutput("tally", Tally(counts=counts))
+    cells = get([record])
+    judged, counts = judge(cells, measured, plan.config)
+    logged = logged_ranking(cells, judged, min_impressions=plan.config.min_impressions)
+    yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
+        name = f"{number:05d}-{uuid.uuid4().hex}"  # a bundle may run twice
         with explained(plan.made):
-            yield write_part(judged, plan.made, f"{number:05d}-{uuid.uuid4().hex}", number)  # a bundle may run twice
+            yield write_part(judged, logged, plan.made, name, number)
     advance(plan.told, GRADING, 1)
 
 

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from flows.settings import Settings
-from schemas.errors import StageError
+from schemas.errors import StageError, place
 from schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
@@ -125,7 +125,7 @@ def explain(error: BaseException) -> StageError:
         )
     return StageError(
         asked="the command was carried out",
-        found=f"something unexpected happened: {type(error).__name__} in {_place(error)}",
+        found=f"something unexpected happened: {type(error).__name__} in {place(error)}",
         follows="no output was published under a final name",
         do="this is a defect; set CLICKTOWER_DEBUG=1 to see where (the trace may quote data), and report it",
     )
@@ -144,10 +144,3 @@ _OS_REASONS = {
     errno.EEXIST: ("a file is where a folder should be", "choose another folder"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n) and run again"),
 }
-
-
-def _place(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else "an unknown place"

@@ -1,4 +1,4 @@
-"""The DAG: log -> day -> shards -> model -> evaluation -> release -> report. Prefect decides when and where.
+"""The DAG: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report. Prefect decides when and where.
 
 Every task runs a stage as a process of its own (`flows.submit`) and hands on its JSON result; nothing heavy happens
 here. A stage whose request is unchanged answers "reused", so running the flow again is cheap and safe.
@@ -15,6 +15,7 @@ ingest = task(stages.ingest)
 build = task(stages.build)
 train = task(stages.train)
 evaluate = task(stages.evaluate)
+compare = task(stages.compare)
 publish = task(stages.publish)
 report = task(stages.report)
 
@@ -37,8 +38,9 @@ def run(config: PipelineConfig, date: str) -> dict:
     shards = build(config, day, date)
     model = train(config, shards)
     evaluation = evaluate(config, model)
+    compared = {"compare": compare(config, shards)} if config.compare else {}
     release = publish(config, model, evaluation)
-    results = {"ingest": day, "build": shards, "train": model, "evaluate": evaluation, "publish": release}
+    results = {"ingest": day, "build": shards, "train": model, "evaluate": evaluation, **compared, "publish": release}
     return results | {"report": report(config, results)}
 
 

@@ -1,6 +1,6 @@
 """pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,19 @@ class TrainSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompareSection:
+    """`rows`: by name, all of the table where it is empty. `set`: fields of every tower's recipe."""
+
+    rows: tuple[str, ...] = ()
+    against: str = "bm25"
+    seeds: tuple[int, ...] = ()
+    logged: str | None = None
+    frequencies: str | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishSection:
     to: str = "release"
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +74,8 @@ class PublishSection:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineConfig:
-    """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name.
+    """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
+    model is only set beside BM25 and a random order.
 
     Relative paths are relative to the TOML file's folder. `{date}` in `log.files` is the data date of a scheduled run,
     and `log.date` a fixed one; with either the log is dated: every run ingests one date, and `build` unites the days of
@@ -79,6 +93,7 @@ class PipelineConfig:
     build: Mapping[str, Any] = field(default_factory=dict)
     train: TrainSection = field(default_factory=TrainSection)
     evaluate: Mapping[str, Any] = field(default_factory=dict)
+    compare: CompareSection | None = None
     publish: PublishSection = field(default_factory=PublishSection)
     beam_options: tuple[str, ...] = ()
     __pydantic_config__ = _STRICT
@@ -118,9 +133,17 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
         build=config.build,
         train=config.train,
         evaluate=config.evaluate,
+        compare=_absolute_compare(config.compare, absolute),
         publish=PublishSection(to=absolute(config.publish.to), set=config.publish.set),
         beam_options=config.beam_options,
     )
+
+
+def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
+    if section is None:
+        return None
+    files = {name: absolute(uri) for name in ("logged", "frequencies") if (uri := getattr(section, name))}
+    return replace(section, **files)
 
 
 def is_dated(config: PipelineConfig) -> bool:
@@ -139,7 +162,8 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
     Raises UsageError naming all that is missing.
     """
     missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
-    named = (config.documents.file, config.judgments.queries, config.judgments.qrels)
+    compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
+    named = (config.documents.file, config.judgments.queries, config.judgments.qrels, *filter(None, compared))
     missing += [name for name in named if not storage.exists(name)]
     if missing:
         raise UsageError(

@@ -13,6 +13,7 @@ from rich.text import Text
 from flows.console import errors, output, plain
 from flows.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
+from training.compare.wording import headline as comparison_headline
 
 KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
 
@@ -157,6 +158,10 @@ def _evaluate(r: Mapping[str, Any]) -> str:
     return f"NDCG@10 {ours:.3f}, BM25 {bm25:.3f}, over {r['metrics']['n']:,} queries"
 
 
+def _compare(r: Mapping[str, Any]) -> str:
+    return comparison_headline(r["metrics"])
+
+
 def _publish(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
     return f"{m['num_documents']:,} documents, recall@10 of the index {m['recall']:.3f}, live"
@@ -170,6 +175,7 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "sweep": _sweep,
     "judgments": _judgments,
     "evaluate": _evaluate,
+    "compare": _compare,
     "publish": _publish,
 }
 
@@ -249,8 +255,8 @@ def protocol(metrics: Mapping[str, Any]) -> str:
     gain = {"exponential": "2^grade - 1", "linear": "grade"}[metrics["gain"]]
     measure, against = next((m, v) for m, v in metrics["difference"]["measures"].items() if m == "ndcg@10")
     lines = [
-        f"{metrics['n']:,} queries, gain {gain}, discount log2(rank + 1), ties as trec_eval, "
-        f"{metrics['confidence']:.0%} intervals",
+        f"{metrics['n']:,} queries, of which {metrics['n_informative']:,} have judgments of more than one grade",
+        f"gain {gain}, discount log2(rank + 1), ties as trec_eval, {metrics['confidence']:.0%} intervals",
         f"ours - BM25 at {measure.upper()}: {against['mean']:+.3f} [{against['low']:+.3f}, {against['high']:+.3f}], "
         f"p = {against['p']:.4f}",
         *metrics["warnings"],

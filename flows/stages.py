@@ -46,6 +46,22 @@ def evaluate(config: PipelineConfig, model: dict) -> dict:
         config.evaluate)  # fmt: skip
 
 
+def compare(config: PipelineConfig, shards: dict) -> dict:
+    """The model among all baselines and towers."""
+    section = config.compare
+    assert section
+    words = [["--rows", *section.rows], ["--seeds", *map(str, section.seeds)]]
+    words += [["--logged", section.logged or ""], ["--frequencies", section.frequencies or ""]]
+    threads = ["--threads", str(config.train.threads)] if config.train.threads else []
+    judged = [word for name, value in config.evaluate.items() for word in ("--evaluate", f"{name}={_text(value)}")]
+    return _run(
+        ["compare", "--shards", shards["path"], "--documents", config.documents.file,
+         "--queries", config.judgments.queries, "--qrels", config.judgments.qrels, "--against", section.against,
+         *(word for option, *given in words if any(given) for word in (option, *given)), *threads, *judged,
+         "--into", config.store],
+        section.set)  # fmt: skip
+
+
 def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
     """The live release."""
     return _run(

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from flows.report import RunSummary, TrainingSummary
-from flows.report.wording import duration
 from schemas import storage
 from schemas.stage import open_result
+from training.wording import duration
 
 NUM_POINTS = 240  # of a picture's line: its width in pixels, about
 WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run

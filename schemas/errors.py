@@ -53,3 +53,11 @@ def require_major(what: str, found: object, known: str) -> None:
             follows="reading it by the wrong rules would give wrong numbers without a sign",
             do="upgrade clicktower, or make the file again with this one",
         )
+
+
+def place(error: BaseException) -> str:
+    """Where an error was raised, module:line. Its message is left out: it may quote data."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else "an unknown place"

@@ -3,6 +3,8 @@
 Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag).
 """
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 
 from schemas import storage
@@ -14,6 +16,9 @@ Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
 # How the query ids of judgments begin that no judge made. In the ids, and not in a file beside them, so that neither a
 # copy nor a part of the qrels, nor a run made with them, can lose it.
 CLICK_DERIVED = "click-derived-"
+
+MAX_GRADE = 1_000_000  # a larger one is no step of a scale, but a column read wrongly
+_GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
 def are_click_derived(query_ids: Iterable[str]) -> bool:
@@ -35,24 +40,28 @@ def read_queries(uri: str) -> dict[str, str]:
 
 
 def read_qrels(uri: str) -> Qrels:
-    """Grades by query and document.
+    """Grades by query and document, all from people or all from clicks.
 
-    Raises UsageError, or StageError for a line of another form or two grades of one pair.
+    Raises UsageError, or StageError for a line of another form, two grades of one pair, or both kinds together.
     """
     qrels: Qrels = {}
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
-        if len(parts) != 4 or not parts[3].lstrip("-").isdigit():
+        if len(parts) != 4:
             raise _bad_line(
                 uri, number, "query id, 0, document id and a whole-number grade", f"has {len(parts)} fields"
             )
         query_id, _, document_id, grade = parts
+        if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
+            limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
+            raise _bad_line(uri, number, limits, "has another in its place")
         grades = qrels.setdefault(query_id, {})
         if grades.get(document_id, int(grade)) != int(grade):
             raise _bad_line(
                 uri, number, "one grade for a query and a document", f"gives {query_id} and {document_id} a second one"
             )
         grades[document_id] = int(grade)
+    _require_one_kind(uri, qrels)
     return qrels
 
 
@@ -65,13 +74,17 @@ def run_lines(run: Run, tag: str) -> Iterable[str]:
 
 
 def read_run(uri: str) -> dict[str, dict[str, float]]:
-    """Scores by query and document. Raises UsageError or StageError."""
+    """Scores by query and document; as in trec_eval, they alone make the order, and the ranks are not looked at.
+
+    Raises UsageError, or StageError for a line of another form, a score that is not finite, or a document twice for
+    one query.
+    """
     run: dict[str, dict[str, float]] = {}
     for number, line in _lines(uri, "run"):
         parts = line.split()
         try:
             query_id, _, document_id, _, score, _ = parts
-            run.setdefault(query_id, {})[document_id] = float(score)
+            value = float(score)
         except ValueError:
             raise _bad_line(
                 uri,
@@ -79,7 +92,26 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
                 "query id, Q0, document id, rank, score and tag",
                 f"has {len(parts)} fields, or a score that is no number",
             ) from None
+        if not math.isfinite(value):
+            raise _bad_line(uri, number, "a finite score", f"has the score {value}")
+        results = run.setdefault(query_id, {})
+        if document_id in results:
+            raise _bad_line(
+                uri, number, "a document once for each query", f"gives {query_id} the document {document_id} again"
+            )
+        results[document_id] = value
     return run
+
+
+def _require_one_kind(uri: str, qrels: Qrels) -> None:
+    derived = sum(query_id.startswith(CLICK_DERIVED) for query_id in qrels)
+    if 0 < derived < len(qrels):
+        raise StageError(
+            asked=f"judgments were to be read from {uri}",
+            found=f"those of {derived:,} of its {len(qrels):,} queries are derived from clicks, and the others are not",
+            follows="one figure over what people said and what clicks said would mean neither",
+            do=f"keep them in two files, those of queries {CLICK_DERIVED}... in one, and measure with each",
+        )
 
 
 def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:

@@ -29,11 +29,11 @@ from training.ranking.embedding import TitleEmbeddings
 from training.ranking.examples import examples
 from training.ranking.judged_collection import JudgedCollection, judged_collection
 from training.ranking.measure import Measured, System, measure
-from training.ranking.ndcg import CUTOFFS, Gain
+from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.random_order import RandomOrder
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
 
 RULES = {
@@ -111,6 +111,7 @@ def evaluate(
         collection = judged_collection(
             catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
         measured = {
             name: _measure(name, system, collection, config, progress)
             for name, system in _systems(trained.data, catalogue, config, progress).items()
@@ -145,6 +146,7 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
     differences = zip(names, intervals(difference_QM), p_values, holm(p_values), strict=True)
     return {
         "n": len(collection.qrels),
+        "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
         "systems": {
             name: dict(zip(names, intervals(system.values_QM), strict=True)) for name, system in measured.items()
         },
@@ -156,7 +158,7 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
         "confidence": config.confidence,
         "gain": config.gain,
         "rules": RULES,
-        "warnings": _warnings(collection),
+        "warnings": warnings(collection),
         "run_files": {name: f"runs/{name}.run" for name in measured},
     }
 
@@ -179,7 +181,7 @@ def _measure(
     )  # fmt: skip
 
 
-def _warnings(collection: JudgedCollection) -> list[str]:
+def warnings(collection: JudgedCollection) -> list[str]:
     counts = collection.counts
     told = {
         "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",

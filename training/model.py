@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -50,6 +51,11 @@ class Model:
     ) -> np.ndarray:
         """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.encode."""
         return encode(self, texts, side, empty=empty)
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that it holds, of all its towers."""
+        return len(self.towers) * sum(prod(shape) for shape in self.layout.shapes.values())
 
     @property
     def encoder(self) -> Encoder:

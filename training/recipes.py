@@ -21,8 +21,8 @@ class Recipe:
     """
 
     name: str
-    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm"] = "lstm"
-    cells: int = 96  # recurrent units of one direction; of dssm and clsm, the embedding's dimensions
+    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm", "bag"] = "lstm"
+    cells: int = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
     hidden: int = 0  # of dssm and clsm: tanh units below the embedding
     window: int = 0  # of clsm: words
     forget_gate: bool = False  # of lstm and bilstm
@@ -86,10 +86,11 @@ class Recipe:
     def _require_what_its_tower_has(self) -> None:
         """A setting that the tower does not have would be believed and change nothing."""
         layered, gated = self.tower in ("dssm", "clsm"), self.tower in ("lstm", "bilstm")
+        stepless = layered or self.tower == "bag"
         for field in ("forget_gate", "peepholes"):
             _require(self, field, f"false ({self.tower} has no gates)", gated or not getattr(self, field))
         _require(
-            self, "truncate_steps", f"0 ({self.tower} has no steps to go back)", not (layered and self.truncate_steps)
+            self, "truncate_steps", f"0 ({self.tower} has no steps to go back)", not (stepless and self.truncate_steps)
         )
         hidden = "at least 1" if layered else f"0 ({self.tower} has no layer below the embedding)"
         _require(self, "hidden", hidden, (self.hidden >= 1) if layered else self.hidden == 0)
@@ -183,8 +184,13 @@ def clsm_5() -> Recipe:
     return replace(clsm_1(), name="clsm-5", window=5)
 
 
+def bag_256() -> Recipe:
+    """Letter trigrams added up, 256 dimensions."""
+    return replace(lstm_96(), name="bag-256", tower="bag", cells=256, epochs=5)
+
+
 _NAMED: tuple[Callable[[], Recipe], ...] = (
-    lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5,
+    lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5, bag_256,
 )  # fmt: skip
 
 

@@ -5,11 +5,15 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
+from flows.report.row_chart import ChartRow, dot_of, row_chart
 from flows.report.summary import StageSummary
-from flows.report.svg import scale, svg, ticks_around
-from flows.report.wording import duration
+from flows.report.svg import svg
+from training.wording import duration
 
-EDGES = (("ingest", "build"), ("build", "train"), ("train", "evaluate"), ("evaluate", "publish"), ("train", "publish"))
+EDGES = (
+    ("ingest", "build"), ("build", "train"), ("train", "evaluate"), ("evaluate", "publish"), ("train", "publish"),
+    ("build", "compare"),
+)  # fmt: skip
 _BOX_WIDTH, _BOX_HEIGHT, _GAP = 148, 78, 40
 
 
@@ -72,26 +76,8 @@ def _arrow_path(path: str, tip: tuple[float, float], towards: str) -> str:
 
 def whiskers(systems: Sequence[tuple[str, str, Mapping[str, float]]], measure: str) -> Markup:
     """A dot at each mean with its interval. systems: (key, name, {"mean", "low", "high"}), top to bottom."""
-    width, row, left, right = 520, 34, 92, 66
-    edges = [value for _, _, v in systems for value in (v["mean"], v.get("low", v["mean"]), v.get("high", v["mean"]))]
-    ticks = ticks_around(min(edges), max(edges))
-    x_of = scale(min(ticks[0], min(edges)), max(ticks[-1], max(edges)), left, width - right)
-    height = row * len(systems) + 30
-    marks = [
-        f'<line class="grid" x1="{x_of(t):.1f}" x2="{x_of(t):.1f}" y1="4" y2="{height - 24}"/>'
-        f'<text class="tick" x="{x_of(t):.1f}" y="{height - 6}" text-anchor="middle">{t:g}</text>'
-        for t in ticks
+    rows = [
+        ChartRow(name=name, dots=[dot_of(value)], remark=f"{value['mean']:.3f}", ours=key == "model")
+        for key, name, value in systems
     ]
-    for number, (key, name, value) in enumerate(systems):
-        y = number * row + row / 2 + 2
-        low, high = value.get("low", value["mean"]), value.get("high", value["mean"])
-        marks.append(
-            f'<g class="system {"ours" if key == "model" else "other"}">'
-            f'<text class="label" x="{left - 14}" y="{y + 4:.1f}" text-anchor="end">{escape(name)}</text>'
-            f'<path class="whisker" d="M{x_of(low):.1f} {y - 5} v10 M{x_of(low):.1f} {y} H{x_of(high):.1f}'
-            f' M{x_of(high):.1f} {y - 5} v10"/>'
-            f'<circle class="mean" cx="{x_of(value["mean"]):.1f}" cy="{y}" r="5"/>'
-            f'<text class="value" x="{width - right + 14}" y="{y + 4:.1f}">{value["mean"]:.3f}</text></g>'
-        )
-    told = ", ".join(f"{name} {value['mean']:.3f}" for _, name, value in systems)
-    return svg("whiskers", width, height, f"{measure}: {told}", marks)
+    return row_chart(rows, measure)

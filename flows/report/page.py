@@ -5,11 +5,13 @@ from importlib import resources
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from flows.report import charts, training, wording
+from flows.report import charts, comparison_parts, training, wording
 from flows.report.summary import RunSummary
 from schemas import storage
 from schemas.ledger import FATES, Ledger
+from training.wording import duration, measure_name, visible
 
+TEMPLATES = ("report.html", "ranking.html", "training.html", "comparison.html", "report.css")
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 
@@ -21,11 +23,13 @@ def write_report(path: str, run: RunSummary) -> None:
 
 def render(run: RunSummary) -> str:
     """The report as HTML. Every text of the run is escaped."""
-    sources = {name: _shipped(name) for name in ("report.html", "training.html", "report.css")}
+    sources = {name: _shipped(name) for name in TEMPLATES}
     pages = Environment(
         loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    pages.filters |= {"duration": wording.duration, "measure": wording.measure_name, "system": wording.system_name}
+    pages.filters |= {"duration": duration, "measure": measure_name, "system": wording.system_name}
+    pages.filters["visible"] = visible
+    pages.globals["grade_names"] = wording.GRADE_NAMES
     return pages.get_template("report.html").render(
         run=run,
         style=Markup(sources["report.css"]),
@@ -33,13 +37,13 @@ def render(run: RunSummary) -> str:
         verdict=wording.verdict(run),
         percent=wording.percent,
         why=wording.WHY,
-        grade_names=wording.GRADE_NAMES,
         dags=[charts.dag(run.stages, upright=upright) for upright in (False, True)] if run.stages else [],
         total_seconds=sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused),
         ledger=_ledger_groups(run.ledger) if run.ledger else [],
         privacy=sorted(run.privacy, key=lambda row: row["k"]),
         pictures=training.pictures(run.training) if run.training else [],
         time_spent=training.time_spent(run.training.profile) if run.training else [],
+        compared=comparison_parts.told(run.comparison) if run.comparison else None,
         measures=_measures(run),
         whiskers=_whiskers(run),
         rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
@@ -72,7 +76,7 @@ def _whiskers(run: RunSummary) -> list[tuple[str, Markup]]:
     for measure in MEASURES_DRAWN:
         rows = [(key, wording.system_name(key), v[measure]) for key, v in systems.items() if measure in v]
         if rows:
-            pictures.append((measure, charts.whiskers(rows, wording.measure_name(measure))))
+            pictures.append((measure, charts.whiskers(rows, measure_name(measure))))
     return pictures
 
 

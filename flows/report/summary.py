@@ -67,10 +67,12 @@ class RunSummary:
     table: {"n", "systems": {name: {measure: interval}}, "difference": {"of", "to", "measures": {measure: interval}},
     "confidence", "rules", "warnings"}, of which only "systems" is needed; an interval is {"mean", "low", "high"}. Our
     system is called "model", the lexical baseline "bm25".
+    comparison: the value of comparison.json, of a compare stage.
     """
 
     title: str
     simulated: bool
+    kind: str = "report of a run"
     click_derived: bool = False  # the judgments, at least some of them
     description: str = ""
     stages: Sequence[StageSummary] = ()
@@ -79,6 +81,7 @@ class RunSummary:
     k: int | None = None
     training: TrainingSummary | None = None
     table: Mapping[str, Any] | None = None
+    comparison: Mapping[str, Any] | None = None
     examples: Sequence[Example] = ()
     release: str | None = None
     commands: Sequence[str] = ()

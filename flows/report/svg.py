@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup, escape
 
 
-def svg(kind: str, width: float, height: float, label: str, marks: Sequence[str]) -> Markup:
-    head = f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
+def svg(kind: str, width: float, height: float, label: str, marks: Sequence[str], *, fixed: bool = False) -> Markup:
+    """The picture, as wide as its place; `fixed`: in its own size, and smaller only where there is no room."""
+    size = f' width="{width:.0f}" height="{height:.0f}"' if fixed else ""
+    head = f'<svg class="{kind}"{size} viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
     return Markup(head + "".join(marks) + "</svg>")  # what is not a number was escaped above
 
 

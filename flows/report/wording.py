@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flows.report.summary import RunSummary
+from training.wording import measure_name
 
 SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}
 GRADE_NAMES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
@@ -13,19 +14,6 @@ WHY = {
     "no shared word": "shares no word with a relevant title",
     "drawn": "drawn at random",
 }
-
-
-def duration(seconds: float | None) -> str:
-    """A time as people say it: 0.4 s, 12 s, 3 min 05 s, 2 h 10 min."""
-    if seconds is None:
-        return "—"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def percent(part: float, whole: float) -> str:
@@ -40,13 +28,6 @@ def percent(part: float, whole: float) -> str:
 
 def system_name(key: str) -> str:
     return SYSTEM_NAMES.get(key, key)
-
-
-def measure_name(key: str) -> str:
-    """ndcg@10 -> NDCG@10; collection_ndcg@10 -> NDCG@10, all documents."""
-    name = key.removeprefix("collection_").replace("ndcg", "NDCG").replace("mrr", "MRR").replace("_", " ")
-    name = name[0].upper() + name[1:] if name else key
-    return f"{name}, all documents" if key.startswith("collection_") else name
 
 
 def result(run: RunSummary, measure: str = "ndcg@10") -> str:

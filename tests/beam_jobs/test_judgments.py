@@ -9,7 +9,7 @@ from beam_jobs.judgments import JudgmentsConfig, judgments
 from beam_jobs.judgments_config import GRADE_SHARES
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.judgments import are_click_derived, read_qrels, read_queries
+from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
 from schemas.manifest import damage
 from tests.beam_jobs.clicked_cells import drawn_day
 from tests.beam_jobs.day_folders import make_day, write_documents
@@ -73,6 +73,26 @@ def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(tmp_path, 
     }
     assert true_order(qrels, queries) > 0.93
     assert true_order(raw, queries) < 0.9
+
+
+def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(tmp_path, days, log):
+    result = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig())
+    queries, run = read_queries(files(result)["queries"]), read_run(files(result)["logged"])
+    assert list(run) == list(queries)
+    assert result.manifest.outcome.counts["logged_results"] == sum(map(len, run.values()))
+    sums: dict[tuple[str, str], tuple[int, float]] = {}
+    for _, shown in log:
+        for text, document, rank, impressions, clicks in shown:
+            seen, exposure = sums.get((text, document), (0, 0.0))
+            shown_at_rank = max(impressions, clicks)
+            sums[text, document] = (seen + shown_at_rank, exposure + shown_at_rank / np.log2(rank + 2))
+    for identity, scores in run.items():
+        of_query = {
+            d: exposure for (text, d), (seen, exposure) in sums.items() if text == queries[identity] and seen >= 10
+        }
+        assert sorted(scores, key=lambda d: (-scores[d], d)) == sorted(of_query, key=lambda d: (-of_query[d], d))
+        assert max(scores.values()) == -1  # places, and no exposure
+    assert true_order(run, queries) < 0.3  # this engine shows the worst first
 
 
 def test_propensities_are_told_and_near_the_truth(tmp_path, days):
@@ -139,7 +159,7 @@ def test_the_cut_of_days_and_the_number_of_workers_change_nothing(tmp_path, days
     assert together.manifest.outcome.logical_digest == apart.manifest.outcome.logical_digest
     multi = judgments(days, store=str(tmp_path / "multi"), config=config, beam_options=TWO_MULTI)
     assert multi.manifest.outcome.logical_digest == apart.manifest.outcome.logical_digest
-    for name in ("queries", "qrels"):
+    for name in ("queries", "qrels", "logged"):
         assert storage.read_bytes(files(multi)[name]) == storage.read_bytes(files(apart)[name])
 
 

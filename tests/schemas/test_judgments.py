@@ -41,9 +41,17 @@ def test_ties_are_written_by_descending_document_id():
         (read_queries, "q1\ta\nq1\tb\n", "line 2 repeats the id q1"),
         (read_queries, "\n\n", "file is empty"),
         (read_qrels, "q1 0 d1\n", "line 1 has 3 fields"),
-        (read_qrels, "q1 0 d1 high\n", "line 1"),
+        (read_qrels, "q1 0 d1 high\n", "line 1 has another"),
+        (read_qrels, "q1 0 d1 --3\n", "line 1 has another"),
+        (read_qrels, "q1 0 d1 ²\n", "line 1 has another"),
+        (read_qrels, "q1 0 d1 1\nq1 0 d2 1000001\n", "from -1,000,000 to 1,000,000.* line 2"),
+        (read_qrels, "q1 0 d1 1\nclick-derived-a 0 d2 1\n", "1 of its 2 queries are derived from clicks"),
         (read_qrels, "q1 0 d1 1\nq1 0 d1 2\n", "line 2 gives q1 and d1 a second"),
         (read_run, "q1 Q0 d1 1 x t\n", "line 1"),
+        (read_run, "q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 nan t\n", "line 2 has the score nan"),
+        (read_run, "q1 Q0 d1 1 -Infinity t\n", "line 1 has the score -inf"),
+        (read_run, "q1 Q0 d1 1 1e999 t\n", "line 1 has the score inf"),
+        (read_run, "q1 Q0 d1 1 2.0 t\nq2 Q0 d1 1 2.0 t\nq1 Q0 d1 2 1.0 t\n", "line 3 gives q1 the document d1 again"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, read, text, words):

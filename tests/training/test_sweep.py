@@ -17,7 +17,7 @@ from training.judged_files import Judged
 from training.launch import train
 from training.recipes import Recipe
 from training.sweep.page import page
-from training.sweep.process import Ended, Told, TrialProcess
+from training.trial_process import Ended, Told, TrialProcess
 from training.sweep.stage import Unfinished, plan, sweep
 from training.sweep.table import Point, Trial
 

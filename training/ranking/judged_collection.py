@@ -54,6 +54,10 @@ def judged_collection(
             follows="there would be nothing to measure",
             do=f"set min_judged to {most} or below",
         )
+    if not any(words(queries[query_id]) for query_id in kept):
+        raise StageError(asked=asked, found=f"none of the {len(kept):,} queries has a word",
+                         follows="no system could find anything, and every one would score 0",
+                         do="check that the queries file holds id<TAB>text lines")  # fmt: skip
     row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
     num_judgments = sum(len(grades) for grades in kept.values())
     num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)

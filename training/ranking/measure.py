@@ -49,11 +49,7 @@ def measure(
     what: str = "rank",
     progress: Progress = silent,
 ) -> Measured:
-    """Both runs of a system and what they are worth.
-
-    Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best
-    documents, `collection_recall@k`, `collection_mrr@k` (0 beyond rank k) and `collection_ndcg@10`.
-    """
+    """Both runs of a system and what they are worth, as `measured` says."""
     searchable = collection.searchable
     judged: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
     retrieved: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
@@ -68,7 +64,24 @@ def measure(
             ids = [collection.document_ids[row] for row in rows_BK[i]]
             retrieved[query_id] = dict(zip(ids, best_BK[i].tolist(), strict=True))
     progress(what, len(texts), len(texts))
+    return measured(judged, retrieved, collection, cutoffs=cutoffs, gain=gain, relevant_grade=relevant_grade, k=k)
 
+
+def measured(
+    judged: Run,
+    retrieved: Run,
+    collection: JudgedCollection,
+    *,
+    cutoffs: Sequence[int] = CUTOFFS,
+    gain: Gain = "exponential",
+    relevant_grade: int = 1,
+    k: int = 100,
+) -> Measured:
+    """What two runs are worth: `judged` of judged documents, `retrieved` of the whole collection, best first.
+
+    Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best documents,
+    `collection_recall@10` and `@k`, `collection_mrr@k` (0 beyond rank k) and `collection_ndcg@10`.
+    """
     of_judged = ndcg(collection.qrels, judged, cutoffs, gain)
     of_retrieved = ndcg(collection.qrels, retrieved, (10,), gain)
     relevant_QK, num_relevant_Q = _relevance(collection, retrieved, relevant_grade, k)
@@ -77,7 +90,7 @@ def measure(
         retrieved=retrieved,
         per_query={
             **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in cutoffs},
-            f"collection_recall@{k}": recall(relevant_QK, num_relevant_Q),
+            **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in sorted({min(10, k), k})},
             f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
             "collection_ndcg@10": of_retrieved.at(10),
         },

@@ -22,8 +22,13 @@ from typing import Literal
 
 import numpy as np
 
+from schemas.errors import StageError
+
 Gain = Literal["exponential", "linear"]
 CUTOFFS = (1, 3, 10)
+
+# From 2^53 on a 64-bit float no longer tells whole numbers apart, and 2^1024 is none any more.
+MAX_EXPONENTIAL_GRADE = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -105,10 +110,20 @@ def ndcg(
 
 
 def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
-    """The gain of each grade, float64: 2^grade - 1 or the grade; none for a grade below 1."""
+    """The gain of each grade, float64: 2^grade - 1 or the grade; none for a grade below 1.
+
+    Raises StageError for a grade above MAX_EXPONENTIAL_GRADE where the gain is exponential.
+    """
     if gain not in ("exponential", "linear"):
         raise ValueError(f"gain is exponential or linear, not {gain!r}")
     positive = np.maximum(grades, 0).astype(np.float64)
+    if gain == "exponential" and (highest := int(positive.max(initial=0))) > MAX_EXPONENTIAL_GRADE:
+        raise StageError(
+            asked=f"grades up to {MAX_EXPONENTIAL_GRADE} have a gain of 2^grade - 1",
+            found=f"there is a grade of {highest:,}",
+            follows="beside its gain that of every other document would be nothing",
+            do="use a scale of fewer steps, or gain=linear",
+        )
     return np.exp2(positive) - 1 if gain == "exponential" else positive
 
 
@@ -143,7 +158,7 @@ def _dcg_QK(
     rank = np.arange(1, len(query_of) + 1) - start[query_of]
     discounted = gains / np.log2(rank + 1)
     columns = [np.bincount(query_of, np.where(rank <= k, discounted, 0.0), num_queries) for k in cutoffs]
-    return np.stack(columns, axis=1)
+    return np.stack(columns, axis=1).astype(np.float64)  # sums over nothing are whole numbers
 
 
 def _over_ideal(dcg_QK: np.ndarray, judged: JudgedPairs, cutoffs: Sequence[int], gain: Gain) -> PerQuery:

@@ -12,7 +12,7 @@ from schemas.errors import Diverged, StageError
 from schemas.manifest import Request
 from schemas.stage import Progress, StageResult, find_finished
 from training.recipes import Recipe
-from training.sweep.process import Ended, Told, TrialProcess, interrupts_held
+from training.trial_process import Ended, Told, TrialProcess, interrupts_held
 from training.sweep.table import MEASURES, Point, Row, Trial, ranked
 
 TELL_SECONDS = 0.5

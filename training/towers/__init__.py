@@ -1,6 +1,7 @@
 """Towers by the recipe that names them."""
 
 from training.recipes import Recipe
+from training.towers.bag import Bag
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.clsm import CLSM
 from training.towers.dssm import DSSM
@@ -24,6 +25,8 @@ def tower_of(recipe: Recipe) -> Tower:
             return DSSM(recipe.hidden, recipe.cells)
         case "clsm":
             return CLSM(recipe.window, recipe.hidden, recipe.cells)
+        case "bag":
+            return Bag(recipe.cells)
 
 
 def _lstm(recipe: Recipe) -> LSTM:

@@ -4,6 +4,7 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.errors import StageError
 from training.ranking.ndcg import judged_pairs, ndcg, ndcg_of_judged
 
 CUTOFFS = (1, 3, 10)
@@ -42,6 +43,19 @@ def test_queries_without_results_or_relevant_documents_count_zero_and_stay():
     assert list(found.query_ids) == list(qrels)
     assert found.at(10).tolist() == [0.0, 0.0, 1.0, 0.0]
     assert found.mean()[10] == 0.25
+
+
+def test_a_run_without_any_result_scores_zero():
+    assert ndcg({"q": {"a": 3}, "r": {"b": 1}}, {}).values_QK.tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("grade", [51, 1024])
+def test_a_grade_whose_gain_no_float_holds_beside_others_is_refused(grade):
+    qrels = {"q": {"a": grade, "b": 1}}
+    with pytest.raises(StageError, match=f"a grade of {grade:,}"):
+        ndcg(qrels, {"q": {"a": 1.0}})
+    assert ndcg(qrels, {"q": {"a": 1.0}}, gain="linear").mean()[1] == 1.0
+    assert ndcg({"q": {"a": 50, "b": 1}}, {"q": {"b": 2.0, "a": 1.0}}).mean()[1] == 1 / (2**50 - 1)
 
 
 def test_a_score_that_is_no_number_is_refused():

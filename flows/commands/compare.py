@@ -1,0 +1,157 @@
+"""clicktower compare"""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows import console, present_compare
+from flows.set_fields import with_fields
+from schemas.errors import UsageError
+
+
+def compare(
+    *,
+    shards: str,
+    documents: str,
+    queries: str,
+    qrels: str,
+    into: str,
+    rows: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    against: str = "bm25",
+    seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
+    set: list[str] | None = None,
+    evaluate: list[str] | None = None,
+    min_judged: int = 1,
+    model: list[str] | None = None,
+    run: list[str] | None = None,
+    logged: str | None = None,
+    skip_thought: str | None = None,
+    frequencies: str | None = None,
+    threads: int = 0,
+    report: str | None = None,
+    json: bool = False,
+) -> None:
+    """The whole of the paper's Table IV on your data: every baseline and every tower
+    under one protocol, and how far each can be believed.
+
+        clicktower compare --shards store/build/DIGEST --documents documents.tsv --queries queries.tsv \\
+            --qrels qrels.txt --into store --report compare.html
+
+    Towers are trained on the shards, the others made from the documents. A row that
+    is in the store counts, a killed comparison goes on with what is missing, and a
+    row that fails stops no other. All rows take as long as some fifteen trainings;
+    a first look:
+
+        clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=5
+
+    Parameters
+    ----------
+    shards
+        The folder that `build` printed.
+    documents
+        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+    queries
+        Judged queries, id<TAB>text.
+    qrels
+        Judgments in TREC's form: query id, 0, document id, grade.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    rows
+        Only these: random, logged, skip-thought, doc2vec, ulm, bm25, plsa, dssm, clsm-1, clsm-3, clsm-5, rnn-288,
+        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, hybrid (the best tower
+        and BM25), and the names of --model and --run.
+    against
+        The row that every other is tested against.
+    seeds
+        Seeds of each tower, whose values are then the mean over them. A seed alone moves NDCG@10 by some 0.004.
+    set
+        field=value for any field of every tower's recipe, such as epochs=5; may be repeated.
+    evaluate
+        field=value for any field of the evaluation settings; may be repeated.
+    min_judged
+        Leave out queries with fewer judged documents than this.
+    model
+        NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
+    run
+        NAME=FILE of a TREC run, as a row of that name; may be repeated.
+    logged
+        A TREC run of the ranking that your search engine showed (`judgments` writes one).
+    skip_thought
+        The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy, uni_skip.npz and
+        bi_skip.npz.
+    frequencies
+        How often each query was asked, query id<TAB>count: tells head, torso and tail.
+    threads
+        Of a training; by default the cores of this machine.
+    report
+        A file to write a page about the comparison to (HTML, whole in itself).
+    json
+        Print the comparison as one JSON object; progress goes to stderr.
+    """
+    from training.compare import stage
+    from training.compare.rows import all_rows, chosen
+    from training.evaluate import EvaluateConfig
+    from training.judged_files import Judged
+
+    every_row = all_rows(
+        change=lambda made: with_fields(made, set or []),
+        skip_thought=skip_thought,
+        logged=logged,
+        models=_named(model, "--model"),
+        runs=_named(run, "--run"),
+    )
+    config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(evaluate or [])])
+    try:
+        with console.progress_bar("compare") as progress:
+            result = stage.compare(
+                chosen(every_row, rows or []),
+                shards=shards,
+                files=Judged(documents=documents, queries=queries, qrels=qrels),
+                store=into,
+                config=config,
+                seeds=seeds or [],
+                against=against,
+                frequencies=frequencies,
+                where=stage.Where(threads=threads),
+                progress=progress,
+                row_ended=lambda one, done, total: present_compare.row_line(
+                    one.row.name,
+                    "reused" if one.result and one.result.reused else one.state,
+                    one.metrics.get("ndcg@10"),
+                    one.seconds,
+                    done,
+                    total,
+                    one.why,
+                ),
+            )
+    except stage.Unfinished as error:
+        if report:
+            _write(report, {"metrics": dict(error.comparison), "labels": {}, "counts": {}, "digest": "", "path": into})
+        if not json:
+            present_compare.show_comparison(error.comparison)
+        raise
+    value = result.to_json()
+    if report:
+        _write(report, value)
+    console.emit(value, json, present_compare.show)
+
+
+def _write(report: str, result: dict) -> None:
+    from flows.report.comparison import write_comparison
+
+    write_comparison(report, result)
+
+
+def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """NAME=PATH options as a mapping."""
+    named = {}
+    for pair in pairs or []:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise UsageError(
+                asked=f"{option} {pair}", found="a name, = or the path is missing", do=f"write {option} NAME=PATH"
+            )
+        if name in named:
+            raise UsageError(asked=f"{option} {pair}", found=f"{name} was given twice", do="give each its own name")
+        named[name] = path
+    return named

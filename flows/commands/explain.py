@@ -1,0 +1,84 @@
+"""clicktower explain"""
+
+from typing import Literal
+
+from flows import console
+
+
+def explain(
+    text: str | None = None,
+    title: str | None = None,
+    *,
+    model: str,
+    side: Literal["query", "document"] | None = None,
+    beside: str | None = None,
+    queries: str | None = None,
+    into: str | None = None,
+    colours: Literal["shared", "panel"] = "shared",
+    set: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Show what a recurrent model reads in a text: keywords, traces of every gate, and the
+    score of a pair.
+
+        clicktower explain --model store/train/DIGEST "angle bracket"
+        clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
+        clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
+        clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
+
+    Each word is shaded by how many of the 10 most active cells it moves. --into writes
+    explain.html (heat maps, lines, tables: whole in itself) and traces.arrow (every
+    gate and state, a row for each cell and word). docs/explain.md says how to read
+    them. The files hold the texts as they were given, and words of the queries.
+
+    Parameters
+    ----------
+    text
+        A query; with --side document a title.
+    title
+        A title, to see the pair and its score.
+    model
+        The folder that `train` printed, or a release. LSTM, bidirectional LSTM or RNN.
+    side
+        Which tower reads a text that stands alone; query by default.
+    beside
+        Another model, to see both models' counts and scores side by side, and what
+        training cost each.
+    queries
+        Queries, id<TAB>text: which words which cells stand for, and whether the input
+        gate closes at unimportant words.
+    into
+        A folder to write explain.html and traces.arrow to.
+    colours
+        Of the heat maps: shared, one range for all, or panel, each its own.
+    set
+        field=value for any field of the counting rule: top_cells, threshold, share; may
+        be repeated.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows import explain as explaining
+    from flows import present_explain
+    from flows.set_fields import with_fields
+    from training.analysis.explained import as_json
+    from training.analysis.keywords import CountingRule, rule_json
+
+    asked = explaining.Asked(
+        models=(model, beside) if beside else (model,),
+        text=text,
+        title=title,
+        side=side,
+        queries=queries,
+        rule=with_fields(CountingRule(), set or []),
+    )
+    with console.progress_bar("explain") as progress:
+        found, simulated = explaining.explain(asked, progress)
+        files = explaining.write(into, asked, found, colours=colours, simulated=simulated) if into else {}
+    result = {
+        "stage": "explain",
+        "rule": rule_json(asked.rule),
+        "models": [{**as_json(one), "path": where} for one, where in zip(found, asked.models, strict=True)],
+        "labels": {"simulated": True} if simulated else {},
+        "files": files,
+    }
+    console.emit(result, json, present_explain.show)

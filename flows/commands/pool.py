@@ -1,0 +1,105 @@
+"""clicktower pool"""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from flows import console, present_pool
+from schemas.errors import UsageError
+
+
+def pool(
+    runs: Annotated[list[str] | None, Parameter(negative=())] = None,
+    *,
+    queries: str | None = None,
+    documents: str | None = None,
+    sheet: str | None = None,
+    depth: int = 10,
+    num_queries: int | None = None,
+    judged: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    seed: int = 0,
+    read: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    qrels: str | None = None,
+    write_queries: str | None = None,
+    merge: Literal["median", "refuse"] = "median",
+    allow_partial: bool = False,
+    json: bool = False,
+) -> None:
+    """Have people judge what several systems found: write a sheet, then read it back
+    as qrels.
+
+    First, the best ten documents of every run, each pair once, shuffled so that no
+    assessor sees a system or a rank:
+
+        clicktower pool bm25.collection.run model.collection.run --queries queries.tsv --documents documents.tsv \\
+            --sheet sheet.csv
+
+    An assessor opens the sheet in a spreadsheet, writes 0 to 3 (Bad, Fair, Good,
+    Excellent) into its column `grade`, and saves it as CSV. Then
+
+        clicktower pool --read anna.csv ben.csv --qrels qrels.txt
+
+    writes what `evaluate` and `compare` take, and says how far assessors agree.
+    Neither overwrites a file.
+
+    Parameters
+    ----------
+    runs
+        TREC runs, such as runs/*.collection.run of an evaluation, or logged.run of `judgments`.
+    queries
+        The queries of the runs, id<TAB>text.
+    documents
+        The documents that were searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+    sheet
+        The sheet to write: .csv or .tsv.
+    depth
+        How many documents of each run and query.
+    num_queries
+        So many queries, drawn by the seed; by default all.
+    judged
+        Qrels of people: what is judged in them is left out.
+    seed
+        Decides the order of the sheet, and which queries are drawn.
+    read
+        Filled-in sheets, one of each assessor, to be read.
+    qrels
+        The qrels to write: query id, 0, document id, grade.
+    write_queries
+        Write the judged queries as well, id<TAB>text: for queries that came from click-derived judgments, whose ids
+        lose the words click-derived.
+    merge
+        Where assessors differ: median (the lower middle one of an even number), or refuse.
+    allow_partial
+        Take sheets that are not filled in to the end. What is not judged counts as not relevant later.
+    json
+        Print the result as one JSON object.
+    """
+    if read and not runs:
+        if not qrels or sheet:
+            raise _usage("sheets were to be read", "where the qrels are to go is not said", "give --qrels FILE")
+        from flows.pool import read_pool
+
+        result = read_pool(read, qrels=qrels, queries=write_queries, merge=merge, allow_partial=allow_partial)
+        console.emit(result, json, present_pool.show_judged)
+        return
+    if not runs or read or qrels or write_queries:
+        raise _usage(
+            "a pool was to be written or read",
+            "it is not clear which",
+            "give runs, --queries, --documents and --sheet to write a sheet, or --read SHEETS and --qrels to read some",
+        )
+    if not (queries and documents and sheet):
+        raise _usage("a pool was to be written", "a file is missing", "give --queries, --documents and --sheet")
+    if depth < 1 or (num_queries is not None and num_queries < 1):
+        raise _usage("a pool was to be written", "--depth or --num-queries is below 1", "give at least 1")
+    from flows.pool import write_pool
+
+    result = write_pool(
+        runs, queries=queries, documents=documents, sheet=sheet, depth=depth, num_queries=num_queries,
+        judged=judged or (), seed=seed,
+    )  # fmt: skip
+    console.emit(result, json, present_pool.show_sheet)
+
+
+def _usage(asked: str, found: str, do: str) -> UsageError:
+    return UsageError(asked=asked, found=found, do=do)

@@ -1,0 +1,128 @@
+"""What a model reads in a text, for a terminal: words shaded by how many cells they move, and small tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows import present
+from flows.console import output, plain
+from flows.report.word_columns import printable
+
+SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "white on #258b84", "white on #0b5f5a")
+ARROWS = {"left to right": "→", "right to left": "←"}
+SHOWN_WORDS = 400  # of a text
+TABLE_WORDS = 40
+TOPIC_CELLS, TOPIC_WORDS = 8, 8
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Everything that was asked for."""
+    models = result["models"]
+    for number, text in enumerate(models[0]["texts"]):
+        _text([model["texts"][number] for model in models], [model["name"] for model in models], text["side"])
+    if models[0]["score"] is not None:
+        for model in models:
+            output.print(f"score of the pair, the cosine of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
+    for model in models:
+        if model["attenuation"]:
+            _attenuation(model)
+        if model["topics"]:
+            _topics(model)
+    if len(models) > 1:
+        _cost(models)
+    rule = result["rule"]["sentences"]
+    output.print(Text("\n" + "; ".join(rule.values()) + ".", style="dim"))
+    if result["labels"].get("simulated"):
+        output.print(Text("A model of a simulated log.", style="bold yellow"))
+    for path in result["files"].values():
+        output.print(plain(present.from_here(path)), soft_wrap=True)
+
+
+def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str) -> None:
+    for name, reading in zip(names, readings, strict=True):
+        output.print(Text(f"{'query' if side == 'query' else 'title'}, {len(reading['words']):,} words, {name}", "dim"))
+        output.print(Text("  ").append(_shaded(reading)))
+    longest = max(readings, key=lambda reading: len(reading["words"]))
+    most = [max(_most(reading)[at : at + 1] or [0] for reading in readings)[0] for at in range(len(longest["words"]))]
+    chosen = sorted(sorted(range(len(most)), key=lambda at: (-most[at], at))[:TABLE_WORDS])
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("", justify="right", style="dim")
+    table.add_column("word", overflow="fold")
+    for name, reading in zip(names, readings, strict=True):
+        for one in reading["directions"]:
+            prefix = f"{plain(name)} " if len(names) > 1 else "cells "
+            table.add_column(f"{prefix}{ARROWS[one['direction']]}", justify="right")
+        table.add_column("", style="bold green")
+    for at in chosen:
+        row = [f"{at + 1}", plain(longest["words"][at])]
+        for reading in readings:
+            inside = at < len(reading["words"])
+            row += [_count(one["counts"][at]) if inside else "" for one in reading["directions"]]
+            row.append("keyword" if at in reading["keywords"] else "")
+        table.add_row(*row)
+    output.print(table)
+    if len(most) > TABLE_WORDS:
+        output.print(Text(f"the {TABLE_WORDS} words with the largest counts, of {len(most):,}", "dim"))
+    output.print()
+
+
+def _shaded(reading: Mapping[str, Any]) -> Text:
+    """The text, each word on a ground that is the darker the more of the cells declare it; keywords are bold."""
+    of = max(len(one["cells"]) for one in reading["directions"])
+    line, keywords = Text(), set(reading["keywords"])
+    for at, (word, most) in enumerate(list(zip(reading["words"], _most(reading), strict=True))[:SHOWN_WORDS]):
+        shade = SHADES[-(-most * (len(SHADES) - 1) // of)]
+        line.append(f" {printable(word)} ", f"{shade} bold underline" if at in keywords else shade)
+    left_out = len(reading["words"]) - SHOWN_WORDS
+    return line.append(f" … and {left_out:,} words more", "dim") if left_out > 0 else line
+
+
+def _most(reading: Mapping[str, Any]) -> list[int]:
+    return [max(n or 0 for n in of) for of in zip(*(one["counts"] for one in reading["directions"]), strict=True)]
+
+
+def _count(count: int | None) -> str:
+    return "–" if count is None else str(count)
+
+
+def _attenuation(model: Mapping[str, Any]) -> None:
+    for found in model["attenuation"]:
+        key, other, apart = found["keywords"], found["others"], found["difference"]
+        if not (key["n"] and other["n"]):
+            continue
+        line = (
+            f"input gate {ARROWS[found['direction']]} of {plain(model['name'])}: {key['mean']:.3f} (sd {key['sd']:.3f})"
+            f" at {key['n']:,} keywords, {other['mean']:.3f} (sd {other['sd']:.3f}) at {other['n']:,} other words"
+        )
+        if apart:
+            line += (
+                f"; within {apart['texts']:,} texts {apart['mean']:+.3f} [{apart['low']:+.3f}, {apart['high']:+.3f}]"
+            )
+        output.print(line, soft_wrap=True)
+
+
+def _topics(model: Mapping[str, Any]) -> None:
+    topics = model["topics"]
+    table = Table(
+        title=f"Keywords by cell, {plain(model['name'])}, over {topics['queries']:,} queries",
+        title_justify="left", box=None, header_style="dim", pad_edge=False,
+    )  # fmt: skip
+    for name in ("cell", "keywords", "most frequent, in how many queries"):
+        table.add_column(name, justify="right" if name != "most frequent, in how many queries" else "left")
+    for cell in topics["cells"][:TOPIC_CELLS]:
+        words = ", ".join(f"{plain(w['word'])} [dim]{w['queries']}[/]" for w in cell["words"][:TOPIC_WORDS])
+        table.add_row(f"{cell['cell']} {ARROWS[cell['direction']]}", f"{cell['keywords']:,}", words)
+    output.print(table)
+
+
+def _cost(models: Sequence[Mapping[str, Any]]) -> None:
+    for model in models:
+        if model["cost"]:
+            first, last = model["cost"][0], model["cost"][-1]
+            output.print(
+                f"training loss per pair of {plain(model['name'])}: {first['train_loss']:.3f} after epoch"
+                f" {first['epoch']}, {last['train_loss']:.3f} after epoch {last['epoch']}",
+                soft_wrap=True,
+            )

@@ -1,0 +1,104 @@
+"""Gates and states of a tower as heat maps: a column for each word, a row for each cell (Fig. 4, 5, 9, 10).
+
+The most active cells stand on top, each with its number, below them all others in the order of their numbers. Colours
+are 17 steps, so that a picture is 17 shapes and not one for each cell and word; style sheets name them s-8 to s8.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from flows.report.svg import svg
+from flows.report.word_columns import WordColumns, label_marks
+
+STEPS = 8
+LEFT, TOP, GAP, ACTIVE_ROW, REST_HEIGHT = 30, 22, 7, 12, 150
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """What the colours mean: `low` and `high` are the ends. A scale around zero has -high for its low."""
+
+    low: float
+    high: float
+
+    @property
+    def around_zero(self) -> bool:
+        return self.low < 0
+
+    def steps(self, values: np.ndarray) -> np.ndarray:
+        """The step of each value, int [...]: -8 to 8 around zero, otherwise 0 to 8; beyond an end, the end's."""
+        span = self.high if self.around_zero else self.high - self.low
+        shares = (values - (0 if self.around_zero else self.low)) / (span or 1)
+        return np.clip(np.rint(shares * STEPS), -STEPS if self.around_zero else 0, STEPS).astype(np.int64)
+
+
+def own_scale(values: np.ndarray) -> Scale:
+    """The scale that a panel's values fill: around zero where some are below it."""
+    low, high = float(values.min()), float(values.max())
+    return Scale(low=-max(-low, high), high=max(-low, high)) if low < 0 else Scale(low=low, high=high)
+
+
+def heat_map(
+    values: np.ndarray, columns: WordColumns, active: Sequence[int], scale: Scale, title: str, *, symbol: str = ""
+) -> Markup:
+    """One panel. values: [words, cells] in the order in which the words stand; active: the cells on top."""
+    shown = scale.steps(columns.means(values)).T  # [cells, columns]
+    num_cells, num_columns = shown.shape
+    rest = [cell for cell in range(num_cells) if cell not in set(active)]
+    width = max(9, min(30, 640 // num_columns))
+    height = max(1, min(ACTIVE_ROW, REST_HEIGHT // len(rest))) if rest else 0
+    below = TOP + ACTIVE_ROW * len(active)
+    places = [(cell, TOP + ACTIVE_ROW * row, ACTIVE_ROW) for row, cell in enumerate(active)]
+    places += [(cell, below + GAP + height * row, height) for row, cell in enumerate(rest)]
+    bottom = below + (GAP + height * len(rest) if rest else 0)
+    marks = [
+        f'<text class="panel" x="{LEFT}" y="14">{escape(title)} <tspan class="symbol">{escape(symbol)}</tspan></text>'
+    ]
+    marks += _shapes(shown, places, width)
+    marks += [
+        f'<text class="tick narrow" x="{LEFT - 5}" y="{top + ACTIVE_ROW - 2.5:.1f}" text-anchor="end">{cell}</text>'
+        for cell, top, _ in places[: len(active)]
+    ]
+    if rest:
+        middle = (below + GAP + bottom) / 2
+        marks.append(
+            f'<text class="tick narrow" x="{LEFT - 8}" y="{middle:.1f}" text-anchor="middle"'
+            f' transform="rotate(-90 {LEFT - 8} {middle:.1f})">{len(rest)} others</text>'
+        )
+    labels, room = label_marks(columns, [LEFT + width * (k + 0.5) for k in range(num_columns)], bottom)
+    total = max(LEFT + width * num_columns + 6, LEFT + 7 * len(f"{title} {symbol}"))
+    told = (
+        f"{title} {symbol}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} cells"
+    )
+    return svg("heat", total, bottom + room, told, marks + labels, fixed=True)
+
+
+def legend(scale: Scale, *, size: float = 14) -> Markup:
+    """The colours, each `size` wide, with what they mean at both ends and, around zero, in the middle."""
+    steps, left = range(-STEPS if scale.around_zero else 0, STEPS + 1), 44
+    end, height = left + size * len(steps), 30 if scale.around_zero else 17
+    marks = [
+        f'<rect class="s{step}" x="{left + size * at}" y="2" width="{size}" height="12"/>'
+        for at, step in enumerate(steps)
+    ]
+    marks.append(f'<text class="tick" x="{left - 6}" y="12" text-anchor="end">{scale.low:.2g}</text>')
+    marks.append(f'<text class="tick" x="{end + 6}" y="12">{scale.high:.2g}</text>')
+    if scale.around_zero:
+        marks.append(f'<text class="tick" x="{(left + end) / 2}" y="27" text-anchor="middle">0</text>')
+    told = f"Colours from {scale.low:.2g} to {scale.high:.2g}"
+    return svg("key-colours", end + 50, height, told, marks, fixed=True)
+
+
+def _shapes(shown: np.ndarray, places: Sequence[tuple[int, float, float]], width: float) -> list[str]:
+    """One path for each step: a rectangle for every run of columns that have it, row by row."""
+    runs: dict[int, list[str]] = {}
+    for cell, top, height in places:
+        row = shown[cell]
+        starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(row)], strict=True):
+            wide = width * (end - start)
+            runs.setdefault(int(row[start]), []).append(f"M{LEFT + width * start} {top}h{wide}v{height}h-{wide}z")
+    return [f'<path class="s{step}" d="{"".join(d)}"/>' for step, d in sorted(runs.items())]

@@ -1,0 +1,180 @@
+"""compare.html: whole in itself, true to the comparison, safe against foreign titles, complete without its parts."""
+
+import dataclasses
+import re
+from itertools import pairwise
+
+import pytest
+
+from flows.report.comparison import comparison_page, write_comparison
+from flows.report.page import render
+from flows.report.row_chart import ChartRow, Dot, row_chart
+from tests.flows.sample_run import sample_run
+from tests.flows.test_report import Page
+from tests.training.compare.sample_comparison import NASTY, sample_comparison, sample_result, without
+
+
+def html_of(comparison: dict) -> str:
+    return render(comparison_page(sample_result(comparison)))
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return html_of(sample_comparison())
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
+
+
+def test_every_element_is_closed_where_it_should_be(page):
+    assert page.open == []
+    assert page.words.startswith("18 rows on 1,229 judged queries clicktower · comparison 18 rows on 1,229")
+
+
+def test_nothing_is_loaded_and_nothing_runs(html, page):
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "link", "iframe", "img", "object", "embed", "base"}
+    for name, attributes in page.elements:
+        assert not attributes.keys() & {"src", "href", "srcset", "action", "data", "xlink:href"}, name
+        assert not [a for a in attributes if a.startswith("on")], name
+    assert not re.search(r"url\(|@import|https?://", html)
+
+
+def test_foreign_titles_are_text_and_their_controls_are_gone(html, page):
+    assert "<script" not in html.lower()
+    assert NASTY in page.words
+    assert "half �[31minch� pipe" in page.words
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
+
+
+def test_a_title_that_turns_the_direction_of_writing_is_kept_apart(html):
+    assert '<bdi class="title">أريكة من الكتان البيج</bdi>' in html
+
+
+def test_the_answer_and_the_figures_stand_first(page):
+    words = page.words
+    assert words.index("The best row is Hybrid: LSTM, 96 cells, n = 4 with BM25: NDCG@10 0.868") < words.index(
+        "Best NDCG@10 0.868"
+    )
+    for text in (
+        "Over BM25 +0.017 beyond chance, p = 0.0017",
+        "Best tower alone 0.858 LSTM, 96 cells, n = 4",
+        "Judged queries 1,229 837 can tell rankings apart",
+        "Rows 16 of 18 16 done, 1 failed, 1 empty",
+    ):
+        assert text in words
+
+
+def test_numbers_of_every_part_are_those_of_the_value(page):
+    for text in (
+        "LSTM, 96 cells, n = 4 0.677 *** 0.653–0.701 0.709 *** 0.685–0.733 0.858 *** 0.846–0.870 +0.007 *** +0.003 to",
+        "BM25 chosen 0.302 0.278–0.326 0.611 0.587–0.635",
+        "LSTM, 96 cells, n = 4 0.331 0.365 0.436 +0.013 +0.026 +0.013 +0.037 +0.007 +0.048",  # 36.5 - 32.8 = 3.7
+        "LSTM, 96 cells, n = 4 0.858 19,000,000 96 4 min 55 s 160,000",
+        "Skip-Thought empty: no published weights were given",
+        "PLSA, 500 topics failed: MemoryError",
+        "gained: Hybrid: LSTM, 96 cells, n = 4 with BM25 0.940, BM25 0.310",
+        "Ties: as trec_eval",
+        "the weight 0.35 was chosen on dev",
+        "p after Holm's correction",
+    ):
+        assert text in page.words, text
+
+
+def test_pictures_and_tables_can_be_told_without_seeing_them(page):
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+    assert len(page.all("caption")) == len(page.all("table")) > 4
+    levels = [int(name[1]) for name, _ in page.elements if re.fullmatch(r"h[1-6]", name)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {section["aria-labelledby"] for section in page.all("section")} == set(ids)
+
+
+def test_each_picture_is_there_for_wide_and_for_narrow_screens(page):
+    kinds = [svg["class"] for svg in page.all("svg")]
+    # NDCG@10, @1 and @3, beside the paper, and four slices
+    assert len(kinds) == 2 * 8
+    assert sum("narrow" in kind for kind in kinds) == 8
+
+
+def test_colours_follow_what_was_tested(html):
+    """At NDCG@10: six above, two below, seven not told apart, the chosen one; the first picture has them all."""
+    picture = html[html.index('<svg class="whiskers wide"') :]
+    picture = picture[: picture.index("</svg>")]
+    kinds = re.findall(r'<circle class="mean (\w+)"', picture)
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"above": 6, "below": 2, "alike": 7, "chosen": 1}
+
+
+@pytest.mark.parametrize("comparison", [
+    sample_comparison("bm25") | {"difference": None},
+    sample_comparison("skip-thought", "plsa-500") | {"difference": None, "measures": []},
+    sample_comparison("skip-thought", "plsa-500"),
+    without(sample_comparison("bm25", "lstm-96"), "bm25") | {"against": None, "difference": None},
+    sample_comparison("lstm-96-gated", "random") | {"slices": {}, "difference": None},
+    sample_comparison("bm25", "lstm-96", "hybrid") | {"against": "lstm-96"},
+    sample_comparison("bm25", "lstm-96") | {"measures": ["ndcg@1", "ndcg@3", "ndcg@10"]},
+])  # fmt: skip
+def test_a_comparison_with_little_in_it_has_a_page(comparison):
+    page = Page(html_of(comparison))
+    assert page.open == []
+    assert all(row["title"] in page.words for row in comparison["rows"])
+    assert "nan" not in page.words.lower().split()
+
+
+def test_judgments_from_clicks_are_not_called_those_of_judges(page):
+    by_clicks = Page(html_of(sample_comparison() | {"judgments": "click-derived"}))
+    assert "Judged by clicks." in by_clicks.words
+    assert "Grades derived from clicks" in by_clicks.words
+    assert "Judged by clicks." not in page.words
+    assert "Grades by judges" in page.words
+
+
+def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
+    run = Page(render(dataclasses.replace(sample_run(), comparison=sample_comparison())))
+    assert run.open == []
+    for text in ("clicktower · report of a run", "The best row is Hybrid", "What became of every line", "Ranking"):
+        assert text in run.words
+    ids = [attributes["id"] for _, attributes in run.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_replaces_an_older_one(tmp_path):
+    path = tmp_path / "below" / "compare.html"
+    write_comparison(str(path), sample_result(sample_comparison("bm25")))
+    write_comparison(str(path), sample_result())
+    assert path.read_text(encoding="utf-8") == html_of(sample_comparison())
+
+
+def places(picture: str) -> list[float]:
+    return [float(x) for x in re.findall(r'<circle class="mean[^"]*" cx="([\d.]+)"', picture)]
+
+
+def row(name: str, value: float, **fields) -> ChartRow:
+    return ChartRow(name=name, dots=[Dot(value=value, low=value - 0.01, high=value + 0.01)], **fields)
+
+
+def test_an_aloof_row_does_not_press_the_others_together():
+    near = [row("one", 0.50), row("other", 0.51)]
+    first, second = places(row_chart(near, "NDCG"))
+    with_floor = row_chart([*near, row("floor", 0.1, aloof=True)], "NDCG")
+    assert places(with_floor) == [first, second]  # the floor is an arrow at the edge
+    assert with_floor.count('class="off') == 1
+    pressed = places(row_chart([*near, row("floor", 0.1)], "NDCG"))
+    assert pressed[1] - pressed[0] < (second - first) / 4
+
+
+def test_the_dots_of_a_picture_keep_the_order_of_their_values():
+    xs = places(row_chart([row(str(value), value) for value in (0.2, 0.3, 0.5)], "NDCG", level=0.3))
+    assert xs == sorted(xs)
+    assert (xs[2] - xs[1]) == pytest.approx(2 * (xs[1] - xs[0]), abs=0.2)  # 0.2 and 0.1 apart
+
+
+def test_pictures_around_the_same_values_have_the_same_scale():
+    one, other = (row_chart([row("a", value)], "NDCG", around=(0.2, 0.8)) for value in (0.4, 0.4))
+    alone = row_chart([row("a", 0.4)], "NDCG")
+    assert places(one) == places(other) != places(alone)

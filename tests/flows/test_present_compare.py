@@ -1,0 +1,121 @@
+"""A comparison in a terminal: the answer, a table that 80 columns hold, rows as they end, and no foreign controls."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from flows import present, present_compare
+from flows.present_compare import row_line, show, show_comparison
+from tests.training.compare.sample_comparison import sample_comparison, sample_result, without
+
+
+@pytest.fixture(params=[80, 100])
+def told(monkeypatch, request):
+    """What is printed on a terminal of 80 and of 100 columns, stderr and stdout together."""
+    return _caught(monkeypatch, request.param)
+
+
+def _caught(monkeypatch, width: int) -> io.StringIO:
+    stream = io.StringIO()
+    console = Console(file=stream, highlight=False, width=width, color_system=None)
+    for module in (present, present_compare):
+        monkeypatch.setattr(module, "output", console)
+        monkeypatch.setattr(module, "errors", console)
+    return stream
+
+
+def lines_of(told: io.StringIO) -> list[str]:
+    return [line.rstrip() for line in told.getvalue().splitlines()]
+
+
+def line_of(told: io.StringIO, start: str) -> str:
+    """The line of the table that starts so."""
+    [line] = [line for line in lines_of(told) if line.startswith(start) and "–0." in line]
+    return line
+
+
+def test_the_answer_stands_above_the_table(told):
+    show(sample_result())
+    words = " ".join(told.getvalue().split())
+    assert words.startswith("✓ compare 4210.0 s 16 of 18 rows; best Hybrid: LSTM, 96 cells, n = 4 with BM25")
+    assert words.index("The best row is Hybrid") < words.index("NDCG@1 @3 @10 interval − BM25 paper")
+    assert words.endswith("/tmp/store/compare/0f3a9c")
+
+
+def test_a_row_keeps_its_figures_whole(told):
+    show(sample_result())
+    # 0.664 + 1.8 · 0.007, 0.696 + 0.0126, 0.851 + 0.007 ± 0.012; the paper's 43.6 - 38.8
+    assert line_of(told, "LSTM, 96 cells, n = 4").split()[6:] == [
+        "0.677", "0.709", "0.858", "0.846–0.870", "+0.007", "***", "+0.048"]  # fmt: skip
+    assert line_of(told, "▸ BM25").split()[2:] == ["0.664", "0.696", "0.851", "0.839–0.863"]
+    width = present_compare.output.width
+    assert all(len(line) <= width for line in lines_of(told)[1:])  # the first is of stderr, and not wrapped
+
+
+def test_on_a_narrow_terminal_titles_are_shortened_and_figures_are_not(monkeypatch):
+    told = _caught(monkeypatch, 64)
+    show_comparison(sample_comparison())
+    line = line_of(told, "Bidire")
+    assert "…" in line.split("0.677")[0]
+    assert line.split()[-6:] == ["0.709", "0.858", "0.846–0.870", "+0.007", "***", "+0.048"]
+
+
+def test_rows_without_figures_stand_in_their_place_and_below_with_the_reason(told):
+    show_comparison(sample_comparison())
+    text = told.getvalue()
+    assert text.index("Skip-Thought") < text.index("empty") < text.index("Doc2Vec")
+    assert "Skip-Thought is empty: no published weights were given;" in " ".join(text.split())
+    assert "PLSA, 500 topics failed: MemoryError" in " ".join(text.split())
+
+
+def test_foreign_texts_reach_the_terminal_without_their_controls(told):
+    show(sample_result())
+    row_line("row \x1b[2J[bold]name", "failed", None, 1.0, 1, 2, "it\nbroke \x07")
+    text = told.getvalue()
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "half �[31minch� pipe" in text
+    assert "row �[2J[bold]name: failed: it broke �" in text  # neither markup nor a line of its own
+
+
+def test_another_chosen_row_has_a_column_beside_bm25(told):
+    show_comparison(sample_comparison("bm25", "lstm-96", "hybrid") | {"against": "lstm-96", "difference": None})
+    assert "− BM25" in told.getvalue()
+    assert "− LSTM" in told.getvalue()
+    assert "▸ LSTM" in told.getvalue()
+
+
+@pytest.mark.parametrize("comparison", [
+    sample_comparison("bm25") | {"difference": None},
+    sample_comparison("skip-thought", "plsa-500") | {"difference": None, "measures": []},
+    without(sample_comparison("bm25", "lstm-96"), "bm25") | {"against": None, "difference": None},
+    sample_comparison("lstm-96-gated", "random") | {"difference": None},
+])  # fmt: skip
+def test_a_comparison_with_little_in_it_is_shown_too(told, comparison):
+    show(sample_result(comparison))
+    rows = [row["title"][:8] for row in comparison["rows"]]
+    assert all(title in told.getvalue() for title in rows)
+
+
+def test_a_simulated_log_is_said_to_be_one(told):
+    show(sample_result() | {"labels": {"simulated": True}})
+    assert "All of this comes from a simulated log." in told.getvalue()
+
+
+def test_queries_that_moved_most_are_told_with_both_values(told):
+    show(sample_result())
+    assert "0.940 against 0.310  couch beige linen" in told.getvalue()
+    assert "0.220 against 0.880  half" in told.getvalue()
+
+
+def test_each_row_has_a_line_as_it_ends(told):
+    row_line("lstm-96", "done", 0.85811, 295.0, 3, 18)
+    row_line("bm25", "reused", 0.851, None, 4, 18)
+    row_line("skip-thought", "empty", None, None, 5, 18, "no weights")
+    row_line("plsa", "failed", None, 2.0, 6, 18)
+    assert [line.split() for line in lines_of(told)] == [
+        ["✓", "3/18", "4", "min", "55", "s", "lstm-96:", "NDCG@10", "0.8581"],
+        ["✓", "4/18", "reused", "bm25:", "NDCG@10", "0.8510"],
+        ["·", "5/18", "skip-thought:", "empty:", "no", "weights"],
+        ["✗", "6/18", "2.0", "s", "plsa:", "failed"],
+    ]

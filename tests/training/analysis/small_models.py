@@ -1,0 +1,27 @@
+"""Small models with random weights, one for each tower that reads word by word."""
+
+from dataclasses import replace
+
+from training.model import Model
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import Recipe
+
+ROWS = 50_700
+TOWERS = {
+    "lstm": {},
+    "lstm with forget gate": {"forget_gate": True},
+    "lstm with peepholes": {"peepholes": True},
+    "full lstm": {"forget_gate": True, "peepholes": True},
+    "bilstm": {"tower": "bilstm"},
+    "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
+    "rnn": {"tower": "rnn"},
+}
+
+
+def small_model(tower: str = "lstm", **changes) -> Model:
+    """A model that was never trained. Its cells differ enough to be told apart."""
+    base = Recipe(name="small", cells=5, initial_range=0.4)
+    recipe = replace(base, **TOWERS[tower] if tower in TOWERS else {"tower": tower}, **changes)
+    layout = layout_of(recipe, ROWS)
+    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})

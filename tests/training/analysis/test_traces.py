@@ -1,0 +1,124 @@
+"""Traces against the printed equations, one step at a time in float64, and against the embedding that is served."""
+
+import io
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+from tests.training import reference
+from tests.training.analysis.small_models import ROWS, TOWERS, small_model
+from training.analysis.traces import STATES, read_words, trace, trace_table, write_traces
+
+torch.set_num_threads(1)
+TEXT = "shanghai hotels accommodation hotel in shanghai discount and reservation"
+every_tower = pytest.mark.parametrize("tower", TOWERS)
+
+
+def by_the_equations(params, text, *, rnn: bool) -> dict[str, np.ndarray]:
+    """eq. 1 or 2 for each word in reading order: every gate and state, float64 [words, cells]."""
+    p = params
+    cells, num_trigrams = next(iter(p.values())).shape
+    y, c, steps = np.zeros(cells), np.zeros(cells), []
+    none = np.zeros(cells)
+    for word in text:
+        lt = reference.counts(word, num_trigrams)
+        if rnn:
+            y = np.tanh(p["W"] @ lt + p["R"] @ y + p["b"])
+            steps.append({"y": y})
+            continue
+        z = {k: p[f"W{k}"] @ lt + p[f"R{k}"] @ y + p[f"b{k}"] for k in "1234" if f"W{k}" in p}
+        y_g = np.tanh(z["4"])
+        i = reference.sigmoid(z["3"] + p.get("p3", none) * c)
+        f = reference.sigmoid(z["2"] + p.get("p2", none) * c) if "2" in z else np.ones(cells)
+        c = f * c + i * y_g
+        o = reference.sigmoid(z["1"] + p.get("p1", none) * c)
+        y = o * np.tanh(c)
+        steps.append({"i": i, "f": f, "o": o, "y_g": y_g, "c": c, "y": y})
+    return {name: np.array([step[name] for step in steps]) for name in steps[0]}
+
+
+@every_tower
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
+    model = small_model(tower, same_start=False)
+    kind = reference.kind_of(model.recipe)
+    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
+    ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
+    found = trace(model, TEXT, side)
+    ways = ["right ", "left "] if kind.startswith("bilstm") else [""]
+    assert [t.direction for t in found.traces] == ["left to right", "right to left"][: len(ways)]
+    for way, one in zip(ways, found.traces, strict=True):
+        of_way = {name.removeprefix(way): value for name, value in params.items() if name.startswith(way)}
+        expected = by_the_equations(of_way, ids[:: -1 if way == "left " else 1], rnn=kind == "rnn")
+        assert set(one.states) == set(expected) - (set() if model.recipe.forget_gate else {"f"})
+        for name, rows in one.states.items():
+            assert rows.dtype == np.float32
+            np.testing.assert_allclose(rows[one.reading], expected[name], rtol=3e-5, atol=3e-6, err_msg=name)
+
+
+@every_tower
+@pytest.mark.parametrize("text", [TEXT, "hotel", "東京の金槌", "a\x07b \x1b[31mred\x1b[0m", "two words"])
+def test_the_vector_of_a_trace_is_the_embedding_that_is_served(tower, text):
+    model = small_model(tower)
+    for side in ("query", "document"):
+        np.testing.assert_allclose(trace(model, text, side).vector, model.encode([text], side)[0], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({"max_words": 4}, ("one", "two", "three", "[3 words]")),
+        ({"max_words": 4, "overflow": "truncate"}, ("one", "two", "three", "four")),
+        ({"max_words": 6}, ("one", "two", "three", "four", "five", "six")),
+    ],
+)
+def test_words_beyond_the_limit_are_traced_as_they_are_read(changes, tokens):
+    model, text = small_model(**changes), "One two three four five six"
+    found = trace(model, text, "query")
+    assert found.words == tokens == tuple(read_words(text, model.recipe))
+    assert len(found.traces[0].states["y"]) == len(tokens)
+    np.testing.assert_allclose(found.vector, model.encode([text], "query")[0], rtol=2e-5, atol=2e-6)
+
+
+def test_ten_thousand_words_are_traced_to_the_last():
+    model, text = small_model("bilstm"), " ".join(f"word{n % 700}" for n in range(10_000))
+    found = trace(model, text, "document")
+    assert len(found.words) == len(found.traces[1].states["c"]) == 10_000
+    # Sums of 10,000 steps in another order of rounding: 1e-3 of a y between -1 and 1.
+    np.testing.assert_allclose(found.vector, model.encode([text], "document")[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\t\n"])
+def test_a_text_without_a_word_cannot_be_explained(text):
+    with pytest.raises(UsageError, match="no word"):
+        trace(small_model(), text, "query")
+
+
+@pytest.mark.parametrize(("tower", "changes"), [("dssm", {"hidden": 4}), ("clsm", {"hidden": 4, "window": 3})])
+def test_a_tower_without_steps_says_what_can_be_explained_instead(tower, changes):
+    with pytest.raises(UsageError, match=f"{tower.upper()}.*explain a model with an LSTM"):
+        trace(small_model(tower, **changes), TEXT, "query")
+
+
+def test_the_arrow_file_has_a_row_for_each_cell_and_word(tmp_path):
+    texts = [trace(small_model("full bilstm"), "angle bracket", "query"), trace(small_model("rnn"), TEXT, "document")]
+    write_traces(str(tmp_path / "traces.arrow"), texts)
+    table = pa.ipc.open_file(io.BytesIO(storage.read_bytes(str(tmp_path / "traces.arrow")))).read_all()
+    assert table.equals(trace_table(texts))
+    rows = table.to_pylist()
+    assert len(rows) == 2 * 5 * 2 + 1 * 5 * 9
+    assert list(rows[0]) == ["text", "side", "direction", "cell", "word", "token", *STATES]
+    left = {(r["cell"], r["word"]): r for r in rows if (r["text"], r["direction"]) == (0, "right to left")}
+    assert (left[3, 2]["token"], left[3, 2]["side"]) == ("bracket", "query")
+    for name in STATES:
+        assert left[3, 2][name] == texts[0].traces[1].states[name][1, 3]
+    of_rnn = [r for r in rows if r["text"] == 1]
+    assert all(math.isfinite(r["y"]) and r["i"] is r["f"] is r["o"] is r["y_g"] is r["c"] is None for r in of_rnn)
+    assert [r["token"] for r in of_rnn if r["cell"] == 4] == words(TEXT)

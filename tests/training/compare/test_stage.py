@@ -1,0 +1,204 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import UsageError
+from schemas.judgments import read_qrels
+from tests.training.small_shards import THINGS, shop, write_build
+from training.compare.rows import Row, all_rows, chosen
+from training.compare.stage import Unfinished, Where, compare
+from training.evaluate import EvaluateConfig
+from training.judged_files import Judged
+from training.ranking.ndcg import ndcg
+from training.ranking.significance import holm
+
+CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
+NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> dict:
+    """The shards of the little shop, and its titles judged for queries that name things by another word."""
+    folder = tmp_path_factory.mktemp("shop")
+    pairs, titles = shop(120)
+    (folder / "documents.tsv").write_text("".join(f"d{i}\t{title}\n" for i, title in enumerate(titles)))
+    queries = [f"{kind} {other}" for kind in ("steel", "oak") for other in THINGS.values()]
+    (folder / "queries.tsv").write_text("".join(f"q{i}\t{query}\n" for i, query in enumerate(queries)))
+    thing_of = {other: thing for thing, other in THINGS.items()}
+    with (folder / "qrels.txt").open("w") as out:
+        for q, query in enumerate(queries):
+            kind, other = query.split()
+            for d in range(q % 7, len(titles), 7):
+                grade = (thing_of[other] in titles[d]) * (1 + (kind in titles[d]))
+                out.write(f"q{q} 0 d{d} {grade}\n")
+    files = Judged(**{name: str(folder / f"{name}.{end}") for name, end in
+                      (("documents", "tsv"), ("queries", "tsv"), ("qrels", "txt"))})  # fmt: skip
+    return {"shards": write_build(str(folder / "store"), {"train-00000": pairs}, titles), "files": files}
+
+
+def rows(names=NAMES, **given) -> list[Row]:
+    made = all_rows(change=lambda recipe: replace(recipe, cells=16, epochs=1, minibatch=32, micro_batch=32), **given)
+    return chosen(made, names)
+
+
+@pytest.fixture(scope="module")
+def compared(inputs, tmp_path_factory):
+    store = str(tmp_path_factory.mktemp("compared"))
+    ended = []
+    result = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1),
+                     row_ended=lambda one, done, total: ended.append((one.row.name, done, total)))  # fmt: skip
+    return store, result, ended
+
+
+def test_every_row_is_there_in_the_papers_order_with_its_figures_beside_the_papers(compared):
+    _, result, ended = compared
+    metrics = result.manifest.outcome.metrics
+    assert [row["name"] for row in metrics["rows"]] == NAMES
+    assert len({row["digest"] for row in metrics["rows"]}) == len(NAMES), "each row is measured on its own"
+    assert all(row["state"] == "done" for row in metrics["rows"])
+    assert ended == [(name, at, len(NAMES)) for at, name in enumerate(NAMES, 1)]
+    by_name = {row["name"]: row for row in metrics["rows"]}
+    assert by_name["dssm"]["paper"] == {"ndcg@1": 31.0, "ndcg@3": 34.4, "ndcg@10": 41.7}
+    assert by_name["dssm"]["paper_to_bm25"] == {"ndcg@1": 0.5, "ndcg@3": 1.6, "ndcg@10": 2.9}  # 31.0 - 30.5, ...
+    assert by_name["random"]["paper"] is None
+    assert by_name["lstm-32"]["dimensions"] == 16
+    assert by_name["lstm-32"]["train_seconds"] > 0
+    assert by_name["bm25"]["train_seconds"] is None
+    assert by_name["bm25"]["to_against"] is None
+    page = Path(result.data, "compare.md").read_text()
+    assert "BM25" in page
+
+
+def test_the_means_are_those_of_the_run_files_and_the_tests_are_corrected_over_the_rows(compared, inputs):
+    store, result, _ = compared
+    qrels = read_qrels(inputs["files"].qrels)
+    metrics = result.manifest.outcome.metrics
+    values = {}
+    for row in metrics["rows"]:
+        (folder,) = Path(store, "measure", row["digest"]).glob("attempt-*")
+        values[row["name"]] = {}
+        run = {}
+        for line in Path(folder, "judged.run").read_text().splitlines():
+            query_id, _, document_id, _, score, _ = line.split()
+            run.setdefault(query_id, {})[document_id] = float(score)
+        expected = ndcg(qrels, run).mean()
+        for cutoff in (1, 3, 10):
+            assert row["values"][f"ndcg@{cutoff}"]["mean"] == pytest.approx(expected[cutoff], abs=1e-12)
+            values[row["name"]][cutoff] = expected[cutoff]
+    others = [row for row in metrics["rows"] if row["name"] != "bm25"]
+    for cutoff in (1, 3, 10):
+        at = [row["to_against"][f"ndcg@{cutoff}"] for row in others]
+        assert [one["p_holm"] for one in at] == pytest.approx(holm([one["p"] for one in at]))
+        for row, one in zip(others, at, strict=True):
+            assert one["mean"] == pytest.approx(values[row["name"]][cutoff] - values["bm25"][cutoff], abs=1e-12)
+
+
+def test_the_difference_shows_the_best_row_beside_the_chosen_one_with_grades(compared, inputs):
+    _, result, _ = compared
+    metrics = result.manifest.outcome.metrics
+    best = max((r for r in metrics["rows"] if r["name"] != "bm25"), key=lambda r: r["values"]["ndcg@10"]["mean"])
+    difference = metrics["difference"]
+    assert (difference["of"], difference["to"], difference["measure"]) == (best["name"], "bm25", "ndcg@10")
+    qrels = read_qrels(inputs["files"].qrels)
+    assert difference["queries"]
+    for query in difference["queries"]:
+        assert (query["of"] > query["to"]) == (query["why"] == "gain")
+        for ranking in query["rankings"].values():
+            assert [one["rank"] for one in ranking] == list(range(1, len(ranking) + 1))
+            assert all(one["grade"] == qrels[query["query_id"]][one["id"]] for one in ranking)
+
+
+def test_slices_hold_each_query_once_but_those_of_unknown_frequency(compared):
+    _, result, _ = compared
+    metrics = result.manifest.outcome.metrics
+    for name, parts in metrics["slices"].items():
+        of_row = metrics["rows"][0]["slices"][name]
+        assert set(of_row) <= set(parts)
+        counted = sum(part["n"] for part in of_row.values())
+        assert counted <= metrics["n"] if name == "frequency" else counted == metrics["n"]
+
+
+def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inputs):
+    store, result, _ = compared
+    again = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1))
+    assert again.reused
+    assert again.manifest.digest == result.manifest.digest
+    against = compare(rows(["random", "bm25", "dssm"]), **inputs, store=store, config=CONFIG, against="random",
+                      where=Where(threads=1))  # fmt: skip
+    assert not against.reused
+    assert all(row["reused"] for row in against.manifest.outcome.metrics["rows"])
+    values = {row["name"]: row["values"] for row in result.manifest.outcome.metrics["rows"]}
+    for row in against.manifest.outcome.metrics["rows"]:
+        assert {m: v["mean"] for m, v in row["values"].items()} == {
+            m: v["mean"] for m, v in values[row["name"]].items()
+        }
+
+
+def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tmp_path):
+    store, _, _ = compared
+    run = tmp_path / "mine.run"
+    run.write_text("q0 Q0 d0 1 nan mine\n")
+    asked = rows(["bm25", "mine", "random"], runs={"mine": str(run)})
+    with pytest.raises(Unfinished, match="1 failed: mine") as caught:
+        compare(asked, **inputs, store=store, config=CONFIG)
+    states = {row["name"]: row["state"] for row in caught.value.comparison["rows"]}
+    assert states == {"random": "done", "bm25": "done", "mine": "failed"}
+    run.write_text("q0 Q0 d0 1 0.5 mine\n")
+    result = compare(asked, **inputs, store=store, config=CONFIG)
+    row = next(row for row in result.manifest.outcome.metrics["rows"] if row["name"] == "mine")
+    assert row["state"] == "done"
+    assert row["family"] == "run"
+
+
+def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
+    store, result, _ = compared
+    two = compare(rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], where=Where(threads=1))
+    row = two.manifest.outcome.metrics["rows"][1]
+    manifest = json.loads(Path(store, "measure", row["digest"], "manifest.json").read_text())
+    by_seed = [one["ndcg@10"] for one in manifest["outcome"]["metrics"]["by_seed"]]
+    assert len(by_seed) == 2
+    assert row["values"]["ndcg@10"]["mean"] == pytest.approx(np.mean(by_seed))
+    first = next(row for row in result.manifest.outcome.metrics["rows"] if row["name"] == "dssm")
+    assert by_seed[0] == pytest.approx(first["values"]["ndcg@10"]["mean"])
+
+
+def test_the_hybrid_is_made_from_the_best_tower_with_weights_of_the_other_half(inputs, compared):
+    store, _, _ = compared
+    result = compare(rows(["bm25", "dssm", "lstm-32", "hybrid"]), **inputs, store=store, config=CONFIG,
+                     where=Where(threads=1))  # fmt: skip
+    found = {row["name"]: row for row in result.manifest.outcome.metrics["rows"]}
+    best = max(("dssm", "lstm-32"), key=lambda name: found[name]["values"]["ndcg@10"]["mean"])
+    assert found["hybrid"]["made_from"] == [best, "bm25"]
+    assert "each chosen on the other half" in found["hybrid"]["notes"][0]
+    alone = compare(rows(["bm25", "hybrid"]), **inputs, store=store, config=CONFIG)
+    assert [row["state"] for row in alone.manifest.outcome.metrics["rows"]] == ["done", "empty"]
+
+
+def test_without_weights_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, compared):
+    store, _, _ = compared
+    result = compare(rows(["bm25", "skip-thought"]), **inputs, store=store, config=CONFIG)
+    row = result.manifest.outcome.metrics["rows"][0]
+    assert (row["name"], row["state"], row["values"]) == ("skip-thought", "empty", {})
+    assert "no published weights were given" in row["why"]
+
+
+@pytest.mark.parametrize(
+    ("names", "changes", "said"),
+    [
+        (["lstm"], {}, "no row named lstm"),
+        (["dssm"], {}, "set against bm25"),
+        (["bm25"], {"config": replace(CONFIG, cutoffs=(5,))}, "at 1, 3 and 10"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(inputs, tmp_path, names, changes, said):
+    with pytest.raises(UsageError, match=said):
+        compare(rows(names), **inputs, store=str(tmp_path), **{"config": CONFIG, **changes})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_taken_is_refused():
+    with pytest.raises(UsageError, match="a row named bm25 already"):
+        all_rows(runs={"bm25": "x"})

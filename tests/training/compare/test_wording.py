@@ -1,0 +1,178 @@
+"""The sentences about a comparison are right in every case, and the marks follow the corrected p."""
+
+import math
+
+import pytest
+
+from tests.training.compare.sample_comparison import sample_comparison, without
+from training.compare.wording import (
+    answer,
+    best,
+    figures,
+    headline,
+    legend,
+    mark,
+    protocol,
+    row_notes,
+    side,
+    signed,
+    to_bm25,
+    verdict,
+    without_figures,
+)
+from training.wording import visible
+
+
+def with_p(comparison: dict, name: str, p_holm: float, mean: float | None = None) -> dict:
+    """The comparison with another p, and another difference to BM25's 0.851, for one row at NDCG@10."""
+    row = next(row for row in comparison["rows"] if row["name"] == name)
+    difference = row["to_against"]["ndcg@10"]
+    difference["p_holm"] = p_holm
+    if mean is not None:
+        row["values"]["ndcg@10"] |= {"mean": 0.851 + mean, "low": 0.839 + mean, "high": 0.863 + mean}
+        difference |= {"mean": mean, "low": mean - 0.004, "high": mean + 0.004}
+    return comparison
+
+
+def test_the_best_row_is_told_with_its_lead_and_its_p():
+    told = answer(sample_comparison())
+    # 0.851 + 0.017 = 0.868, ± 0.012; the difference ± 0.004
+    assert told.startswith(
+        "The best row is Hybrid: LSTM, 96 cells, n = 4 with BM25: NDCG@10 0.868 (0.856 to 0.880) over 1,229 queries."
+        " That is +0.017 over BM25 (95% interval +0.013 to +0.021), and chance does not explain it: p = 0.0017 after"
+        " Holm's correction."
+    )
+    # Beside the best: p below 0.05 for Doc2Vec and random order (below), four LSTMs and the one with gates (above).
+    assert told.endswith("against BM25: 5 above it beyond chance, 2 below it beyond chance, 7 not told apart.")
+    assert verdict(sample_comparison()) == "better"
+
+
+def test_a_lead_that_chance_may_explain_is_no_victory():
+    comparison = with_p(sample_comparison("bm25", "lstm-96"), "lstm-96", 0.0500001)
+    comparison["rows"][1]["to_against"]["ndcg@10"]["p"] = 0.06
+    told = answer(comparison)
+    assert "these queries cannot tell the two apart: p = 0.0500 after Holm's correction." in told
+    assert "Tested alone" not in told
+    assert verdict(comparison) == "open"
+
+
+def test_a_lead_that_only_the_correction_takes_away_says_so():
+    comparison = with_p(sample_comparison("bm25", "lstm-96"), "lstm-96", 0.3)
+    comparison["rows"][1]["to_against"]["ndcg@10"]["p"] = 0.03
+    assert "Tested alone it would have passed." in answer(comparison)
+
+
+def test_where_nothing_is_above_the_chosen_row_that_is_the_answer():
+    comparison = sample_comparison("doc2vec", "ulm", "bm25")
+    told = answer(comparison)
+    assert told == (
+        "No row is above BM25: NDCG@10 0.851 (0.839 to 0.863) over 1,229 queries. Rows tested against it: 1 below it"
+        " beyond chance, 1 not told apart."
+    )
+    assert verdict(comparison) == "open"
+    assert verdict(sample_comparison("doc2vec", "bm25")) == "worse"
+
+
+def test_a_row_level_with_the_chosen_one_is_not_above_it():
+    comparison = with_p(sample_comparison("bm25", "lstm-96"), "lstm-96", 1.0, mean=0.0)
+    comparison["rows"].reverse()  # whichever comes first
+    assert best(comparison)["name"] == "bm25"
+    assert answer(comparison).startswith("No row is above BM25: NDCG@10 0.851 (0.839 to 0.863) over 1,229 queries. "
+                                         "Level with it: LSTM, 96 cells, n = 4.")  # fmt: skip
+
+
+def test_one_row_has_nothing_to_be_compared_with():
+    told = answer(sample_comparison("bm25"))
+    assert told.startswith("The only row that was measured is BM25: NDCG@10 0.851 (0.839 to 0.863)")
+    assert told.endswith("There is nothing to compare it with.")
+    assert verdict(sample_comparison("bm25")) == "unknown"
+
+
+def test_where_no_row_is_done_no_figure_is_told():
+    comparison = sample_comparison("skip-thought", "plsa-500")
+    assert answer(comparison) == "No row could be measured (1 failed, 1 empty): there is nothing to compare."
+    assert headline(comparison) == "0 of 2 rows measured"
+    assert verdict(comparison) == "unknown"
+    assert legend(comparison) == ""
+    assert figures(comparison)[-1] == ("Rows", "0 of 2", "1 failed, 1 empty")
+
+
+def test_a_chosen_row_that_failed_leaves_no_word_about_chance():
+    comparison = without(sample_comparison("bm25", "lstm-32", "lstm-96"), "bm25")
+    told = answer(comparison)
+    assert told.startswith("The highest row is LSTM, 96 cells, n = 4: NDCG@10 0.858 (0.846 to 0.870)")
+    assert told.endswith("Nothing is said about chance: BM25, which they were to be tested against, failed.")
+    assert verdict(comparison) == "unknown"
+    nameless = comparison | {"against": None}
+    assert "the row that they were to be tested against was not measured" in answer(nameless)
+
+
+def test_where_another_row_was_chosen_bm25_is_told_too_as_untested():
+    comparison = sample_comparison("bm25", "lstm-96", "hybrid") | {"against": "lstm-96"}
+    told = answer(comparison)
+    assert "over LSTM, 96 cells, n = 4 (95% interval" in told
+    # 0.868 - 0.851
+    assert "Over BM25, which has 0.851, it is +0.017, a difference that was not tested here." in told
+    no_bm25 = comparison | {"rows": comparison["rows"][1:]}
+    assert "BM25, which" not in answer(no_bm25)
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "mean", "marked", "on"),
+    [(0.0009, 0.1, "***", "above"), (0.001, 0.1, "**", "above"), (0.0099, -0.1, "**", "below"),
+     (0.01, -0.1, "*", "below"), (0.0499, 0.1, "*", "above"), (0.05, 0.1, "≈", "alike"), (1.0, -0.1, "≈", "alike")],
+)  # fmt: skip
+def test_marks_follow_the_corrected_p_alone(p_holm, mean, marked, on):
+    difference = {"mean": mean, "low": mean - 1, "high": mean + 1, "p": 0.0001, "p_holm": p_holm}
+    assert (mark(difference), side(difference)) == (marked, on)
+
+
+def test_nothing_tested_has_no_mark():
+    assert (mark(None), side(None)) == ("", "")
+
+
+def test_the_difference_to_bm25_is_of_the_means():
+    comparison = sample_comparison()
+    rows = {row["name"]: row for row in comparison["rows"]}
+    assert math.isclose(to_bm25(comparison, rows["lstm-96"], "ndcg@1"), 1.8 * 0.007)
+    assert to_bm25(comparison, rows["plsa-500"]) is None
+    assert to_bm25(without(comparison, "bm25"), rows["lstm-96"]) is None
+
+
+def test_rows_without_figures_are_told_with_their_reason():
+    told = {row["name"]: why for row, why in without_figures(sample_comparison())}
+    assert told["skip-thought"] == "is empty: no published weights were given; name their folder with skip_thought."
+    assert told["plsa-500"].startswith("failed: MemoryError")
+
+
+def test_the_protocol_says_how_much_of_the_judgments_can_tell_anything():
+    told = " ".join(protocol(sample_comparison()))
+    for part in ("1,229 queries, of which 837", "given by people", "2^grade - 1", "95%", "Ties: as trec_eval",
+                 "Unjudged: an unjudged document takes its place"):  # fmt: skip
+        assert part in told
+    by_clicks = sample_comparison() | {"judgments": "click-derived", "gain": "linear"}
+    assert "derived from clicks, by no judge" in " ".join(protocol(by_clicks))
+    assert "Gain: the grade." in protocol(by_clicks)
+
+
+def test_notes_name_their_row():
+    assert row_notes(sample_comparison()) == [
+        "Hybrid: LSTM, 96 cells, n = 4 with BM25: the weight 0.35 was chosen on dev."
+    ]
+
+
+def test_the_best_tower_is_named_where_the_best_row_is_none():
+    told = {name: (value, remark) for name, value, remark in figures(sample_comparison())}
+    assert told["Best NDCG@10"] == ("0.868", "Hybrid: LSTM, 96 cells, n = 4 with BM25")
+    assert told["Best tower alone"] == ("0.858", "LSTM, 96 cells, n = 4")
+    assert "Best tower alone" not in [name for name, _, _ in figures(sample_comparison("bm25", "lstm-96"))]
+
+
+def test_a_rounded_zero_has_no_sign():
+    assert [signed(x) for x in (0.0004, -0.0004, 0.0005001, -0.0061, 10.000)] == [
+        "0.000", "0.000", "+0.001", "-0.006", "+10.000"]  # fmt: skip
+
+
+def test_what_acts_without_being_seen_is_made_visible():
+    assert visible("a\x1b[31m\u202eb\x00\ud800\u2028c") == "a�[31m�b���c"
+    assert visible("نیم\u200cفاصله") == "نیم\u200cفاصله"  # a joiner that Persian is written with

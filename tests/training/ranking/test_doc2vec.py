@@ -1,0 +1,100 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from schemas.errors import StageError
+from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec
+
+pytest.importorskip("gensim")
+
+# Two topics whose words never meet.
+WATER = ["hose tap", "tap pipe", "pipe hose valve", "valve tap", "hose valve", "pipe tap valve"]
+WOOD = ["oak plank", "plank pine", "pine oak board", "board plank", "oak board", "pine plank board"]
+TITLES = [*WATER, *WOOD]
+# So few words are all frequent: not thinned, and in more epochs than the paper's, they are learned.
+SMALL = {"thinning": 0.0, "epochs": 300, "dimensions": 16}
+
+
+@pytest.fixture(scope="module", params=["dbow", "dm"])
+def trained(request) -> TitleDoc2Vec:
+    return TitleDoc2Vec(TITLES * 1, ["hose", "oak"], config=Doc2VecConfig(architecture=request.param, **SMALL))
+
+
+def test_a_query_is_nearest_to_the_titles_of_its_topic(trained):
+    for query, own in (("tap hose", slice(0, 6)), ("board of oak", slice(6, 12))):
+        scores = trained.scores([query])[0]
+        assert scores.dtype == np.float32
+        assert scores[own].mean() > np.delete(scores, own).mean() + 0.1
+        assert (np.abs(scores) <= 1 + 1e-6).all()
+
+
+def test_a_words_nearest_words_are_of_its_topic(trained):
+    """Appendix F's check."""
+    assert set(trained.nearest_words("tap", 3)) <= {"hose", "pipe", "valve"}
+    assert set(trained.nearest_words("oak", 3)) <= {"plank", "pine", "board"}
+    with pytest.raises(ValueError, match="no text that was trained on has the word 'unseen'"):
+        trained.nearest_words("unseen")
+
+
+def test_a_querys_vector_depends_on_the_query_alone(trained):
+    alone = trained.vectors(["tap hose"])
+    np.testing.assert_array_equal(trained.vectors(["oak", "pipe", "Tap  Hose"])[2:], alone)
+    np.testing.assert_array_equal(trained.vectors(["tap hose"]), alone)
+
+
+def test_a_query_of_unknown_words_scores_zero_and_unknown_words_change_nothing_but_the_start(trained):
+    assert not trained.scores(["unseen words"]).any()
+    assert trained.vectors([]).shape == (0, 16)
+
+
+def test_documents_of_one_title_have_exactly_one_score():
+    system = TitleDoc2Vec(["Hose  Tap", "oak", "hose tap"], config=Doc2VecConfig(epochs=2))
+    first, second, third = system.scores(["tap"])[0]
+    assert first == third != second
+
+
+PRINT_VECTORS = """
+from training.ranking.doc2vec import *
+system = TitleDoc2Vec(["hose tap", "oak plank", "tap oak"], ["hose"], config=Doc2VecConfig(epochs=5, thinning=0.0))
+print(system.scores(["hose oak"]).tobytes().hex())
+"""
+
+
+def test_another_process_with_another_hash_salt_has_the_same_scores():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_VECTORS], env={"PYTHONHASHSEED": salt, "PYTHONPATH": "."},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for salt in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+def test_the_seed_changes_the_vectors():
+    first, other = (TitleDoc2Vec(TITLES, config=Doc2VecConfig(epochs=3, seed=s)).scores(["tap"]) for s in (0, 1))
+    assert not np.array_equal(first, other)
+
+
+def test_parameters_are_the_texts_vectors_and_two_for_each_word():
+    system = TitleDoc2Vec(["hose tap", "Hose Tap", "oak"], ["hose", "oak"], config=Doc2VecConfig(epochs=1))
+    assert system.parameters == (3 + 2 * 3) * 100  # three distinct texts, three words
+    assert system.dimensions == 100
+
+
+def test_texts_without_words_are_refused():
+    with pytest.raises(StageError, match="None of them has a word"):
+        TitleDoc2Vec(["", " "])
+
+
+def test_without_gensim_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gensim.models.doc2vec", None)
+    with pytest.raises(StageError, match=r"pip install 'clicktower\[compare\]'"):
+        TitleDoc2Vec(["hose"])
+
+
+def test_an_unknown_architecture_is_refused():
+    with pytest.raises(ValueError, match="dm or dbow"):
+        Doc2VecConfig(architecture="lstm")

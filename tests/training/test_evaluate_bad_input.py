@@ -1,0 +1,119 @@
+"""Bad input of an evaluation: a clear error and no output, or a stated rule; never a silent number."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.errors import StageError
+from schemas.manifest import Outcome, Request
+from schemas.stage import run_stage
+from tests.trained_model import TABLE_ROWS, trained_stage
+from training.evaluate import EvaluateConfig, evaluate
+from training.model import write_model
+from training.parameters import initial_parameters, layout_of, tower_names
+from training.recipes import lstm_96
+
+CONFIG = EvaluateConfig(num_resamples=50, top_k=10)
+GIVEN = {
+    "documents": "d1\tsteel angle bracket\nd2\tgarden hose\nd3\tangle grinder\n",
+    "queries": "q1\tangle bracket\nq2\those\n",
+    "qrels": "q1 0 d1 3\nq1 0 d3 1\nq2 0 d2 2\nq2 0 d1 0\n",
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture
+def evaluated(model, tmp_path):
+    """Evaluates GIVEN with some files' text changed."""
+
+    def run(config: EvaluateConfig = CONFIG, of: str = model, **changed: str):
+        files = {}
+        for name, text in (GIVEN | changed).items():
+            files[name] = str(tmp_path / f"{name}.tsv")
+            Path(files[name]).write_text(text, encoding="utf-8")
+        return evaluate(of, **files, store=str(tmp_path / "evaluated"), config=config).manifest.outcome
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({"queries": "other\those\n"}, "None of the qrels' query ids is in the queries file"),
+        ({"queries": "q1\t \nq2\t\n"}, "None of the 2 queries has a word"),
+        ({"documents": "other\those\n"}, "None of the 4 judged documents is among them"),
+        ({"documents": GIVEN["documents"] + "d1\tagain\n"}, r"1 ids occur more than once \(d1\)"),
+        ({"qrels": GIVEN["qrels"] + "q2 0 d3 51\n"}, "There is a grade of 51"),
+        ({"qrels": GIVEN["qrels"] + "q2 0 d3 1024\n"}, "There is a grade of 1,024"),
+        ({"qrels": GIVEN["qrels"] + f"q2 0 d3 {10**30}\n"}, "Line 5 has another in its place"),
+        ({"qrels": GIVEN["qrels"] + "click-derived-1 0 d3 1\n"}, "1 of its 3 queries are derived from clicks"),
+        ({"qrels": GIVEN["qrels"] + "q1 0 d1 2\n"}, "Line 5 gives q1 and d1 a second one"),
+    ],
+)
+def test_files_that_would_give_wrong_numbers_are_refused_and_leave_nothing(evaluated, tmp_path, changed, found):
+    with pytest.raises(StageError, match=found):
+        evaluated(**changed)
+    assert not list(tmp_path.glob("evaluated/**/*.json"))
+
+
+def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):
+    recipe = replace(lstm_96(), cells=8)
+
+    def produce(folder: str) -> Outcome:
+        layout = layout_of(recipe, TABLE_ROWS)
+        towers = {name: initial_parameters(recipe, layout, name) * np.float32(np.nan) for name in tower_names(recipe)}
+        write_model(folder, recipe, layout, towers)
+        return Outcome()
+
+    request = Request(stage="train", stage_version=1, config={"nan": True}, inputs={})
+    diverged = run_stage(str(tmp_path / "store"), request, produce).folder
+    with pytest.raises(StageError, match="not finite"):
+        evaluated(of=diverged)
+    assert not list(tmp_path.glob("evaluated/**/*.json"))
+
+
+def test_a_high_grade_is_welcome_where_the_gain_is_the_grade(evaluated):
+    metrics = evaluated(replace(CONFIG, gain="linear"), qrels=GIVEN["qrels"] + "q2 0 d3 1024\n").metrics
+    # q2 "hose": BM25 finds d2 (2) first; d3 (1024) and d1 (0) tie, d3 before d1 by descending id.
+    # DCG@3 = 2 + 1024/log2(3) = 648.0722; best 1024 + 2/log2(3) = 1025.2619; 0.632104. q1: d1 (3), d3 (1): 1.
+    assert metrics["systems"]["bm25"]["ndcg@3"]["mean"] == pytest.approx((0.632104 + 1) / 2, abs=1e-5)
+
+
+def test_negative_grades_gain_nothing_and_are_not_relevant(evaluated):
+    negative = evaluated(qrels=GIVEN["qrels"].replace("d1 0", "d1 -1000000")).metrics
+    zero = evaluated().metrics
+    assert negative["systems"] == zero["systems"]
+
+
+def test_a_collection_of_one_document_is_measured(evaluated):
+    metrics = evaluated(
+        replace(CONFIG, top_k=100), documents="d1\tangle bracket\n", queries="q\tangle\n", qrels="q 0 d1 2\n"
+    ).metrics
+    assert metrics["n"] == 1
+    assert metrics["n_informative"] == 0
+    for system in metrics["systems"].values():
+        for interval in system.values():
+            assert interval == {"mean": 1.0, "low": 1.0, "high": 1.0}  # there is one order of one document
+    assert any("1 queries have judgments of one single grade" in warning for warning in metrics["warnings"])
+
+
+def test_a_query_all_of_whose_judged_documents_are_unknown_counts_zero_and_is_told(evaluated):
+    outcome = evaluated(queries=GIVEN["queries"] + "q3\tgrinder\n", qrels=GIVEN["qrels"] + "q3 0 gone 3\n")
+    assert outcome.metrics["n"] == 3
+    assert outcome.metrics["n_informative"] == 2
+    # q1 and q2 are ordered perfectly by their words; q3 cannot be.
+    assert outcome.metrics["systems"]["bm25"]["ndcg@10"]["mean"] == pytest.approx(2 / 3)
+    assert outcome.counts["judgments_of_unknown_documents"] == 1
+    assert any("1 judgments are of unknown documents" in warning for warning in outcome.metrics["warnings"])
+
+
+def test_a_query_without_a_word_counts_zero_and_is_told(evaluated):
+    metrics = evaluated(queries="q1\tangle bracket\nq2\t  \n").metrics
+    assert metrics["systems"]["bm25"]["ndcg@10"]["mean"] == pytest.approx(1 / 2)
+    assert any("1 queries have no word" in warning for warning in metrics["warnings"])

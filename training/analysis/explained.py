@@ -1,0 +1,104 @@
+"""What a model makes of some texts: traces and keywords of each, the score of a pair, topics and gates of queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import UsageError
+from schemas.stage import Progress, silent
+from schemas.words import words
+from training.analysis.attenuation import InputGates
+from training.analysis.attenuation import as_json as attenuation_json
+from training.analysis.keywords import CountingRule, Keywords, keywords
+from training.analysis.keywords import as_json as keywords_json
+from training.analysis.topics import Topics
+from training.analysis.topics import as_json as topics_json
+from training.analysis.traces import Side, TracedText, require_traces, trace
+from training.model import Model
+from training.ranking.embedding import unit_vectors
+from training.recipes import Recipe
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """One model's reading. Whatever was not asked for is empty or None."""
+
+    name: str
+    recipe: Recipe
+    texts: tuple[TracedText, ...]
+    counted: tuple[Keywords, ...]  # of each text
+    gates: InputGates  # of the queries, or of the texts where there are none
+    score: float | None = None  # cosine of the first text and the second
+    topics: Topics | None = None
+    cost: tuple[dict[str, Any], ...] = ()  # by epoch (training.analysis.cost)
+
+
+def explained(
+    name: str,
+    model: Model,
+    texts: Sequence[tuple[str, Side]],
+    queries: Sequence[str] = (),
+    rule: CountingRule | None = None,
+    *,
+    cost: Sequence[dict[str, Any]] = (),
+    progress: Progress = silent,
+) -> Explained:
+    """A model's reading of one text, or of a query and a title, and of a set of queries.
+
+    Raises UsageError for a tower without traces, a text without a word, or queries none of which has one.
+    """
+    require_traces(model.recipe)
+    rule = rule or CountingRule()
+    traced = tuple(trace(model, text, side) for text, side in texts)
+    counted = tuple(keywords(text.traces, rule) for text in traced)
+    gates, topics = InputGates(), Topics()
+    for number, query in enumerate(queries):
+        progress(f"{name}: queries", number, len(queries))
+        if words(query):  # one without a word has no embedding
+            read = trace(model, query, "query")
+            found = keywords(read.traces, rule)
+            topics.add(read, found)
+            gates.add(read, found)
+    if queries and not topics.num_queries:
+        raise UsageError(
+            asked=f"{len(queries):,} queries were to be explained",
+            found="not one of them has a word",
+            do="give queries of at least one word",
+        )
+    if not queries:
+        for text, found in zip(traced, counted, strict=True):
+            gates.add(text, found)
+    return Explained(
+        name=name,
+        recipe=model.recipe,
+        texts=traced,
+        counted=counted,
+        gates=gates,
+        score=_score(model, texts) if len(texts) == 2 else None,
+        topics=topics if queries else None,
+        cost=tuple(cost),
+    )
+
+
+def as_json(one: Explained) -> dict[str, Any]:
+    """Everything but the traces, as plain values."""
+    return {
+        "name": one.name,
+        "recipe": one.recipe.name,
+        "tower": one.recipe.tower,
+        "cells": one.recipe.cells,
+        "score": one.score,
+        "texts": [
+            {"text": text.text, "side": text.side, "words": list(text.words), **keywords_json(found)}
+            for text, found in zip(one.texts, one.counted, strict=True)
+        ],
+        "attenuation": [attenuation_json(found) for found in one.gates.directions.values()],
+        "topics": topics_json(one.topics) if one.topics else None,
+        "cost": list(one.cost),
+    }
+
+
+def _score(model: Model, texts: Sequence[tuple[str, Side]]) -> float:
+    """R(Q, D) as `search` computes it."""
+    first, second = (unit_vectors(model, [text], side)[0] for text, side in texts)
+    return float(first @ second)

@@ -1,0 +1,130 @@
+"""Keywords by counting cells (section V-A, Tables I, II, IX, X).
+
+Of each direction, the `top_cells` cells with the largest |y| of the final vector are asked (ties: the lower number). A
+cell declares a word if |y(t) - y(t-1)| is at least `threshold` times that cell's range over the text: its largest y
+minus its smallest, the zero that it starts from among them (without it, each cell would declare the second word of any
+text of two words). A cell that stands still declares none. The first word in reading order has no count in that
+direction. A word is a keyword if more than `share` of the cells declare it, in every direction in which it has a count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas.errors import UsageError
+from training.analysis.traces import Direction, Trace
+
+SHARE = 0.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountingRule:
+    """The paper's, but for the threshold, which it does not give. Raises UsageError for a value that means nothing."""
+
+    top_cells: int = 10
+    threshold: float = 0.2  # of a cell's range over the text
+    share: float = SHARE
+
+    def __post_init__(self) -> None:
+        _require("top_cells", self.top_cells, "at least 1", self.top_cells >= 1)
+        _require("threshold", self.threshold, "above 0 and at most 1", 0 < self.threshold <= 1)
+        _require("share", self.share, "at least 0 and below 1", 0 <= self.share < 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counted:
+    """What the most active cells of one direction declare. Rows are words in the order of the text."""
+
+    direction: Direction
+    cells: tuple[int, ...]  # most active first
+    declared: np.ndarray  # bool [words, cells]
+    first: int  # the word that is read first, which has no count
+
+    @property
+    def counts(self) -> list[int | None]:
+        """How many of the cells declare each word; None where there is no count."""
+        return [None if at == self.first else int(n) for at, n in enumerate(self.declared.sum(axis=1))]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keywords:
+    """The counts of each direction, and the numbers of the words, from 0, that are keywords by them."""
+
+    counted: tuple[Counted, ...]
+    keywords: tuple[int, ...]
+
+    @property
+    def most(self) -> list[int]:
+        """For each word the largest count of any direction; 0 where it has none."""
+        return [max(count or 0 for count in counts) for counts in zip(*(c.counts for c in self.counted), strict=True)]
+
+
+def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
+    """The keywords of a text by its traces."""
+    counted = tuple(_count(trace, rule) for trace in traces)
+    of = [len(one.cells) for one in counted]
+    return Keywords(counted=counted, keywords=by_counts([one.counts for one in counted], of, rule.share))
+
+
+def by_counts(
+    counts: Sequence[Sequence[int | None]], num_cells: Sequence[int], share: float = SHARE
+) -> tuple[int, ...]:
+    """The words that are keywords, by their counts in each direction and how many cells were asked there."""
+    found = []
+    for at, of_word in enumerate(zip(*counts, strict=True)):
+        known = [count > share * of for count, of in zip(of_word, num_cells, strict=True) if count is not None]
+        if known and all(known):
+            found.append(at)
+    return tuple(found)
+
+
+def most_active(trace: Trace, num_cells: int) -> tuple[int, ...]:
+    """The cells with the largest |y| of the final vector, largest first; fewer where there are fewer."""
+    return tuple(np.argsort(-np.abs(trace.vector), kind="stable")[:num_cells].tolist())
+
+
+def sentences(rule: CountingRule) -> dict[str, str]:
+    """The rule as a person reads it."""
+    return {
+        "cells": f"of each direction the {rule.top_cells} cells with the largest |y| of the final vector are asked",
+        "declared": "a cell declares a word at which its y moves by at least"
+        f" {rule.threshold:.0%} of its range over the text, its start at 0 among it",
+        "first word": "the first word in reading order has no count in that direction",
+        "keyword": f"a word is a keyword if more than {rule.share:.0%} of the cells declare it, in every direction in"
+        " which it has a count",
+    }
+
+
+def as_json(found: Keywords) -> dict[str, Any]:
+    """Plain values: cells, counts and keywords."""
+    return {
+        "directions": [
+            {"direction": one.direction, "cells": list(one.cells), "counts": one.counts} for one in found.counted
+        ],
+        "keywords": list(found.keywords),
+    }
+
+
+def rule_json(rule: CountingRule) -> dict[str, Any]:
+    return {**asdict(rule), "sentences": sentences(rule)}
+
+
+def _count(trace: Trace, rule: CountingRule) -> Counted:
+    cells = most_active(trace, rule.top_cells)
+    y = trace.states["y"][trace.reading][:, cells].astype(np.float64)
+    span = np.maximum(y.max(axis=0), 0) - np.minimum(y.min(axis=0), 0)
+    moved = np.abs(np.diff(y, axis=0)) >= rule.threshold * span
+    declared = np.concatenate([np.zeros((1, len(cells)), bool), moved & (span > 0)])
+    first = 0 if trace.direction == "left to right" else len(y) - 1
+    return Counted(direction=trace.direction, cells=cells, declared=declared[trace.reading], first=first)
+
+
+def _require(field: str, value: float, wanted: str, holds: bool) -> None:
+    if not holds:
+        raise UsageError(
+            asked=f"{field} of the counting rule is {value!r}",
+            found=f"it must be {wanted}",
+            do=f"set {field} to a value of that kind",
+        )

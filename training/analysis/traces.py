@@ -1,0 +1,186 @@
+"""Every gate and state of a recurrent tower at every word of a text (Fig. 4, 5, 9, 10): what the forward pass computes.
+
+i, f, o   the input, forget and output gate (eq. 2), after their sigmoids
+y_g, c    the candidate and the cell state
+y         the output; at the last word in reading order it is the embedding
+
+An LSTM without forget gate has no f (it is 1), an RNN only y.
+
+    traces.arrow   a row for each cell and word: text, side, direction, cell, word, token, then the six of them
+
+`text` and `cell` count from 0, `word` from 1; what a tower does not have is null.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.words import words
+from training.encode import text_table
+from training.model import Model
+from training.parameters import tower_name
+from training.recipes import Recipe
+from training.text_batch import text_batch
+from training.threads import alone
+from training.towers import tower_of
+from training.towers.bilstm import BidirectionalTrace
+from training.towers.lstm import LSTMTrace
+from training.towers.rnn import RNNTrace
+from training.trigram_embedding import word_inputs
+
+Side = Literal["query", "document"]
+Direction = Literal["left to right", "right to left"]
+STATES = ("i", "f", "o", "y_g", "c", "y")
+RECURRENT = ("lstm", "bilstm", "rnn")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """What one recurrent network did. Rows are words in the order of the text, whichever way it was read."""
+
+    direction: Direction
+    states: Mapping[str, np.ndarray]  # those of STATES that the tower has: float32 [words, cells]
+
+    @property
+    def reading(self) -> slice:
+        """Puts rows into reading order, and back."""
+        return slice(None, None, 1 if self.direction == "left to right" else -1)
+
+    @property
+    def vector(self) -> np.ndarray:
+        """y at the last word read, float32 [cells]: this direction's part of the embedding."""
+        return self.states["y"][self.reading][-1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracedText:
+    """A text as the tower of a side read it: one trace, or two of a bidirectional model."""
+
+    text: str
+    side: Side
+    words: tuple[str, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The embedding, float32 [dimensions]."""
+        return np.concatenate([trace.vector for trace in self.traces])
+
+
+def trace(model: Model, text: str, side: Side) -> TracedText:
+    """The traces of a text. Raises UsageError for a text without a word, or a tower that does not read word by word."""
+    require_traces(model.recipe)
+    found = read_words(text, model.recipe)
+    if not found:
+        raise UsageError(
+            asked="a text was to be explained",
+            found="it has no word",
+            follows="a text without a word has no embedding, so there is nothing to explain",
+            do="give a text of at least one word",
+        )
+    table = text_table([text], model.layout.table_rows).limited(model.recipe.max_words, model.recipe.overflow)
+    batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
+    matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
+    with alone():
+        table_RG, parts = model.layout.split(matrix)
+        _, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
+    return TracedText(text=text, side=side, words=tuple(found), traces=_traces(kept, model.recipe.cells))
+
+
+def require_traces(recipe: Recipe) -> None:
+    """Raises UsageError for a tower that has no state from word to word."""
+    if recipe.tower not in RECURRENT:
+        how = "adds up all words at once" if recipe.tower == "dssm" else "takes the maximum over windows of words"
+        raise UsageError(
+            asked=f"a {recipe.tower.upper()} model ({recipe.name}) was to be explained",
+            found=f"this tower {how}: it has no gates and no state that change from word to word",
+            follows="there is no trace to show and no keyword to count",
+            do="explain a model with an LSTM, a bidirectional LSTM or an RNN; of this one, `clicktower evaluate` and"
+            " `clicktower search` show what it ranks",
+        )
+
+
+def read_words(text: str, recipe: Recipe) -> list[str]:
+    """The words as the tower gets them; those that it reads as one bag of trigrams (`overflow = merge`) as one."""
+    found, most = words(text), recipe.max_words
+    if not most or len(found) <= most:
+        return found
+    if recipe.overflow == "truncate":
+        return found[:most]
+    return [*found[: most - 1], f"[{len(found) - most + 1:,} words]"]
+
+
+def trace_table(texts: Sequence[TracedText]) -> pa.Table:
+    """All traces as one table, a row for each text, direction, cell and word, in that order."""
+    schema = pa.schema(
+        [
+            ("text", pa.int32()),
+            ("side", pa.dictionary(pa.int32(), pa.string())),
+            ("direction", pa.dictionary(pa.int32(), pa.string())),
+            ("cell", pa.int32()),
+            ("word", pa.int32()),
+            ("token", pa.dictionary(pa.int32(), pa.string())),
+            *((name, pa.float32()) for name in STATES),
+        ]
+    )
+    tables = []
+    for number, text in enumerate(texts):
+        for one in text.traces:
+            num_words, num_cells = one.states["y"].shape
+            rows = num_words * num_cells
+            columns = [
+                pa.array(np.full(rows, number, np.int32)),
+                _repeated([text.side], np.zeros(rows)),
+                _repeated([one.direction], np.zeros(rows)),
+                pa.array(np.repeat(np.arange(num_cells, dtype=np.int32), num_words)),
+                pa.array(np.tile(np.arange(1, num_words + 1, dtype=np.int32), num_cells)),
+                _repeated(text.words, np.tile(np.arange(num_words), num_cells)),
+                *(
+                    pa.array(one.states[name].T.ravel()) if name in one.states else pa.nulls(rows, pa.float32())
+                    for name in STATES
+                ),
+            ]
+            tables.append(pa.table(columns, schema=schema))
+    return pa.concat_tables(tables).unify_dictionaries()
+
+
+def write_traces(uri: str, texts: Sequence[TracedText]) -> None:
+    """Write `trace_table` as an Arrow IPC file."""
+    table = trace_table(texts)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    storage.write_atomic(uri, sink.getvalue().to_pybytes())
+
+
+def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
+    if isinstance(kept, BidirectionalTrace):
+        return (
+            Trace(direction="left to right", states=_states(kept.left_to_right, cells)),
+            Trace(
+                direction="right to left",
+                states={name: rows[::-1] for name, rows in _states(kept.right_to_left, cells).items()},
+            ),
+        )
+    return (Trace(direction="left to right", states=_states(kept, cells)),)
+
+
+def _states(kept: RNNTrace | LSTMTrace, cells: int) -> dict[str, np.ndarray]:
+    if isinstance(kept, RNNTrace):
+        return {"y": kept.state_Pd.float().numpy()}
+    gates = [gate.float() for gate in kept.gates_PG.split(cells, dim=1)]
+    found = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
+    # The forward pass keeps c only where a gradient needs it; with f = 1 it is the sum so far.
+    found["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(found["i"] * found["y_g"], dim=0)
+    found["y"] = found["o"] * kept.squashed_Pd.float()
+    return {name: found[name].numpy() for name in STATES if name in found}
+
+
+def _repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(at.astype(np.int32)), pa.array(list(values), pa.string()))

@@ -1,0 +1,66 @@
+"""The row of the best tower and BM25 together, at a weight that no query had a say in for itself."""
+
+from collections.abc import Mapping, Sequence
+
+from schemas.stage import Progress, StageResult, find_finished
+from training.compare.measured_row import Ended, measure_request, write_row
+from training.compare.rows import BASELINE, Row
+from training.compare.system import Made, Material
+from training.ranking.bm25 import TitleBM25
+from training.ranking.embedding import TitleEmbeddings
+from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
+from training.ranking.ndcg import judged_pairs
+
+_CHOSEN_BY = "ndcg@10"
+
+
+def best_model(before: Sequence[Ended]) -> Ended | None:
+    """The tower or model with the highest NDCG@10 of the rows that have ended."""
+    done = [one for one in before if one.state == "done" and one.row.family in ("tower", "model")]
+    return max(done, key=lambda one: one.metrics[_CHOSEN_BY], default=None)
+
+
+def hybrid_row(
+    row: Row,
+    best: Ended,
+    models: Sequence[StageResult],
+    material: Material,
+    *,
+    store: str,
+    inputs: Mapping[str, str],
+    progress: Progress,
+) -> Ended:
+    """The measured hybrid. `models`: those of the best row, one for each of its seeds."""
+    assert best.result
+    made_from = {"best": best.result.manifest.digest, "second": BASELINE}
+    request = measure_request(row, {**inputs, "from": made_from}, material.config)
+    result, _ = find_finished(store, request)
+    if result is None:
+        made = [_made(row, best.row.name, model, material, progress) for model in models]
+        result = write_row(store, request, row, made)
+    return Ended(row=row, state="done", result=result, made_from=(best.row.name, BASELINE))
+
+
+def _made(row: Row, name: str, trained: StageResult, material: Material, progress: Progress) -> Made:
+    from training.model import load_model  # torch is loaded where it is used
+
+    collection, config = material.collection, material.config
+    model = load_model(trained.data)
+    tower = TitleEmbeddings(model, material.documents.titles, progress=progress)
+    bm25 = TitleBM25(material.documents.titles)
+    judged = judged_pairs(collection.qrels)
+    of_tower, of_bm25 = (
+        scores_of_pairs(material.measure(system, what, progress).judged, judged)
+        for what, system in ((name, tower), (BASELINE, bm25))
+    )
+    weights = cross_fit(of_tower, of_bm25, judged, collection.queries, gain=config.gain, seed=config.seed)
+    return Made(
+        measured=material.measure(Hybrid(tower, bm25, weights), row.name, progress),
+        parameters=model.num_parameters,
+        dimensions=model.dimensions,
+        train_seconds=trained.manifest.duration_seconds,
+        notes=(
+            f"cosine of {name} + weight x BM25; the two halves of the queries use"
+            f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half",
+        ),
+    )

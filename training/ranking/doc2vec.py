@@ -1,0 +1,168 @@
+"""Doc2Vec of titles and queries: the paragraph vectors of the paper's Table IV, on gensim.
+
+The settings are the paper's (section VI): every word counts (min_count 1), windows of 5 words, 100 dimensions, frequent
+words thinned at 1e-4, 5 noise words, 30 epochs, trained on the texts of training and test alike, without judgments.
+
+The paper does not name the architecture. Ours is ARCHITECTURE_HERE
+
+Everything is a function of the texts, in their order, and the seed: gensim runs with one worker, and a query's vector
+is inferred from a start and noise words that the query itself decides. (gensim's own `infer_vector` starts from
+Python's salted hash and draws noise from where the last call stopped, so its answers differ from run to run.)
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from schemas.errors import StageError
+from schemas.stage import Progress, silent
+from schemas.words import normalise, words
+
+Architecture = Literal["dm", "dbow"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doc2VecConfig:
+    """`dm`: distributed memory; `dbow`: distributed bag of words, with word vectors trained beside."""
+
+    architecture: Architecture = "dbow"
+    dimensions: int = 100
+    window: int = 5
+    min_count: int = 1
+    thinning: float = 1e-4
+    noise_words: int = 5
+    epochs: int = 30
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.architecture not in ("dm", "dbow"):
+            raise ValueError(f"architecture is dm or dbow, not {self.architecture!r}")
+
+
+class TitleDoc2Vec:
+    """Cosines of a query's vector and every title's."""
+
+    def __init__(
+        self,
+        titles: Sequence[str],
+        other_texts: Sequence[str] = (),
+        *,
+        config: Doc2VecConfig | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        """Trained on the distinct titles and the other texts (queries); a repeated text counts once.
+
+        Raises StageError where gensim is not installed, and where no text has a word.
+        """
+        self.config = config or Doc2VecConfig()
+        row_of: dict[str, int] = {}
+        self._text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
+        num_titles = len(row_of)
+        for text in other_texts:
+            row_of.setdefault(normalise(text), len(row_of))
+        self._model = _train([words(text) for text in row_of], self.config, progress)
+        self._titles_TD = _unit(self._model.dv.vectors[:num_titles])
+
+    @property
+    def dimensions(self) -> int:
+        return self.config.dimensions
+
+    @property
+    def parameters(self) -> int:
+        """The numbers held: a vector for each text trained on, and two for each word."""
+        model = self._model
+        return model.dv.vectors.size + model.wv.vectors.size + model.syn1neg.size
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """The cosine of each query and title, float32 [queries, titles]; 0 where no word of the query is known."""
+        return (_unit(self.vectors(queries)) @ self._titles_TD.T)[:, self._text_of_N]
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Inferred vectors, float32 [texts, dimensions]; each depends on its own text alone, zero without a known
+        word.
+        """
+        return np.array([self._infer(normalise(text)) for text in texts], np.float32).reshape(-1, self.dimensions)
+
+    def nearest_words(self, word: str, k: int = 5) -> list[str]:
+        """The k words with the most similar vectors, best first: appendix F's check of what was learned.
+
+        Raises ValueError for a word that no text has.
+        """
+        if word not in self._model.wv:
+            raise ValueError(f"no text that was trained on has the word {word!r}")
+        return [found for found, _ in self._model.wv.most_similar(word, topn=k)]
+
+    def _infer(self, text: str) -> np.ndarray:
+        """The vector that explains the words of a text best, from a start of its own; the model stays as it is."""
+        from gensim.models.doc2vec import train_document_dbow, train_document_dm
+
+        model, found = self._model, [word for word in words(text) if word in self._model.wv]
+        vector = np.zeros((1, self.dimensions), np.float32)
+        if not found:
+            return vector[0]
+        rng = np.random.default_rng(_number(text, self.config.seed))
+        vector += (rng.random(self.dimensions, np.float32) - np.float32(0.5)) / self.dimensions
+        model.random.seed(int(rng.integers(1 << 32)))  # thinning and noise words are drawn from it
+        work, mean = np.zeros((2, self.dimensions), np.float32)
+        held = {"learn_words": False, "learn_hidden": False, "doctag_vectors": vector,
+                "doctags_lockf": np.ones(1, np.float32)}  # fmt: skip
+        for alpha in np.linspace(model.alpha, model.min_alpha, model.epochs):
+            if self.config.architecture == "dbow":
+                train_document_dbow(model, found, [0], alpha, work, **held)
+            else:
+                train_document_dm(model, found, [0], alpha, work, mean, **held)
+        return vector[0]
+
+
+def _train(texts: list[list[str]], config: Doc2VecConfig, progress: Progress) -> Any:
+    try:
+        from gensim.models.callbacks import CallbackAny2Vec
+        from gensim.models.doc2vec import Doc2Vec, TaggedDocument
+    except ImportError as error:
+        raise StageError(
+            asked="Doc2Vec vectors were to be trained",
+            found=f"gensim is not installed ({error})",
+            do="pip install 'clicktower[compare]'",
+        ) from None
+    if not any(texts):
+        raise StageError(
+            asked=f"Doc2Vec vectors were to be trained on {len(texts):,} texts",
+            found="none of them has a word",
+            do="give titles or queries with words",
+        )
+
+    class Told(CallbackAny2Vec):
+        epoch = 0
+
+        def on_epoch_begin(self, model: Any) -> None:
+            progress("train Doc2Vec", self.epoch, config.epochs)
+            self.epoch += 1
+
+    return Doc2Vec(
+        [TaggedDocument(text, [row]) for row, text in enumerate(texts)],
+        dm=int(config.architecture == "dm"),
+        dbow_words=1,
+        vector_size=config.dimensions,
+        window=config.window,
+        min_count=config.min_count,
+        sample=config.thinning,
+        negative=config.noise_words,
+        epochs=config.epochs,
+        seed=config.seed,
+        workers=1,
+        callbacks=[Told()],
+    )
+
+
+def _number(text: str, seed: int) -> int:
+    key = seed.to_bytes(8, "big", signed=True)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key, person=b"doc2vec")
+    return int.from_bytes(digest.digest(), "big")
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -1,0 +1,131 @@
+"""A tower and BM25 together: what is alike in meaning, and what shares the rare words.
+
+    score(q, d) = first(q, d) + weight * second(q, d)
+
+The first is a cosine, within -1 and 1 for every query; the second is taken as it is. A BM25 score is a sum over the
+query's words that the title has, rare ones above all, so the words' say grows with how much of a query they explain.
+Nothing is scaled by the other documents or the other queries: a score depends on its own query and title alone.
+
+A weight is chosen by NDCG@10 of judged queries, and never on the queries that it is then measured on. Either other
+judgments are given (`choose_weight` on a dev set), or the queries are cut into two halves by a keyed hash of their
+text, and each half uses the weight that was best on the other (`cross_fit`). By text, so that a query that stands in
+the judgments under two ids is in one half.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.errors import StageError
+from schemas.judgments import Run
+from schemas.words import normalise
+from training.ranking.measure import System
+from training.ranking.ndcg import Gain, JudgedPairs, ndcg_of_judged
+
+WEIGHTS = (0.0, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+_CUTOFF = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossFitted:
+    """Two weights: `of_half[0]` is used by the queries of half 0, and was chosen on those of half 1."""
+
+    of_half: tuple[float, float]
+    seed: int
+
+    def of(self, query: str) -> float:
+        return self.of_half[half_of(query, self.seed)]
+
+
+class Hybrid:
+    """Scores of two systems over the same documents, added up."""
+
+    def __init__(self, first: System, second: System, weight: float | CrossFitted) -> None:
+        """Raises ValueError for a weight that is negative or not finite."""
+        used = weight.of_half if isinstance(weight, CrossFitted) else (weight,)
+        if not all(0 <= one < np.inf for one in used):
+            raise ValueError(f"a weight must be a number of 0 or more, not {weight}")
+        self._first, self._second, self._weight = first, second, weight
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """first + weight * second, float32 [queries, documents]."""
+        weight = self._weight
+        weights_B = [weight.of(query) if isinstance(weight, CrossFitted) else weight for query in queries]
+        second_BN = self._second.scores(queries) * np.array(weights_B, np.float32)[:, None]
+        return self._first.scores(queries) + second_BN
+
+
+def choose_weight(
+    first: np.ndarray,
+    second: np.ndarray,
+    judged: JudgedPairs,
+    *,
+    weights: Sequence[float] = WEIGHTS,
+    gain: Gain = "exponential",
+) -> float:
+    """The weight with the best mean NDCG@10 over all judged queries; of equally good ones the smallest.
+
+    `first` and `second`: the systems' score of each judged pair (`scores_of_pairs`).
+    """
+    return _best(weights, _values_QW(first, second, judged, weights, gain))
+
+
+def cross_fit(
+    first: np.ndarray,
+    second: np.ndarray,
+    judged: JudgedPairs,
+    queries: Mapping[str, str],
+    *,
+    weights: Sequence[float] = WEIGHTS,
+    gain: Gain = "exponential",
+    seed: int = 0,
+) -> CrossFitted:
+    """For each half of the queries, the weight that is best on the other half. `queries`: the text of each id.
+
+    Raises StageError where one half is empty.
+    """
+    half_Q = np.array([half_of(queries[query_id], seed) for query_id in judged.query_ids])
+    if len(set(half_Q.tolist())) < 2:
+        raise StageError(
+            asked="a weight was to be chosen on one half of the judged queries for the other",
+            found=f"all {len(half_Q):,} queries fall into one half",
+            follows="the weight would be chosen on the queries it is measured on",
+            do="judge more queries, or give judgments of other queries to choose it on",
+        )
+    values_QW = _values_QW(first, second, judged, weights, gain)
+    zero, one = (_best(weights, values_QW[half_Q != half]) for half in (0, 1))
+    return CrossFitted(of_half=(zero, one), seed=seed)
+
+
+def half_of(query: str, seed: int) -> int:
+    """The half of a query, 0 or 1: a function of its normalised text and the seed."""
+    key = seed.to_bytes(8, "big", signed=True)
+    text = normalise(query).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=1, key=key, person=b"hybrid half").digest()[0] & 1
+
+
+def scores_of_pairs(run: Run, judged: JudgedPairs) -> np.ndarray:
+    """A run's score of each judged pair, float64; -inf for a document that it lacks, which so comes last."""
+    query_ids = (judged.query_ids[row] for row in judged.query_of)
+    pairs = zip(query_ids, judged.document_ids, strict=True)
+    return np.array([run.get(query_id, {}).get(document_id, -np.inf) for query_id, document_id in pairs])
+
+
+def _values_QW(
+    first: np.ndarray, second: np.ndarray, judged: JudgedPairs, weights: Sequence[float], gain: Gain
+) -> np.ndarray:
+    """NDCG@10 of each query with each weight."""
+    known = np.isfinite(first) & np.isfinite(second)
+    columns = []
+    for weight in weights:
+        scores = np.add(first, weight * np.where(known, second, 0), out=np.full(len(judged), -np.inf), where=known)
+        columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain).at(_CUTOFF))
+    return np.stack(columns, axis=1)
+
+
+def _best(weights: Sequence[float], values_QW: np.ndarray) -> float:
+    """The smallest of the best weights. Means are rounded, so that the order of summation decides nothing."""
+    means_W = values_QW.mean(axis=0).round(12)
+    return min(weight for weight, mean in zip(weights, means_W, strict=True) if mean == means_W.max())

@@ -1,0 +1,66 @@
+"""A unigram language model of each title with Dirichlet smoothing: ULM of the paper's Table IV.
+
+    log p(q | d) = sum over the words w of q of  c(w, q) log((c(w, d) + mu p(w | C)) / (|d| + mu))
+
+c counts occurrences, |d| is the number of words of title d, and p(w | C) the share of w among the words of the
+whole collection (Zhai and Lafferty 2001). A title that has the word gains log(1 + c(w, d) / (mu p(w | C))); all others
+differ by their length alone, so only matching titles are looked up.
+
+A query word that no title has (p(w | C) = 0) is left out of the query: the scores are those of the query without it.
+Giving it a small probability instead would change the order for no reason found in the titles, in favour of the
+shorter ones. A query of such words alone scores 0 everywhere.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from schemas.words import words
+from training.ranking.term_counts import count_terms
+
+MU = 50.0
+
+
+class TitleLanguageModel:
+    """log p(query | title) for every title of a collection."""
+
+    def __init__(self, titles: Sequence[str], *, mu: float = MU) -> None:
+        """Raises ValueError without a title, or for a mu that is not a positive number."""
+        if not titles:
+            raise ValueError("a language model needs at least one title")
+        if not (0 < mu < np.inf):
+            raise ValueError(f"mu must be a positive number, not {mu}")
+        terms = count_terms(titles)
+        by_word, self._starts = terms.by_word()
+        smoothed_V = mu * terms.of_words / max(1, terms.counts.sum())
+        self._vocabulary = terms.vocabulary
+        self._log_smoothed_V = np.log(smoothed_V)
+        self._log_length_N = np.log(terms.lengths + mu)
+        self._titles = terms.title_of[by_word]
+        self._gains = np.log1p(terms.counts / smoothed_V[terms.word_of])[by_word].astype(np.float32)
+
+    @property
+    def parameters(self) -> int:
+        """The numbers held: one per title and distinct word of it, per title, and per word."""
+        return len(self._gains) + len(self._log_length_N) + len(self._log_smoothed_V)
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """log p(query | title), float32 [queries, titles]; words that no title has are left out."""
+        scores_BN = np.zeros((len(queries), len(self._log_length_N)), np.float32)
+        for row, query in enumerate(queries):
+            repeats = repeats_of_known(query, self._vocabulary)
+            background = sum(count * self._log_smoothed_V[word] for word, count in repeats.items())
+            scores_BN[row] = background - sum(repeats.values()) * self._log_length_N
+            for word, count in repeats.items():
+                found = slice(self._starts[word], self._starts[word + 1])
+                scores_BN[row, self._titles[found]] += count * self._gains[found]
+        return scores_BN
+
+
+def repeats_of_known(query: str, vocabulary: Mapping[str, int]) -> dict[int, int]:
+    """How often each known word occurs in a query, in the order of the query."""
+    repeats: dict[int, int] = {}
+    for word in words(query):
+        if word in vocabulary:
+            repeats[vocabulary[word]] = repeats.get(vocabulary[word], 0) + 1
+    return repeats
