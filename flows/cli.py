@@ -30,6 +30,7 @@ COMMANDS = {
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
     "train": "Train the twin towers on shards.",
+    "combine": "Put trained models side by side as one.",
     "sweep": "Train many variants of a recipe, and rank them on held-out data.",
     "judgments": "Derive graded judgments from the clicks of a later period.",
     "pool": "Have people judge: the best of several systems as a sheet, and sheets as qrels.",

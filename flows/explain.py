@@ -48,7 +48,7 @@ def explain(asked: Asked, progress: Progress = silent) -> tuple[list[Explained],
         require_traces(model.recipe)
     found = [
         explained(name, model, asked.texts, queries, asked.rule, cost=training_cost(folder), progress=progress)
-        for name, model, folder in zip(_names(models, asked.models), models, folders, strict=True)
+        for name, model, folder in zip(_names(models), models, folders, strict=True)
     ]
     return found, any(simulated)
 
@@ -89,12 +89,10 @@ def model_folder(where: str) -> tuple[str, bool]:
     return result.data, bool(result.manifest.outcome.labels.get("simulated"))
 
 
-def _names(models: Sequence[Model], given: Sequence[str]) -> list[str]:
-    """The recipes' names; with the folder's where two models have the same one."""
-    names = [model.recipe.name for model in models]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name} ({where.rstrip('/').rsplit('/', 1)[-1][:12]})" for name, where in zip(names, given, strict=True)]
+def _names(models: Sequence[Model]) -> list[str]:
+    """The recipes' names, told apart where they are the same."""
+    first, *others = (model.recipe.name for model in models)
+    return [first, *(f"{name} (beside)" if name == first else name for name in others)]
 
 
 def _require_something(asked: Asked) -> None:

@@ -18,7 +18,8 @@ from schemas.manifest import Manifest, Request
 from schemas.release import MODEL, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
-from training.model import DESCRIPTION, WEIGHTS, Model, load_model
+from training.ensemble import Ensemble, load_encoder
+from training.model import DESCRIPTION, WEIGHTS, Model
 from training.ranking.embedding import title_vectors, unit_vectors
 
 
@@ -36,7 +37,7 @@ def make_release(
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
         _copy_model(trained, storage.join(built, MODEL))
-        model = load_model(storage.join(built, MODEL))
+        model = load_encoder(storage.join(built, MODEL))
         vectors_TD, text_of_N = title_vectors(model, catalogue.titles, progress=progress)
         rows = Rows(ids=catalogue.ids, titles=catalogue.titles, vectors_TD=vectors_TD, text_of_N=text_of_N)
         progress("write documents and read them back", 0, None)
@@ -88,7 +89,7 @@ def _index_kind(config: PublishConfig, num_documents: int) -> IndexKind:
     return config.index
 
 
-def _recall_queries(model: Model, rows: Rows, config: PublishConfig) -> np.ndarray:
+def _recall_queries(model: Model | Ensemble, rows: Rows, config: PublishConfig) -> np.ndarray:
     """Titles drawn by a keyed hash of their ids, as the query tower sees them."""
     key = config.seed.to_bytes(8, "big", signed=True)
 

@@ -142,8 +142,8 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
 def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
     if section is None:
         return None
-    files = {name: absolute(uri) for name in ("logged", "frequencies") if (uri := getattr(section, name))}
-    return replace(section, **files)
+    logged, frequencies = (uri and absolute(uri) for uri in (section.logged, section.frequencies))
+    return replace(section, logged=logged, frequencies=frequencies)
 
 
 def is_dated(config: PipelineConfig) -> bool:

@@ -13,7 +13,7 @@ from rich.text import Text
 from flows.console import errors, output, plain
 from flows.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
-from training.compare.wording import headline as comparison_headline
+from training.compare.answer import headline as comparison_headline
 
 KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
 
@@ -138,6 +138,11 @@ def _train(r: Mapping[str, Any]) -> str:
     return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {rate}{refused}"
 
 
+def _combine(r: Mapping[str, Any]) -> str:
+    m = r["metrics"]
+    return f"{len(m['members'])} models side by side ({', '.join(m['members'])}), {m['dimensions']:,} dimensions"
+
+
 def _sweep(r: Mapping[str, Any]) -> str:
     c, m = r["counts"], r["metrics"]
     best = m["rows"][0]["mean"]
@@ -172,6 +177,7 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ingest": _ingest,
     "build": _build,
     "train": _train,
+    "combine": _combine,
     "sweep": _sweep,
     "judgments": _judgments,
     "evaluate": _evaluate,
@@ -245,6 +251,7 @@ def click_protocol(result: Mapping[str, Any]) -> str:
         f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
         f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
     ]
+    lines.append(f"the ranking that was shown: logged.run, {counts['logged_results']:,} results")
     if unmeasured:
         lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
     return "\n".join(lines)

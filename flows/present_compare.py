@@ -7,22 +7,20 @@ from rich.text import Text
 
 from flows import present
 from flows.console import errors, output, plain
+from training.compare.answer import answer, cautions, verdict
 from training.compare.cells import difference_cell, here_cell, ndcg_table, there_cell
 from training.compare.wording import (
     BM25,
     MEASURE,
     Comparison,
     against_chosen,
-    answer,
     best,
-    cautions,
     difference_remark,
     figure,
     legend,
     protocol,
     row_of,
     title_of,
-    verdict,
     without_figures,
 )
 from training.wording import duration, measure_name, visible
@@ -32,6 +30,7 @@ SIDE_STYLES = {"above": "green", "below": "red", "alike": "dim"}
 VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "open": "bold yellow", "unknown": "bold"}
 MEASURE_WIDTH = 11  # of a column's name at most
 CHOSEN = "▸ "  # before the row that all others are tested against
+RULES_SHOWN = ("ties", "unjudged")  # the page has all
 NUM_QUERIES = 3  # that gained, and as many that lost
 
 
@@ -80,7 +79,7 @@ def show_comparison(comparison: Comparison) -> None:
     output.print()
     for sentence in cautions(comparison):
         output.print(Text(_plain(sentence), "yellow"))
-    output.print(Text(_plain(" ".join(protocol(comparison))), "dim"))
+    output.print(Text(_plain(" ".join(protocol(comparison, RULES_SHOWN))), "dim"))
 
 
 def _paper_note(comparison: Comparison) -> str:

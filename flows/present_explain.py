@@ -1,6 +1,7 @@
 """What a model reads in a text, for a terminal: words shaded by how many cells they move, and small tables."""
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from rich.table import Table
@@ -10,7 +11,7 @@ from flows import present
 from flows.console import output, plain
 from flows.report.word_columns import printable
 
-SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "white on #258b84", "white on #0b5f5a")
+SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
 ARROWS = {"left to right": "→", "right to left": "←"}
 SHOWN_WORDS = 400  # of a text
 TABLE_WORDS = 40
@@ -42,10 +43,12 @@ def show(result: Mapping[str, Any]) -> None:
 
 def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str) -> None:
     for name, reading in zip(names, readings, strict=True):
-        output.print(Text(f"{'query' if side == 'query' else 'title'}, {len(reading['words']):,} words, {name}", "dim"))
+        num_words = len(reading["words"])
+        of = f"{num_words:,} word{'s' if num_words > 1 else ''}"
+        output.print(Text(f"{'query' if side == 'query' else 'title'}, {of}, {name}", "dim"))
         output.print(Text("  ").append(_shaded(reading)))
     longest = max(readings, key=lambda reading: len(reading["words"]))
-    most = [max(_most(reading)[at : at + 1] or [0] for reading in readings)[0] for at in range(len(longest["words"]))]
+    most = [max(of) for of in zip_longest(*(_most(reading) for reading in readings), fillvalue=0)]
     chosen = sorted(sorted(range(len(most)), key=lambda at: (-most[at], at))[:TABLE_WORDS])
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("", justify="right", style="dim")
@@ -69,7 +72,7 @@ def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str
 
 
 def _shaded(reading: Mapping[str, Any]) -> Text:
-    """The text, each word on a ground that is the darker the more of the cells declare it; keywords are bold."""
+    """The text, each word on a ground that is the stronger, the more of the cells declare it; keywords are bold."""
     of = max(len(one["cells"]) for one in reading["directions"])
     line, keywords = Text(), set(reading["keywords"])
     for at, (word, most) in enumerate(list(zip(reading["words"], _most(reading), strict=True))[:SHOWN_WORDS]):

@@ -37,13 +37,15 @@ def show_judged(result: dict[str, Any]) -> None:
         output.print(Text(f"not judged: {open_rows:,} of {c['judgments'] + open_rows:,}", style="yellow"))
     if metrics["agreement"]:
         output.print(_agreement_table(metrics["agreement"]))
+        output.print(
+            Text("kappa: Cohen's, agreement beyond chance; weighted: by the square of the steps apart", style="dim")
+        )
         output.print(Text(f"one grade of several: {metrics['merge']}", style="dim"))
     output.print(plain(result["path"]), soft_wrap=True)
 
 
 def _agreement_table(agreement: list[dict[str, Any]]) -> Table:
-    title = "Agreement beyond chance (Cohen's kappa; weighted by squared steps)"
-    table = Table(title=title, title_justify="left", box=None, header_style="dim", pad_edge=False)
+    table = Table(title="Agreement of assessors", title_justify="left", box=None, header_style="dim", pad_edge=False)
     table.add_column("")
     for name in ("both judged", "the same", "kappa", "weighted"):
         table.add_column(name, justify="right")

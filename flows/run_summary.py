@@ -29,7 +29,6 @@ def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary
         training=training_summary(train),
         table=evaluation["metrics"],
         comparison=results["compare"]["metrics"] if "compare" in results else None,
-        comparison=results["compare"]["metrics"] if "compare" in results else None,
         examples=[_example(value) for value in _read_json(evaluation, "examples.json")],
         release=config.publish.to,
         commands=present.next_commands(config.publish.to, evaluation),

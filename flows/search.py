@@ -9,7 +9,7 @@ from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
-from training.model import load_model
+from training.ensemble import load_encoder
 from training.ranking.embedding import unit_vectors
 
 
@@ -35,7 +35,7 @@ class OpenRelease:
                 follows="its answers could not be believed",
                 do="publish again: it will be repaired",
             )
-        self._model = load_model(f"{self.folder}/{MODEL}")
+        self._model = load_encoder(f"{self.folder}/{MODEL}")
         self._table = open_table(self.folder)
 
     def search(self, text: str, k: int = 10) -> list[Hit]:

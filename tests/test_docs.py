@@ -8,6 +8,7 @@ import pytest
 
 from flows.cli import _engine_options, build_app
 from flows.pipeline_config import read_pipeline
+from training.compare.rows import all_rows
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,10 +45,12 @@ def test_links_between_pages_lead_somewhere(page):
 def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_path):
     text = (ROOT / "pipeline.toml").read_text(encoding="utf-8")
     assert read_pipeline(str(ROOT / "pipeline.toml")).build["k"] == 5
-    opened = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.M).replace("beam_options = []", "", 1)
+    opened = re.sub(r"^# (\w+ = |\[\w+\])", r"\1", text, flags=re.M).replace("beam_options = []", "", 1)
     (tmp_path / "opened.toml").write_text(opened, encoding="utf-8")
     config = read_pipeline(str(tmp_path / "opened.toml"))
     assert config.beam_options[0].startswith("--direct_running_mode")
+    assert config.compare
+    assert set(config.compare.rows) <= {row.name for row in all_rows()}
     for section, kind in _stage_configs().items():
         assert set(getattr(config, section)) <= kind, section
     assert set(config.train.set) <= _recipe_fields()

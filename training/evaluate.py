@@ -164,9 +164,9 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
 
 
 def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
-    from training.model import load_model  # torch is loaded where it is used
+    from training.ensemble import load_encoder  # torch is loaded where it is used
 
-    ours = TitleEmbeddings(load_model(model), documents.titles, progress=progress)
+    ours = TitleEmbeddings(load_encoder(model), documents.titles, progress=progress)
     progress("index titles for BM25", 0, None)
     baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
     return {OURS: ours, BASELINE: baseline, FLOOR: floor}

@@ -70,55 +70,98 @@ class Model:
 
 def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
     """Write a model's weights, then its description."""
+    write_folder(folder, *as_stored(recipe, layout, towers))
+
+
+def as_stored(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(a model's weights by name, its description), as its folder holds them."""
     tensors: dict[str, torch.Tensor] = {}
     for tower, matrix in towers.items():
         table, parts = layout.split(matrix)
         tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
-    description = {
+    return tensors, {
         "schema_version": SCHEMA_VERSION,
         "recipe": asdict(recipe),
         "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": layout.table_rows},
         "dimensions": tower_of(recipe).dimensions,
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
     }
-    storage.write_atomic(storage.join(folder, WEIGHTS), safetensors.torch.save(tensors))
+
+
+def write_folder(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
+    """Write the two files of a model folder, the description last."""
+    storage.write_atomic(storage.join(folder, WEIGHTS), safetensors.torch.save(dict(tensors)))
     storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
 
 
 def load_model(folder: str) -> Model:
     """The model in a folder (the data folder of a train stage, or `model/` of a release).
 
-    Raises StageError where it is missing or damaged, UnknownVersionError for another major version of the model or of
-    the text contract.
+    Raises StageError where it is missing or damaged or holds several, UnknownVersionError for another major version of
+    the model or of the text contract.
     """
+    models, several = load_models(folder)
+    if several:
+        raise StageError(
+            asked=f"the model in {folder} was to be loaded",
+            found=f"it holds {len(models)} models side by side",
+            do="give the folder of one of them",
+        )
+    return models[0]
+
+
+def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
+    """(the models in a folder, whether it is one of models side by side). Raises as `load_model`."""
     asked = f"the model in {folder} was to be loaded"
     try:
         description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
         require_major(asked, description.get("schema_version"), SCHEMA_VERSION)
-        require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
-        known = {field.name for field in fields(Recipe)}
-        recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
         tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
-        layout = layout_of(recipe, description["text_contract"]["table_rows"])
-        shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
+        members = description.get("members")
+        if members is None:
+            return (_model(description, tensors),), False
+        if not members or {name.partition(".")[0] for name in tensors} != {str(at) for at in range(len(members))}:
+            raise _OtherShapes
+        return tuple(_model(member, _of_member(at, tensors)) for at, member in enumerate(members)), True
     except FileNotFoundError:
         raise StageError(
             asked=asked,
             found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
             do="give the folder that `clicktower train` made",
         ) from None
-    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
-        raise StageError(
-            asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
-        ) from None
-    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
+    except _OtherShapes:
         raise StageError(
             asked=asked,
             found="its weights do not have the shapes its recipe declares",
             do="train again, or copy the folder again",
-        )
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise StageError(
+            asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
+        ) from None
+
+
+class _OtherShapes(Exception):
+    """Weights that are not those of the recipe beside them."""
+
+
+def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Model:
+    contract = description["text_contract"]
+    require_major("the model's text contract", contract["trigrams"], CONTRACT_VERSION)
+    known = {field.name for field in fields(Recipe)}
+    recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
+    layout = layout_of(recipe, contract["table_rows"])
+    shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
+        raise _OtherShapes
     towers = {
         name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
         for name in tower_names(recipe)
     }
-    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=description["text_contract"])
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
+
+
+def _of_member(at: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{at}."): tensor for name, tensor in tensors.items() if name.startswith(f"{at}.")}

@@ -78,8 +78,12 @@ def tower_name(recipe: Recipe, side: str) -> str:
     return "shared" if recipe.tie_towers else side
 
 
-def initial_parameters(recipe: Recipe, layout: Layout, name: str) -> torch.Tensor:
+def initial_parameters(
+    recipe: Recipe, layout: Layout, name: str, row_weights: np.ndarray | None = None
+) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
+
+    `row_weights`: float32 [table rows], what each row of W is multiplied by (training.rarity); None: 1.
 
     Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
@@ -88,4 +92,6 @@ def initial_parameters(recipe: Recipe, layout: Layout, name: str) -> torch.Tenso
     key = [recipe.seed, stream]
     uniform = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64))).random((layout.rows, layout.columns))
     matrix = torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
+    if row_weights is not None:
+        matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
     return layout.join(*layout.split(matrix))  # without random numbers in the filling

@@ -35,6 +35,7 @@ from training.pairs import pairs_of
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.paths import Path
 from training.profile import OFF, Phases, Recorder, write_profile
+from training.rarity import rarity
 from training.recipes import Recipe
 from training.report import Report
 from training.shard_data import ShardData, load_shards, local_folder
@@ -95,7 +96,9 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     # Restore.
     with phases("start"):
         position, rows = _restore(job, workers)
-        rows = rows or {t: LazyRows.start(initial_parameters(recipe, layout, t)) for t in tower_names(recipe)}
+        if not rows:
+            weights = rarity(data) if recipe.start == "idf" else None
+            rows = {t: LazyRows.start(initial_parameters(recipe, layout, t, weights)) for t in tower_names(recipe)}
         rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads)
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)

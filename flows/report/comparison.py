@@ -18,6 +18,7 @@ def write_comparison(path: str, result: Mapping[str, Any]) -> None:
 def comparison_page(result: Mapping[str, Any]) -> RunSummary:
     """A report of a comparison alone. result: the JSON of a compare stage."""
     comparison = result["metrics"]
+    where = {name: result[name] for name in ("digest", "path") if result[name]}  # one with failed rows is not kept
     num_rows, n = len(comparison["rows"]), comparison["n"]
     return RunSummary(
         kind="comparison",
@@ -25,5 +26,5 @@ def comparison_page(result: Mapping[str, Any]) -> RunSummary:
         simulated=bool(result["labels"].get("simulated")),
         click_derived=comparison["judgments"] == "click-derived",
         comparison=comparison,
-        settings={"digest": result["digest"], "path": result["path"], **result["counts"]},
+        settings={**where, **result["counts"]},
     )

@@ -4,16 +4,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from flows.report.row_chart import ChartRow, Dot, dot_of, for_any_screen
+from flows.report import comparison_slices
+from flows.report.row_chart import HALF, WIDE, ChartRow, Dot, dot_of, for_any_screen, shortened
+from training.compare import answer as outcome
 from training.compare import cells, wording
 from training.compare.wording import MEASURE, Comparison, Row
-from training.wording import measure_name, visible
-
-WIDE, HALF = (920, 290), (520, 196)  # the width of a picture, and the room for titles in it
-TITLE_CHARS = 32  # of a title that fits beside a wide picture and above a narrow one
-HALF_CHARS = 24  # beside one of half the width
-SHADE = 0.5  # of the cell that lies farthest from the chosen row
-SYSTEMS = ("first", "second", "third")  # classes of the rows whose slices are drawn
+from training.wording import measure_name
 
 
 def told(comparison: Comparison) -> dict[str, Any]:
@@ -22,10 +18,10 @@ def told(comparison: Comparison) -> dict[str, Any]:
     costs = cells.cost_table(comparison)
     difference = comparison.get("difference")
     return {
-        "answer": wording.answer(comparison),
-        "verdict": wording.verdict(comparison),
-        "figures": wording.figures(comparison),
-        "cautions": wording.cautions(comparison),
+        "answer": outcome.answer(comparison),
+        "verdict": outcome.verdict(comparison),
+        "figures": outcome.figures(comparison),
+        "cautions": outcome.cautions(comparison),
         "protocol": wording.protocol(comparison),
         "row_notes": wording.row_notes(comparison),
         "legend": wording.legend(comparison),
@@ -38,12 +34,10 @@ def told(comparison: Comparison) -> dict[str, Any]:
         "paper": cells.paper_table(comparison),
         "paper_remark": wording.paper_remark(),
         "paper_picture": _beside_the_paper(comparison),
-        "slices": [
-            (name, list(wording.part_sizes(comparison, name).items())) for name, _ in cells.slice_tables(comparison)
-        ],
-        "slice_systems": [(kind, row["title"]) for kind, row in _drawn(comparison)],
-        "slice_pictures": _slice_pictures(comparison),
-        "slice_rows": _slice_rows(comparison),
+        "slices": comparison_slices.parts(comparison),
+        "slice_systems": [(kind, row["title"]) for kind, row in comparison_slices.drawn(comparison)],
+        "slice_pictures": comparison_slices.pictures(comparison),
+        "slice_rows": comparison_slices.shaded_rows(comparison),
         "shaded": wording.chosen(comparison) is not None,
         "cost_header": costs.header,
         "cost": _costs(costs),
@@ -67,14 +61,14 @@ def _whiskers(comparison: Comparison, wide: bool) -> list[tuple[str, Markup]]:
 
 def _of_measure(comparison: Comparison, name: str, wide: bool) -> Markup:
     top, base = wording.best(comparison), wording.chosen(comparison)
-    (width, left), chars = (WIDE, TITLE_CHARS) if wide else (HALF, HALF_CHARS)
+    width, left, chars = WIDE if wide else HALF
     rows = []
     for row in wording.done(comparison):
         if name in row["values"]:
             stars = wording.mark(wording.against_chosen(row, name))
             rows.append(
                 ChartRow(
-                    name=_short(row["title"], chars),
+                    name=shortened(row["title"], chars),
                     dots=[dot_of(row["values"][name], _kind(comparison, row, name))],
                     remark=f"{wording.figure(row['values'][name]['mean'])} {stars}",
                     ours=row is top,
@@ -103,67 +97,9 @@ def _beside_the_paper(comparison: Comparison) -> Markup:
         if here is not None:
             dots.append(dot_of(tested, "here") if tested else Dot(value=here, kind="here"))
         remark = "" if here is None else wording.signed(here)
-        rows.append(ChartRow(name=_short(row["title"]), dots=dots, remark=remark))
+        rows.append(ChartRow(name=shortened(row["title"], WIDE[2]), dots=dots, remark=remark))
     label = f"{measure_name(MEASURE)} minus BM25, here and in the paper"
     return for_any_screen(rows, label, width=WIDE[0], left=WIDE[1], level=0.0, joined=True)
-
-
-def _drawn(comparison: Comparison) -> list[tuple[str, Row]]:
-    """The rows whose slices are drawn: the best, the chosen one, BM25."""
-    bm25 = next((row for row in wording.done(comparison) if row["name"] == wording.BM25), None)
-    rows = [row for row in (wording.best(comparison), wording.chosen(comparison), bm25) if row and row.get("slices")]
-    different = list({row["name"]: row for row in rows}.values())
-    return list(zip(SYSTEMS, different, strict=False))
-
-
-def _slice_pictures(comparison: Comparison) -> list[tuple[str, Markup]]:
-    """(slice, picture of its parts), all on one scale."""
-    drawn = _drawn(comparison)
-    charts = {}
-    for name, _ in cells.slice_tables(comparison):
-        charts[name] = []
-        for part, size in wording.part_sizes(comparison, name).items():
-            values = [(kind, row["slices"].get(name, {}).get(part)) for kind, row in drawn]
-            dots = [dot_of(value[MEASURE], kind) for kind, value in values if value]
-            charts[name].append(ChartRow(name=_short(part, HALF_CHARS), dots=dots, remark=f"{size:,}"))
-    ends = [end for rows in charts.values() for row in rows for dot in row.dots for end in dot.ends]
-    pictures = []
-    for name, rows in charts.items():
-        label = f"{measure_name(MEASURE)} by {name}, number of queries"
-        height = 22 + 9 * len(drawn)
-        picture = for_any_screen(rows, label, width=HALF[0], left=HALF[1], row_height=height, around=ends)
-        pictures.append((name, picture))
-    return [(name, picture) for name, picture in pictures if picture]
-
-
-def _slice_rows(comparison: Comparison) -> list[tuple[Row, list[tuple[cells.Cell, float, bool]]]]:
-    """Each row with its cells of all slices: (cell, shade from -0.5 to 0.5, whether a slice begins here)."""
-    tables = [table for _, table in cells.slice_tables(comparison)]
-    if not tables:
-        return []
-    joined = [
-        (row, [(cell, at == 0) for table in tables for at, cell in enumerate(table.rows[place][1])])
-        for place, (row, _) in enumerate(tables[0].rows)
-    ]
-    base = next((line for row, line in joined if row["name"] == comparison["against"]), None)
-    gaps = [
-        [
-            cell.value - base[at][0].value if base and cell.value is not None and base[at][0].value is not None else 0.0
-            for at, (cell, _) in enumerate(line)
-        ]
-        for _, line in joined
-    ]
-    # What knows nothing lies far below: it shall not make all others pale.
-    most = max((abs(gap) for (row, _), line in zip(joined, gaps, strict=True) for gap in line
-                if row["family"] != "floor"), default=0.0)  # fmt: skip
-    return [
-        (row, [(cell, _shade(gap, most), first) for (cell, first), gap in zip(line, of_row, strict=True)])
-        for (row, line), of_row in zip(joined, gaps, strict=True)
-    ]
-
-
-def _shade(gap: float, most: float) -> float:
-    return 0.0 if not most else max(-SHADE, min(SHADE, SHADE * gap / most))
 
 
 def _costs(table: cells.Table) -> list[tuple[Row, str, list[tuple[cells.Cell, float | None]]]]:
@@ -183,8 +119,3 @@ def _costs(table: cells.Table) -> list[tuple[Row, str, list[tuple[cells.Cell, fl
 
 def _share(value: float | None, most: float) -> float | None:
     return None if value is None or not most else value / most
-
-
-def _short(text: str, chars: int = TITLE_CHARS) -> str:
-    text = visible(text)
-    return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"

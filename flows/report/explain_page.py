@@ -24,12 +24,12 @@ from training.analysis.traces import TracedText
 
 Range = Literal["shared", "panel"]
 PANELS = {
-    "i": "input gate",
-    "f": "forget gate",
-    "o": "output gate",
-    "y_g": "candidate",
-    "c": "cell state",
-    "y": "output",
+    "i": ("input gate", "how much of the word is let in"),
+    "f": ("forget gate", "how much of the past is kept"),
+    "o": ("output gate", "how much of the state shows"),
+    "y_g": ("candidate", "what the word would add"),
+    "c": ("cell state", "what was added up so far"),
+    "y": ("output", "after the last word: the embedding"),
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 60
@@ -157,7 +157,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
     for trace in text.traces:
         active = most_active(trace, page.rule.top_cells)
         panels = []
-        for name, title in PANELS.items():
+        for name, (title, meaning) in PANELS.items():
             if name in trace.states:
                 values = trace.states[name]
                 scale = SHARED if page.colours == "shared" else own_scale(values)
@@ -165,6 +165,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
                     {
                         "picture": heat_map(values, columns, active, scale, title, symbol=f"{name}(t)"),
                         "legend": None if page.colours == "shared" else legend(scale, size=7),
+                        "meaning": meaning,
                         "low": float(values.min()),
                         "high": float(values.max()),
                         "beyond": page.colours == "shared" and bool(abs(values).max() > SHARED.high),

@@ -15,7 +15,7 @@ def gate_chart(found: Mapping[str, Any]) -> Markup:
     """The picture of `training.analysis.attenuation.as_json`; empty where one of the kinds has no word."""
     if not (found["keywords"]["n"] and found["others"]["n"]):
         return Markup("")
-    places: list[tuple[float, str, Mapping[str, Any]]] = [(LEFT + FIRST / 2, "all", found)]
+    places: list[tuple[float, str, Mapping[str, Any]]] = [(LEFT + FIRST / 2, "", found)]
     start = LEFT + FIRST + 24
     places += [(start + STEP * (n + 0.5), f"{at['position']}", at) for n, at in enumerate(found["by_position"])]
     width = (start + STEP * len(found["by_position"]) if found["by_position"] else LEFT + FIRST) + 12

@@ -14,7 +14,7 @@ from flows.report.svg import svg
 from flows.report.word_columns import WordColumns, label_marks
 
 STEPS = 8
-LEFT, TOP, GAP, ACTIVE_ROW, REST_HEIGHT = 30, 22, 7, 12, 150
+LEFT, TOP, GAP, ACTIVE_ROW, REST_HEIGHT = 30, 22, 7, 12, 190
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +69,7 @@ def heat_map(
             f' transform="rotate(-90 {LEFT - 8} {middle:.1f})">{len(rest)} others</text>'
         )
     labels, room = label_marks(columns, [LEFT + width * (k + 0.5) for k in range(num_columns)], bottom)
-    total = max(LEFT + width * num_columns + 6, LEFT + 7 * len(f"{title} {symbol}"))
+    total = max(LEFT + width * num_columns + 6, LEFT + 8 * len(f"{title} {symbol}"))
     told = (
         f"{title} {symbol}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} cells"
     )

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from flows.report.svg import scale, svg, ticks_around
+from training.wording import visible
 
-HALF_PAGE = 600  # a picture that is wider has the page to itself
+# The width of a picture, the room for names at its left, and the characters that fit into it.
+WIDE, HALF = (920.0, 290.0, 32), (520.0, 196.0, 24)
 NARROW = 340  # the width of a picture for a small screen, whose names stand above their dots
 EDGE = 24.0  # beside the scale of a picture whose names stand above, for half of a number
+STRETCH = 2.0  # by which aloof rows may make the scale longer
 APART = 9.0  # between the dots of one row, where they do not share a line
 
 
@@ -29,8 +32,8 @@ class Dot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartRow:
-    """remark: what stands at its right. ours: the row to look at first. aloof: it does not stretch the scale, so that
-    rows that belong together are not pressed together; what is off the scale is an arrow at its edge."""
+    """remark: what stands at its right. ours: the row to look at first. aloof: it does not make the scale more than
+    twice as long, so that the others are not pressed together; what is off the scale is an arrow at its edge."""
 
     name: str
     dots: Sequence[Dot]
@@ -42,6 +45,12 @@ class ChartRow:
 def dot_of(value: Mapping[str, float], kind: str = "") -> Dot:
     """A dot of {"mean", "low", "high"}, of which the ends may be missing."""
     return Dot(value=value["mean"], low=value.get("low"), high=value.get("high"), kind=kind)
+
+
+def shortened(name: str, chars: int) -> str:
+    """Foreign text as a name in a picture, with at most so many characters."""
+    name = visible(name)
+    return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
 
 def row_chart(
@@ -68,9 +77,7 @@ def row_chart(
     rows = [row for row in rows if row.dots]
     if not rows:
         return Markup("")
-    stretching = [row for row in rows if not row.aloof] or rows
-    edges = [*(end for row in stretching for dot in row.dots for end in dot.ends), *around]
-    edges += [] if level is None else [level]
+    edges = [*_edges(rows), *around, *([] if level is None else [level])]
     ticks = ticks_around(min(edges), max(edges))
     low, high = min(ticks[0], *edges), max(ticks[-1], *edges)
     start, end = (EDGE, width - EDGE) if above else (left, width - right)
@@ -103,6 +110,13 @@ def row_chart(
     return svg(f"whiskers {kind}".rstrip(), width, height, f"{label}: {told}", marks)
 
 
+def _edges(rows: Sequence[ChartRow]) -> list[float]:
+    """The ends of what the scale is to hold: of all rows, or without the aloof ones where these would stretch it."""
+    near = [end for row in rows if not row.aloof for dot in row.dots for end in dot.ends]
+    every = [end for row in rows for dot in row.dots for end in dot.ends]
+    return every if not near or max(every) - min(every) <= STRETCH * (max(near) - min(near)) else near
+
+
 def for_any_screen(
     rows: Sequence[ChartRow],
     label: str,
@@ -126,7 +140,7 @@ def for_any_screen(
         level=level,
         joined=joined,
         around=around,
-        kind="wide" if width > HALF_PAGE else "wide half",
+        kind="wide" if width == WIDE[0] else "wide half",
     )
     above = row_chart(
         rows,

@@ -48,13 +48,17 @@ def printable(text: str) -> str:
 
 
 def label_marks(columns: WordColumns, centres: Sequence[float], top: float) -> tuple[list[str], float]:
-    """(the labels below their columns, how much room they need): level if they fit, slanted, or upright."""
+    """(the labels below their columns, how much room they need): level if they fit, slanted, or upright.
+
+    Of runs of words every fifth column has a label.
+    """
     gap = centres[1] - centres[0] if len(centres) > 1 else 60.0
     widths = [sum(12 if ord(char) > 0x2E7F else 6.6 for char in label) for label in columns.labels]
     angle = 0 if max(widths) < gap - 4 else -50 if gap >= 14 else -90
     room = {0: 18.0, -50: 16 + max(widths) * 0.77, -90: 10 + max(widths)}[angle]
     marks = []
-    for x, label in zip(centres, columns.labels, strict=True):
+    labelled = list(zip(centres, columns.labels, strict=True))[:: 5 if columns.words_each > 1 else 1]
+    for x, label in labelled:
         if angle == 0:
             marks.append(
                 f'<text class="tick" x="{x:.1f}" y="{top + 14:.1f}" text-anchor="middle">{escape(label)}</text>'

@@ -25,8 +25,9 @@ def word_lines(found: Evolution, columns: WordColumns, name: str) -> Markup:
         f'<text class="tick" x="{LEFT - 8}" y="{y_of(t) + 4:.1f}" text-anchor="end">{t:g}</text>'
         for t in ticks
     ]
+    last = found.values[:, -1]  # of the last word itself, also where the last column is a mean
     ends = spread(
-        [(y_of(float(row[-1])), str(cell)) for cell, row in zip(found.cells, values, strict=True)], 14, TOP + HEIGHT
+        [(y_of(float(y)), str(cell)) for cell, y in zip(found.cells, last, strict=True)], least=14, lowest=TOP + HEIGHT
     )
     for rank in reversed(range(len(found.cells))):  # the most active above all others
         cell, row = found.cells[rank], values[rank]
@@ -40,8 +41,8 @@ def word_lines(found: Evolution, columns: WordColumns, name: str) -> Markup:
             ]
         marks.append(
             f'<text class="end {kind}" x="{LEFT + plot + 8}" y="{ends[str(cell)] + 4:.1f}">{cell}'
-            f' <tspan class="tick">{row[-1]:+.2f}</tspan></text>'
+            f' <tspan class="tick">{last[rank]:+.2f}</tspan></text>'
         )
     labels, room = label_marks(columns, [x_of(k) for k in range(num_columns)], TOP + HEIGHT + 2)
-    told = ", ".join(f"cell {cell} ends at {row[-1]:+.2f}" for cell, row in zip(found.cells, values, strict=True))
+    told = ", ".join(f"cell {cell} ends at {y:+.2f}" for cell, y in zip(found.cells, last, strict=True))
     return svg("curves words", width, TOP + HEIGHT + room + 6, f"{name}: {told}", marks + labels, fixed=True)

@@ -24,6 +24,14 @@ step = {step}
 cells = 16
 micro_batch = 32
 minibatch = 64
+[compare]
+rows = ["random", "bm25", "lstm-96", "hybrid"]
+[compare.set]
+epochs = {epochs}
+step = {step}
+cells = 16
+micro_batch = 32
+minibatch = 64
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 
-STAGES = ("ingest", "build", "train", "evaluate", "publish")
+STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,15 @@ def test_a_run_ends_in_a_release_that_answers_and_a_report(shop, first):
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
     assert "<html" in (shop / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.engine
+def test_the_comparison_takes_the_model_that_the_run_trained(shop, first):
+    rows = {row["name"]: row for row in first["compare"]["metrics"]["rows"]}
+    ours = first["evaluate"]["metrics"]["systems"]["model"]["ndcg@10"]["mean"]
+    assert rows["lstm-96"]["values"]["ndcg@10"]["mean"] == pytest.approx(ours)
+    assert len(list((shop / "store/train").iterdir())) == 1, "nothing was trained a second time"
+    assert "hybrid" in (shop / "report.html").read_text(encoding="utf-8").lower()
 
 
 @pytest.mark.engine

@@ -55,7 +55,7 @@ def test_a_title_that_turns_the_direction_of_writing_is_kept_apart(html):
 
 def test_the_answer_and_the_figures_stand_first(page):
     words = page.words
-    assert words.index("The best row is Hybrid: LSTM, 96 cells, n = 4 with BM25: NDCG@10 0.868") < words.index(
+    assert words.index("Highest NDCG@10: Hybrid: LSTM, 96 cells, n = 4 with BM25, 0.868") < words.index(
         "Best NDCG@10 0.868"
     )
     for text in (
@@ -137,7 +137,7 @@ def test_judgments_from_clicks_are_not_called_those_of_judges(page):
 def test_a_run_with_a_comparison_shows_it_among_its_own_parts():
     run = Page(render(dataclasses.replace(sample_run(), comparison=sample_comparison())))
     assert run.open == []
-    for text in ("clicktower · report of a run", "The best row is Hybrid", "What became of every line", "Ranking"):
+    for text in ("clicktower · report of a run", "Highest NDCG@10: Hybrid", "What became of every line", "Ranking"):
         assert text in run.words
     ids = [attributes["id"] for _, attributes in run.elements if "id" in attributes]
     assert len(ids) == len(set(ids))

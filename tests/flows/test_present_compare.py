@@ -38,8 +38,8 @@ def line_of(told: io.StringIO, start: str) -> str:
 def test_the_answer_stands_above_the_table(told):
     show(sample_result())
     words = " ".join(told.getvalue().split())
-    assert words.startswith("✓ compare 4210.0 s 16 of 18 rows; best Hybrid: LSTM, 96 cells, n = 4 with BM25")
-    assert words.index("The best row is Hybrid") < words.index("NDCG@1 @3 @10 interval − BM25 paper")
+    assert words.startswith("✓ compare 4210.0 s 16 of 18 rows; highest NDCG@10 0.868 (Hybrid: LSTM")
+    assert words.index("Highest NDCG@10: Hybrid") < words.index("NDCG@1 @3 @10 interval − BM25 paper")
     assert words.endswith("/tmp/store/compare/0f3a9c")
 
 

@@ -21,6 +21,8 @@ from schemas.manifest import Outcome, Request
 from schemas.release import read_pointer, read_release
 from schemas.stage import open_result, run_stage
 from tests.trained_model import trained_stage
+from training.combine import combine
+from training.ensemble import load_encoder
 from training.model import load_model
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.ndcg import descending_order
@@ -347,6 +349,17 @@ def test_the_table_of_an_evaluation_travels_with_the_release(model, documents, t
     made = publish(model, documents=documents, to=to, config=CONFIG, evaluation=evaluation)
     assert made.release.evaluation == table
     assert made.release.digest != publish(model, documents=documents, to=to, config=CONFIG).release.digest
+
+
+def test_models_side_by_side_are_published_and_searched_as_one(model, documents, tmp_path):
+    both = combine([model, trained_stage(str(tmp_path), seed=2)], store=str(tmp_path))
+    uri = str(tmp_path / "live")
+    assert publish(both.folder, documents=documents, to=uri, config=CONFIG).release.dimensions == 16
+    titles = read_documents(documents)
+    scores = TitleEmbeddings(load_encoder(both.data), titles.titles).scores(["copper pipe"])[0]
+    hits = search(uri, "copper pipe", 5)
+    np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores)[::-1][:5], rtol=1e-5)
+    assert verify(uri) == []
 
 
 def test_missing_documents_are_wrong_usage(model, tmp_path):

@@ -8,6 +8,7 @@ bilstm  the same twice, "right " (reading left to right) and "left " before each
 RNN     W, R, b
 DSSM    W, b; V, a of the last layer
 CLSM    W0, W1, ... for the words of a window from left to right, b; V, a
+bag     W
 """
 
 import math
@@ -39,6 +40,8 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
     """Parameters out of the trainer's matrix: the table, then each other part from the start of a row."""
     tower, *options = kind.split()
     columns = matrix.shape[1]
+    if tower == "bag":
+        return {"W": matrix.T.copy()}
     if tower == "rnn":
         table, recurrent, bias = _parts(matrix, [(cells, columns), (columns,)])
         return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias}
@@ -92,6 +95,8 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
     if tower == "dssm":
         bag = sum(counts(word, p["W"].shape[1]) for word in text)
         return np.tanh(p["V"] @ np.tanh(p["W"] @ bag + p["b"]) + p["a"])
+    if tower == "bag":
+        return sum(p["W"] @ counts(word, p["W"].shape[1]) for word in text)
     if tower == "clsm":
         return _clsm(p, text)
     if tower == "bilstm":

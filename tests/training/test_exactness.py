@@ -123,6 +123,19 @@ def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build,
     assert metrics["updates"] == 60
 
 
+def test_a_start_that_is_read_off_the_shards_is_the_same_for_all_workers_and_after_a_kill(build, tmp_path):
+    recipe = replace(RECIPE, tower="bag", start="idf", tie_towers=True, epochs=1)  # 15 updates
+    expected = alone(job(build, tmp_path / "alone", recipe=recipe), tmp_path / "alone")
+    uniform = replace(recipe, start="uniform")
+    assert alone(job(build, tmp_path / "uniform", recipe=uniform), tmp_path / "uniform") != expected
+    folder = tmp_path / "killed"
+    asked = job(build, folder, recipe=recipe, seconds=0.0)
+    assert run_workers(asked, 3, folder, Death(rank=1, sums=20, after=True)) is None
+    metrics = run_workers(asked, 2, folder)
+    assert sha256(folder) == expected
+    assert 0 < metrics["resumed_at"] < 15
+
+
 def test_fast_reduction_is_within_a_tolerance_of_exact(build, tmp_path):
     def weights(name: str, recipe: Recipe, size: int) -> dict[str, np.ndarray]:
         run_workers(job(build, tmp_path / name, recipe=recipe), size, tmp_path / name)

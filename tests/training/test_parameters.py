@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,16 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
     assert torch.equal(start("query"), start("query"))
     assert not torch.equal(start("query"), start("query", seed=2))
     assert start("query", initial_range=0.03).abs().max() <= 0.03
+
+
+def test_row_weights_multiply_the_rows_of_the_table_and_no_other_part():
+    recipe = replace(lstm_96(), cells=4)
+    layout = layout_of(recipe, TABLE_ROWS)
+    weights = np.linspace(0, 3, TABLE_ROWS, dtype=np.float32)
+    even, weighted = (initial_parameters(recipe, layout, "query", given) for given in (None, weights))
+    assert torch.equal(weighted[:TABLE_ROWS], even[:TABLE_ROWS] * torch.from_numpy(weights)[:, None])
+    assert torch.equal(weighted[TABLE_ROWS:], even[TABLE_ROWS:])
+    assert even[TABLE_ROWS:].any()
 
 
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=2).map(tuple), max_size=4)

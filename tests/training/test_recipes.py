@@ -40,6 +40,10 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
         ({"hidden": 288}, "0 .lstm has no layer"),
         ({"tower": "clsm", "hidden": 288, "window": 2}, "odd"),
         ({"window": 3}, "0 .lstm has no window"),
+        ({"tower": "bag", "hidden": 288}, "0 .bag has no layer"),
+        ({"tower": "bag", "truncate_steps": 3}, "no steps to go back"),
+        ({"tower": "bag", "peepholes": True}, "false .bag has no gates"),
+        ({"start": "tfidf"}, "one of uniform, idf"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):

@@ -34,6 +34,7 @@ TOWERS = {
     "clsm 1": {"tower": "clsm", "hidden": 5, "window": 1},
     "clsm 3": {"tower": "clsm", "hidden": 5, "window": 3},
     "clsm 5": {"tower": "clsm", "hidden": 4, "window": 5},
+    "bag": {"tower": "bag"},
 }
 every_tower = pytest.mark.parametrize("tower", TOWERS)
 

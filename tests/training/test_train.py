@@ -160,6 +160,8 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
         {"max_words": 3},
         {"reduction": "fast"},
         {"dtype": "float64"},
+        {"tower": "bag", "start": "idf", "tie_towers": True},
+        {"start": "idf"},
     ],
 )
 def test_variants_learn_too(build, tmp_path, changes):

@@ -1,7 +1,8 @@
 """Which words which cells stand for (Table III): keywords found by the most active cells, collected over many queries.
 
 Of each query the 5 cells with the largest |y| of the final vector take part; a cell takes a keyword of the query
-(training.analysis.keywords) if it declares that word itself.
+(training.analysis.keywords) if it declares that word itself. A word that a cell took from one query only is counted but
+not named: it says nothing about the cell, and might tell who typed it.
 """
 
 from collections import Counter
@@ -12,6 +13,7 @@ from training.analysis.keywords import Keywords
 from training.analysis.traces import Direction, TracedText
 
 CELLS = 5
+LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
 
 
 @dataclass(kw_only=True, slots=True)
@@ -42,6 +44,7 @@ def as_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[
     return {
         "queries": found.num_queries,
         "cells_per_query": CELLS,
+        "least_queries": LEAST_QUERIES,
         "cells_with_words": len(found.cells),
         "cells": [
             {
@@ -52,6 +55,7 @@ def as_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[
                 "words": [
                     {"word": word, "queries": count, "of": found.keywords[word]}
                     for word, count in sorted(words.items(), key=lambda item: (-item[1], item[0]))[:num_words]
+                    if count >= LEAST_QUERIES
                 ],
             }
             for (direction, cell), words in busiest

@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import StageError, UsageError
 from schemas.words import words
 from training.encode import text_table
 from training.model import Model
@@ -74,7 +74,11 @@ class TracedText:
 
 
 def trace(model: Model, text: str, side: Side) -> TracedText:
-    """The traces of a text. Raises UsageError for a text without a word, or a tower that does not read word by word."""
+    """The traces of a text.
+
+    Raises UsageError for a text without a word, or a tower that does not read word by word; StageError for a model whose
+    numbers are not finite.
+    """
     require_traces(model.recipe)
     found = read_words(text, model.recipe)
     if not found:
@@ -90,7 +94,15 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
     with alone():
         table_RG, parts = model.layout.split(matrix)
         _, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
-    return TracedText(text=text, side=side, words=tuple(found), traces=_traces(kept, model.recipe.cells))
+    traced = TracedText(text=text, side=side, words=tuple(found), traces=_traces(kept, model.recipe.cells))
+    if not np.isfinite(traced.vector).all():
+        raise StageError(
+            asked="a text was to be explained",
+            found="its embedding is not finite",
+            follows="no cell could be told to be more active than another",
+            do="train again with a smaller step, and look at the curve of its loss",
+        )
+    return traced
 
 
 def require_traces(recipe: Recipe) -> None:

@@ -8,8 +8,10 @@ from training.compare.wording import (
     Comparison,
     Row,
     against_chosen,
+    chosen,
     done,
     figure,
+    in_part,
     interval,
     mark,
     part_sizes,
@@ -25,7 +27,7 @@ from training.wording import duration, measure_name
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """aside: the interval. side: above, below or alike, as against the chosen row. best: the highest of its column.
-    value: the number behind the text, where there is one."""
+    value: the number behind the text, where there is one. lead: in a part of a slice, over the chosen row there."""
 
     text: str = ""
     aside: str = ""
@@ -33,6 +35,7 @@ class Cell:
     side: str = ""
     best: bool = False
     value: float | None = None
+    lead: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,10 +110,12 @@ def cost_table(comparison: Comparison) -> Table:
 
 
 def slice_tables(comparison: Comparison, measure: str = "ndcg@10") -> list[tuple[str, Table]]:
-    """(name, table) of each slice: a row's mean in each part, with its side of the chosen row's mean there."""
-    return [
-        (name, _slice_table(comparison, name, measure)) for name in comparison["slices"] if part_sizes(comparison, name)
-    ]
+    """(name, table) of each slice: a row's mean in each part, and its lead over the chosen row there.
+
+    A slice of which only one part has queries is left out: that is all queries again.
+    """
+    names = [name for name in comparison["slices"] if len(part_sizes(comparison, name)) > 1]
+    return [(name, _slice_table(comparison, name, measure)) for name in names]
 
 
 def difference_cell(row: Row, measure: str) -> Cell:
@@ -134,8 +139,8 @@ def here_cell(comparison: Comparison, row: Row, measure: str) -> Cell:
 
 
 def there_cell(row: Row, measure: str) -> Cell:
-    """A row's difference to BM25 in the paper."""
-    return _of_paper((row.get("paper_to_bm25") or {}).get(measure), signed)
+    """A row's difference to BM25 in the paper; BM25's own is empty."""
+    return EMPTY if row["name"] == BM25 else _of_paper((row.get("paper_to_bm25") or {}).get(measure), signed)
 
 
 def _of_measures(comparison: Comparison, names: Sequence[str]) -> list[tuple[Row, list[Cell]]]:
@@ -160,22 +165,27 @@ def _value(row: Row, name: str, best: float | None) -> Cell:
 
 
 def _slice_table(comparison: Comparison, name: str, measure: str) -> Table:
-    sizes = part_sizes(comparison, name)
-    rows = done(comparison)
-    found = [[row["slices"].get(name, {}).get(part) if row.get("slices") else None for part in sizes] for row in rows]
-    best = [max((parts[at][measure]["mean"] for parts in found if parts[at]), default=None) for at in range(len(sizes))]
+    sizes, rows, base = part_sizes(comparison, name), done(comparison), chosen(comparison)
     return Table(
         title=name,
         header=[f"{part} (n = {size:,})" for part, size in sizes.items()],
-        rows=[
-            (row, [
-                Cell(text=figure(part[measure]["mean"]), aside=interval(part[measure]),
-                     best=part[measure]["mean"] == highest, value=part[measure]["mean"]) if part else EMPTY
-                for part, highest in zip(parts, best, strict=True)
-            ])
-            for row, parts in zip(rows, found, strict=True)
-        ],
-    )  # fmt: skip
+        rows=[(row, [_in_part(row, rows, base, name, part, measure) for part in sizes]) for row in rows],
+    )
+
+
+def _in_part(row: Row, rows: Sequence[Row], base: Row | None, name: str, part: str, measure: str) -> Cell:
+    found = in_part(row, name, part)
+    if found is None:
+        return EMPTY
+    value, of_base = found[measure], in_part(base, name, part) if base else None
+    others = (in_part(other, name, part) for other in rows)
+    return Cell(
+        text=figure(value["mean"]),
+        aside=interval(value),
+        best=value["mean"] == max(other[measure]["mean"] for other in others if other),
+        value=value["mean"],
+        lead=value["mean"] - of_base[measure]["mean"] if of_base else 0.0,
+    )
 
 
 def _of_paper(points: float | None, show: Callable[[float], str]) -> Cell:

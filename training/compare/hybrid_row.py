@@ -42,10 +42,10 @@ def hybrid_row(
 
 
 def _made(row: Row, name: str, trained: StageResult, material: Material, progress: Progress) -> Made:
-    from training.model import load_model  # torch is loaded where it is used
+    from training.ensemble import load_encoder  # torch is loaded where it is used
 
     collection, config = material.collection, material.config
-    model = load_model(trained.data)
+    model = load_encoder(trained.data)
     tower = TitleEmbeddings(model, material.documents.titles, progress=progress)
     bm25 = TitleBM25(material.documents.titles)
     judged = judged_pairs(collection.qrels)

@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from training.compare.answer import answer, cautions
 from training.compare.cells import Cell, Table, collection_table, cost_table, ndcg_table, paper_table, slice_tables
 from training.compare.wording import (
     Comparison,
-    answer,
-    cautions,
     difference_remark,
     legend,
     outcome,

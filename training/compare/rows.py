@@ -66,6 +66,7 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: replace(recipe("lstm-96"), num_negatives=8)),
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "LSTM with forget gate and peepholes", lambda: recipe("lstm-full-96")),
+    ("bag-512", "letter trigrams added up, 512 units", lambda: recipe("bag-512")),
 )
 
 
@@ -93,7 +94,7 @@ def all_rows(
         Row(name="plsa", title="PLSA, 500 topics", family="topics", settings={"topics": 500}),
         *(Row(name=name, title=title, family="tower", recipe=change(make())) for name, title, make in _TOWERS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
-        Row(name=HYBRID, title="best of ours + BM25", family="hybrid"),
+        Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
         *(Row(name=name, title=name, family="run", source=uri) for name, uri in (runs or {}).items()),
     ]
     names = [row.name for row in rows]

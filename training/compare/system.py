@@ -51,9 +51,9 @@ class Material:
 
 def from_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> Made:
     """A tower's measured model."""
-    from training.model import load_model  # torch is loaded where it is used
+    from training.ensemble import load_encoder  # torch is loaded where it is used
 
-    model = load_model(trained.data)
+    model = load_encoder(trained.data)
     system, seconds = _timed(lambda: TitleEmbeddings(model, material.documents.titles, progress=progress))
     return Made(
         measured=material.measure(system, row.name, progress),

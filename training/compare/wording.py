@@ -1,10 +1,10 @@
-"""A comparison in words: which row is best, by how much, whether to believe it, and what to know beside it.
+"""A comparison in words: its rows by their part in it, figures and marks, and how everything was measured.
 
 A comparison here is the value of comparison.json. A row is `done`, `failed` or `empty`; only rows that are done
 have values. All sentences follow from the values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from training.wording import measure_name
@@ -105,113 +105,33 @@ def p_text(p: float) -> str:
     return "p < 0.0001" if p < 0.00005 else f"p = {p:.4f}"
 
 
-def headline(comparison: Comparison) -> str:
-    """The comparison in a line: how many rows, and the best beside the chosen one."""
-    rows, measured, top, base = comparison["rows"], done(comparison), best(comparison), chosen(comparison)
-    told = _counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
-    if top is None:
-        return f"{told} measured"
-    told += f"; best {top['title']}, {measure_name(MEASURE)} {figure(top['values'][MEASURE]['mean'])}"
-    if base is not None and base is not top:
-        told += f", {base['title']} {figure(base['values'][MEASURE]['mean'])}"
-    return f"{told}, over {comparison['n']:,} queries"
-
-
-def answer(comparison: Comparison) -> str:
-    """The outcome in a paragraph: the best row, its lead over the chosen row and over BM25, and what chance may do."""
-    rows, top, base = done(comparison), best(comparison), chosen(comparison)
-    if top is None:
-        return f"No row could be measured ({states(comparison)}): there is nothing to compare."
-    name = measure_name(MEASURE)
-    value = f"{name} {_around(top['values'][MEASURE])} over {_counted(comparison['n'], 'query')}"
-    if len(rows) == 1:
-        return f"The only row that was measured is {top['title']}: {value}. There is nothing to compare it with."
-    if base is None:
-        told = f"The highest row is {top['title']}: {value}. {_no_base(comparison)}"
-    elif top is base:
-        told = f"No row is above {base['title']}: {value}."
-    else:
-        told = f"The best row is {top['title']}: {value}. {_lead(comparison, top, base)}"
-    return " ".join(
-        filter(None, [told, _level(comparison, top), _over_bm25(comparison, top), _others(comparison, top)])
-    )
-
-
-def verdict(comparison: Comparison) -> str:
-    """better or worse (is any row above the chosen one, beyond chance?), open where chance may explain it, unknown."""
-    base = chosen(comparison)
-    sides = [side(against_chosen(row)) for row in done(comparison)]
-    if base is None or not any(sides):
-        return "unknown"
-    top = best(comparison)
-    if top is not None and top is not base:
-        return "better" if side(against_chosen(top)) == "above" else "open"
-    return "open" if "alike" in sides else "worse"
-
-
-def states(comparison: Comparison) -> str:
-    """How many rows are done, failed, empty: those of the three that are not none."""
-    rows = comparison["rows"]
-    counts = [(sum(row["state"] == state for row in rows), state) for state in ("done", "failed", "empty")]
-    return ", ".join(f"{count} {state}" for count, state in counts if count) or "there are none"
-
-
 def without_figures(comparison: Comparison) -> list[tuple[Row, str]]:
     """The rows that have no values, and why."""
     rows = [row for row in comparison["rows"] if row["state"] != "done"]
     states = {"empty": "is empty"}
     return [
-        (row, states.get(row["state"], row["state"]) + (f": {_sentence(row['why'])}" if row.get("why") else "."))
+        (row, states.get(row["state"], row["state"]) + (f": {sentence(row['why'])}" if row.get("why") else "."))
         for row in rows
     ]
 
 
-def cautions(comparison: Comparison) -> list[str]:
-    """What to beware of, a sentence or two each."""
-    told = [_capital(_sentence(warning)) for warning in comparison["warnings"]]
-    if len(done(comparison)) > 2:
-        told.append(
-            "The best of several rows is best partly by luck: where these queries choose one, judge it again on queries"
-            " that chose nothing."
-        )
-    return told
-
-
-def protocol(comparison: Comparison) -> list[str]:
-    """How everything was measured, a sentence or two each."""
+def protocol(comparison: Comparison, only: Collection[str] = ()) -> list[str]:
+    """How everything was measured, a sentence or two each. only: of the rules those of these names; all where none."""
     n, informative = comparison["n"], comparison["n_informative"]
     told = [
-        f"{_counted(n, 'query')}, of which {informative:,} can tell rankings apart: in the others all judged documents"
+        f"{counted(n, 'query')}, of which {informative:,} can tell rankings apart: in the others all judged documents"
         " have one grade. All of them count in every mean.",
         JUDGES.get(comparison["judgments"], f"Judgments: {comparison['judgments']}."),
         f"Gain: {GAINS.get(comparison['gain'], comparison['gain'])}.",
-        f"Intervals: {comparison['confidence']:.0%}, of each mean by itself.",
+        f"Intervals: {comparison['confidence']:.0%}.",
     ]
-    return told + [
-        f"{_capital(name.replace('_', ' '))}: {_sentence(rule)}" for name, rule in comparison["rules"].items()
-    ]
+    rules = {name: rule for name, rule in comparison["rules"].items() if not only or name in only}
+    return told + [f"{capital(name.replace('_', ' '))}: {sentence(rule)}" for name, rule in rules.items()]
 
 
 def row_notes(comparison: Comparison) -> list[str]:
     """What the rows say of themselves."""
-    return [f"{row['title']}: {_sentence(note)}" for row in comparison["rows"] for note in row.get("notes") or ()]
-
-
-def figures(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """The few figures that matter: (name, value, remark)."""
-    top, base, name = best(comparison), chosen(comparison), measure_name(MEASURE)
-    told = []
-    if top is not None:
-        told.append((f"Best {name}", figure(top["values"][MEASURE]["mean"]), top["title"]))
-    if top is not None and base is not None and (difference := against_chosen(top)):
-        chance = {"above": "beyond chance", "below": "beyond chance", "alike": "not told apart"}[side(difference)]
-        told.append((f"Over {base['title']}", signed(difference["mean"]), f"{chance}, {p_text(difference['p_holm'])}"))
-    alone = max(_towers(comparison), key=lambda row: row["values"][MEASURE]["mean"], default=None)
-    if alone is not None and alone is not top:
-        told.append(("Best tower alone", figure(alone["values"][MEASURE]["mean"]), alone["title"]))
-    told.append(("Judged queries", f"{comparison['n']:,}", f"{comparison['n_informative']:,} can tell rankings apart"))
-    told.append(("Rows", f"{len(done(comparison))} of {len(comparison['rows'])}", states(comparison)))
-    return told
+    return [f"{row['title']}: {sentence(note)}" for row in comparison["rows"] for note in row.get("notes") or ()]
 
 
 def legend(comparison: Comparison) -> str:
@@ -230,13 +150,17 @@ def paper_remark() -> str:
     )
 
 
+def in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
+    """What a row is worth in a part of a slice, with the number of queries; None where it was not measured."""
+    return (row.get("slices") or {}).get(name, {}).get(part)
+
+
 def part_sizes(comparison: Comparison, name: str) -> dict[str, int]:
     """How many queries each part of a slice has: its parts in order, without those that no row has."""
-    sizes: dict[str, int] = {}
+    sizes = {}
     for part in comparison["slices"][name]:
-        found = (row["slices"].get(name, {}).get(part) for row in comparison["rows"] if row.get("slices"))
-        known = next((value for value in found if value), None)
-        if known:
+        found = (in_part(row, name, part) for row in comparison["rows"])
+        if known := next(filter(None, found), None):
             sizes[part] = known["n"]
     return sizes
 
@@ -255,76 +179,15 @@ def difference_remark(comparison: Comparison) -> str:
     return f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
 
 
-def _lead(comparison: Comparison, top: Row, base: Row) -> str:
-    difference = against_chosen(top)
-    if difference is None:
-        gap = top["values"][MEASURE]["mean"] - base["values"][MEASURE]["mean"]
-        return f"That is {signed(gap)} over {base['title']}; nothing is known of chance."
-    told = (
-        f"That is {signed(difference['mean'])} over {base['title']} ({comparison['confidence']:.0%} interval"
-        f" {signed_interval(difference)}), "
-    )
-    p = f"{p_text(difference['p_holm'])} after Holm's correction"
-    if difference["p_holm"] < LEVEL:
-        return told + f"and chance does not explain it: {p}."
-    alone = " Tested alone it would have passed." if difference["p"] < LEVEL else ""
-    return told + f"but these queries cannot tell the two apart: {p}.{alone}"
-
-
-def _no_base(comparison: Comparison) -> str:
-    if comparison["against"] is None:
-        return "Nothing is said about chance: the row that they were to be tested against was not measured."
-    row = row_of(comparison, comparison["against"])
-    what = {"failed": "failed", "empty": "is empty"}.get(row["state"], "has no figure") if row else "is not among them"
-    title = title_of(comparison, comparison["against"])
-    return f"Nothing is said about chance: {title}, which they were to be tested against, {what}."
-
-
-def _level(comparison: Comparison, top: Row) -> str:
-    """The rows that have exactly the figure of the best."""
-    rows = [row for row in done(comparison) if row["values"][MEASURE]["mean"] == top["values"][MEASURE]["mean"]]
-    return f"Level with it: {', '.join(row['title'] for row in rows if row is not top)}." if len(rows) > 1 else ""
-
-
-def _over_bm25(comparison: Comparison, top: Row) -> str:
-    """A sentence of its own only where BM25 is not what the lead was told over already."""
-    gap = to_bm25(comparison, top)
-    if BM25 in (comparison["against"], top["name"]) or gap is None:
-        return ""
-    bm25 = row_of(comparison, BM25)
-    assert bm25 is not None  # or there would be no gap
-    mean = figure(bm25["values"][MEASURE]["mean"])
-    return f"Over {bm25['title']}, which has {mean}, it is {signed(gap)}, a difference that was not tested here."
-
-
-def _others(comparison: Comparison, top: Row) -> str:
-    """How the rest stands to the chosen row."""
-    sides = [side(against_chosen(row)) for row in done(comparison) if row is not top]
-    kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not told apart"))
-    told = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
-    if not told:
-        return ""
-    if top["name"] == comparison["against"]:
-        return f"Rows tested against it: {told}."
-    return f"Other rows tested against {title_of(comparison, comparison['against'])}: {told}."
-
-
-def _around(value: Mapping[str, float]) -> str:
-    return f"{figure(value['mean'])} ({figure(value['low'])} to {figure(value['high'])})"
-
-
-def _towers(comparison: Comparison) -> list[Row]:
-    return [row for row in done(comparison) if row["family"] == "tower"]
-
-
-def _counted(count: int, thing: str) -> str:
+def counted(count: int, thing: str) -> str:
     many = "queries" if thing == "query" else f"{thing}s"
     return f"{count:,} {thing if count == 1 else many}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def capital(text: str) -> str:
+    """With a capital, unless it is the name of a quantity: p."""
+    return text if len(text) == 1 else text[:1].upper() + text[1:]
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."

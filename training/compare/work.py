@@ -23,6 +23,7 @@ from training.evaluate import EvaluateConfig
 from training.judged_files import Judged
 from training.launch import fingerprints
 from training.ranking.judged_collection import judged_collection
+from training.ranking.ndcg import gains_of, judged_pairs
 
 STAGE_VERSION = 1
 
@@ -74,6 +75,7 @@ class Work:
         collection = judged_collection(
             documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # a grade too high is told before anything is made
         return Material(documents=documents, collection=collection, training_queries=list(self.clicks), config=config)
 
     @cached_property
@@ -133,7 +135,7 @@ class Work:
             best = best_model(before)
             if best is None:
                 return Ended(
-                    row=row, state="empty", why="no row of a tower or a model is there to be combined with BM25"
+                    row=row, state="empty", why="it needs a finished row of a tower or a model"
                 )
             models = self.models[best.row.name]
             return hybrid_row(row, best, models, self.material, store=self.store, inputs=self.judged, progress=tell)

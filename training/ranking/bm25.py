@@ -28,6 +28,11 @@ class TitleBM25:
         self._index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
         self._index.index([words(title) for title in titles], show_progress=False)
 
+    @property
+    def parameters(self) -> int:
+        """The numbers held: one for each title and distinct word of it."""
+        return len(self._index.scores["data"])
+
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """The score of each query and title, float32 [queries, titles]; 0 where they share no word."""
         scores_BN = np.zeros((len(queries), self._num_titles), np.float32)

@@ -125,7 +125,7 @@ def _train(texts: list[list[str]], config: Doc2VecConfig, progress: Progress) ->
         raise StageError(
             asked="Doc2Vec vectors were to be trained",
             found=f"gensim is not installed ({error})",
-            do="pip install 'clicktower[compare]'",
+            do="install it: pip install 'clicktower[compare]'",
         ) from None
     if not any(texts):
         raise StageError(

@@ -9,6 +9,11 @@ differ by their length alone, so only matching titles are looked up.
 A query word that no title has (p(w | C) = 0) is left out of the query: the scores are those of the query without it.
 Giving it a small probability instead would change the order for no reason found in the titles, in favour of the
 shorter ones. A query of such words alone scores 0 everywhere.
+
+mu is about the length of a title, so that title and collection weigh alike; the 1,000 to 2,000 of long documents
+would leave a title little say. Tried on 1,229 dev queries of product search were 0.5 to 2,000: from 10 on the judged
+documents are ordered equally well (NDCG@10 0.850 with 10, 50 and 1,000), while over the whole collection smaller is
+better (NDCG@10 0.286 with 10, 0.281 with 50, 0.250 with 1,000).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +23,7 @@ import numpy as np
 from schemas.words import words
 from training.ranking.term_counts import count_terms
 
-MU = 50.0
+MU = 10.0
 
 
 class TitleLanguageModel:

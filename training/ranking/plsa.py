@@ -104,9 +104,10 @@ class TitlePLSA:
         """log p(w | d) of some words and each distinct title."""
         shares_WT = self._topics_VZ[block] @ self._titles_TZ.T
         shares_WT *= (1 - self._background) * (1 - self._own_words)
-        for row, word in enumerate(block if self._own_words else []):
+        own_weight = (1 - self._background) * self._own_words
+        for row, word in enumerate(block if own_weight else []):
             found = slice(self._own_starts[word], self._own_starts[word + 1])
-            shares_WT[row, self._own_titles[found]] += (1 - self._background) * self._own_words * self._own_shares[found]
+            shares_WT[row, self._own_titles[found]] += own_weight * self._own_shares[found]
         shares_WT += self._background * self._shares_V[block][:, None]
         return np.log(shares_WT, out=shares_WT)
 

@@ -47,12 +47,13 @@ def train_topics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(p(w | z) as [V, Z], p(z | d) as [D, Z]) after `iterations` steps from a seeded start.
 
-    `tell` gets the log posterior before each step. A title without a known word has the mean of its prior.
+    `tell` gets the log posterior before each step. A title without a known word has the mean of its prior, equal
+    shares; a topic that lost every word, which only a word prior of 0 allows, has zeros.
     """
     rng = np.random.default_rng(seed)
-    topics_VZ = rng.uniform(0.5, 1.5, (len(terms.vocabulary), num_topics)).astype(dtype)
+    topics_VZ: np.ndarray = rng.uniform(0.5, 1.5, (len(terms.vocabulary), num_topics)).astype(dtype)
     topics_VZ /= topics_VZ.sum(axis=0)
-    titles_DZ = np.full((len(terms.starts) - 1, num_topics), 1 / num_topics, dtype)
+    titles_DZ: np.ndarray = np.full((len(terms.starts) - 1, num_topics), 1 / num_topics, dtype)
     order, starts = terms.by_word()
     title_of = terms.title_of
     for step in range(iterations):
@@ -98,11 +99,12 @@ def _ratios(
     terms: TermCounts, title_of: np.ndarray, topics_VZ: np.ndarray, titles_DZ: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """(c(w, d) / p(w | d) of each entry, the log likelihood)."""
+    # A share that fell below the smallest number makes no infinity of the next step, nor does its ratio.
+    floor = 1e6 * np.finfo(topics_VZ.dtype).tiny
     ratios, log_likelihood = np.empty(len(title_of), topics_VZ.dtype), 0.0
     for entries in _blocks(len(title_of), topics_VZ.shape[1]):
         words_EZ, of_titles_EZ = topics_VZ[terms.word_of[entries]], titles_DZ[title_of[entries]]
-        # Above 0, so that a share that fell below the smallest number makes no infinity of the next step.
-        share = np.maximum(np.einsum("ez,ez->e", words_EZ, of_titles_EZ), np.finfo(topics_VZ.dtype).tiny)
+        share = np.maximum(np.einsum("ez,ez->e", words_EZ, of_titles_EZ), floor)
         log_likelihood += float(terms.counts[entries] @ np.log(share, dtype=np.float64))
         ratios[entries] = terms.counts[entries] / share
     return ratios, log_likelihood

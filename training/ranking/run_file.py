@@ -69,16 +69,15 @@ def _refuse_scores(run: Run) -> None:
 
 
 def _notes(run: Run, ranked: Run, judged: Run, collection: JudgedCollection) -> list[str]:
-    num_judgments = sum(len(grades) for grades in collection.qrels.values())
-    counted = {
-        "judged queries have no results in the run: they count 0": sum(not results for results in ranked.values()),
-        "judged documents are not in the run: they have no rank and gain nothing": num_judgments
-        - sum(len(results) for results in judged.values()),
-        "results are of documents outside the collection: they keep their places, as in trec_eval": sum(
-            document_id not in collection.row_of for results in ranked.values() for document_id in results
-        ),
-        "queries of the run are not among the judged ones: they were not looked at": sum(
-            query_id not in collection.qrels for query_id in run
-        ),
-    }
-    return [f"{count:,} {sentence}" for sentence, count in counted.items() if count]
+    num_silent = sum(not results for results in ranked.values())
+    num_judged = sum(len(grades) for grades in collection.qrels.values())
+    num_returned = sum(len(results) for results in judged.values())
+    num_outside = sum(d not in collection.row_of for results in ranked.values() for d in results)
+    num_others = sum(query_id not in collection.qrels for query_id in run)
+    told = [
+        (num_silent, "judged queries have no results in the run: they count 0"),
+        (num_judged - num_returned, "judged documents are not in the run: they have no rank and gain nothing"),
+        (num_outside, "results are outside the collection: they keep their places and their grades, as in trec_eval"),
+        (num_others, "queries of the run are not among the judged ones: they were not looked at"),
+    ]
+    return [f"{count:,} {sentence}" for count, sentence in told if count]

@@ -5,6 +5,7 @@ Words are those of the text contract. The counts are kept sparse, as one entry p
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -44,16 +45,13 @@ class TermCounts:
 def count_terms(titles: Sequence[str], vocabulary: Mapping[str, int] | None = None) -> TermCounts:
     """The counts of the titles' words; with a vocabulary, of its words alone (others are left out)."""
     cut = [words(title) for title in titles]
-    known: Mapping[str, int]
+    found = list(chain.from_iterable(cut))
     if vocabulary is None:
-        known = grown = {}
-        rows = [[grown.setdefault(word, len(grown)) for word in found] for found in cut]
-    else:
-        known = vocabulary
-        rows = [[known[word] for word in found if word in known] for found in cut]
-    title_of = np.repeat(np.arange(len(rows), dtype=np.int64), [len(row) for row in rows])
-    word_of = np.array([word for row in rows for word in row], np.int64)
-    pairs, counts = np.unique(title_of * max(1, len(known)) + word_of, return_counts=True)
-    title_of, word_of = np.divmod(pairs, max(1, len(known)))
+        vocabulary = {word: place for place, word in enumerate(dict.fromkeys(found))}
+    word_of = np.fromiter((vocabulary.get(word, -1) for word in found), np.int64, len(found))
+    title_of = np.repeat(np.arange(len(cut)), [len(row) for row in cut])
+    num_words = max(1, len(vocabulary))
+    pairs, counts = np.unique((title_of * num_words + word_of)[word_of >= 0], return_counts=True)
+    title_of, word_of = np.divmod(pairs, num_words)
     starts = np.searchsorted(title_of, np.arange(len(titles) + 1))
-    return TermCounts(vocabulary=known, word_of=word_of.astype(np.int32), counts=counts, starts=starts)
+    return TermCounts(vocabulary=vocabulary, word_of=word_of.astype(np.int32), counts=counts, starts=starts)

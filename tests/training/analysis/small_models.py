@@ -20,8 +20,8 @@ TOWERS = {
 
 def small_model(tower: str = "lstm", **changes) -> Model:
     """A model that was never trained. Its cells differ enough to be told apart."""
-    base = Recipe(name="small", cells=5, initial_range=0.4)
-    recipe = replace(base, **TOWERS[tower] if tower in TOWERS else {"tower": tower}, **changes)
+    switches = TOWERS.get(tower, {"tower": tower})
+    recipe = replace(Recipe(name="small", cells=5, initial_range=0.4), **switches, **changes)
     layout = layout_of(recipe, ROWS)
     towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})

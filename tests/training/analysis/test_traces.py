@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import StageError, UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
 from tests.training import reference
@@ -103,8 +103,15 @@ def test_a_text_without_a_word_cannot_be_explained(text):
 
 @pytest.mark.parametrize(("tower", "changes"), [("dssm", {"hidden": 4}), ("clsm", {"hidden": 4, "window": 3})])
 def test_a_tower_without_steps_says_what_can_be_explained_instead(tower, changes):
-    with pytest.raises(UsageError, match=f"{tower.upper()}.*explain a model with an LSTM"):
+    with pytest.raises(UsageError, match=f"{tower.upper()}.*Explain a model with an LSTM"):
         trace(small_model(tower, **changes), TEXT, "query")
+
+
+def test_a_model_that_ran_away_is_not_explained():
+    model = small_model()
+    model.towers["query"][:] = math.nan
+    with pytest.raises(StageError, match="not finite"):
+        trace(model, TEXT, "query")
 
 
 def test_the_arrow_file_has_a_row_for_each_cell_and_word(tmp_path):

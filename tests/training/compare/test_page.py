@@ -30,7 +30,7 @@ def lines_of(text: str, title: str) -> list[list[str]]:
 def test_the_answer_comes_first(whole):
     heading, _, answer = whole.splitlines()[:3]
     assert heading == "# 18 rows on 1,229 judged queries"
-    assert answer.startswith("The best row is Hybrid: LSTM, 96 cells, n = 4 with BM25: NDCG@10 0.868")
+    assert answer.startswith("Highest NDCG@10: Hybrid: LSTM, 96 cells, n = 4 with BM25, 0.868")
 
 
 def test_a_row_has_its_figures_in_every_table(whole):
@@ -147,6 +147,23 @@ def test_tables_have_a_cell_for_every_name_of_their_header():
     tables = [f(comparison) for f in (ndcg_table, collection_table, paper_table, cost_table)]
     for table in tables + [table for _, table in slice_tables(comparison)]:
         assert all(len(cells) == len(table.header) for _, cells in table.rows), table.title
+
+
+def test_a_slice_of_one_part_tells_nothing_and_is_left_out():
+    comparison = sample_comparison("bm25", "lstm-96")
+    for row in comparison["rows"]:
+        del row["slices"]["seen in training"]["seen"]
+    assert [name for name, _ in slice_tables(comparison)] == ["query length", "misspelled", "frequency"]
+
+
+def test_the_lead_in_a_part_is_over_the_chosen_row_there():
+    comparison = sample_comparison("bm25", "lstm-96")
+    [_, (_, cells)] = dict(slice_tables(comparison))["query length"].rows
+    # The first part has half of 0.007, the second all of it.
+    assert [round(cell.lead, 6) for cell in cells[:2]] == [0.0035, 0.007]
+    failed = without(comparison, "bm25")
+    [(_, cells)] = dict(slice_tables(failed))["query length"].rows
+    assert [cell.lead for cell in cells] == [0.0] * 4
 
 
 def test_bm25_has_no_difference_to_itself():

@@ -5,11 +5,9 @@ import math
 import pytest
 
 from tests.training.compare.sample_comparison import sample_comparison, without
+from training.compare.answer import answer, cautions, figures, headline, verdict
 from training.compare.wording import (
-    answer,
     best,
-    figures,
-    headline,
     legend,
     mark,
     protocol,
@@ -17,7 +15,6 @@ from training.compare.wording import (
     side,
     signed,
     to_bm25,
-    verdict,
     without_figures,
 )
 from training.wording import visible
@@ -38,7 +35,7 @@ def test_the_best_row_is_told_with_its_lead_and_its_p():
     told = answer(sample_comparison())
     # 0.851 + 0.017 = 0.868, ± 0.012; the difference ± 0.004
     assert told.startswith(
-        "The best row is Hybrid: LSTM, 96 cells, n = 4 with BM25: NDCG@10 0.868 (0.856 to 0.880) over 1,229 queries."
+        "Highest NDCG@10: Hybrid: LSTM, 96 cells, n = 4 with BM25, 0.868 (0.856 to 0.880) over 1,229 queries."
         " That is +0.017 over BM25 (95% interval +0.013 to +0.021), and chance does not explain it: p = 0.0017 after"
         " Holm's correction."
     )
@@ -100,7 +97,7 @@ def test_where_no_row_is_done_no_figure_is_told():
 def test_a_chosen_row_that_failed_leaves_no_word_about_chance():
     comparison = without(sample_comparison("bm25", "lstm-32", "lstm-96"), "bm25")
     told = answer(comparison)
-    assert told.startswith("The highest row is LSTM, 96 cells, n = 4: NDCG@10 0.858 (0.846 to 0.870)")
+    assert told.startswith("Highest NDCG@10: LSTM, 96 cells, n = 4, 0.858 (0.846 to 0.870)")
     assert told.endswith("Nothing is said about chance: BM25, which they were to be tested against, failed.")
     assert verdict(comparison) == "unknown"
     nameless = comparison | {"against": None}
@@ -143,6 +140,34 @@ def test_rows_without_figures_are_told_with_their_reason():
     told = {row["name"]: why for row, why in without_figures(sample_comparison())}
     assert told["skip-thought"] == "is empty: no published weights were given; name their folder with skip_thought."
     assert told["plsa-500"].startswith("failed: MemoryError")
+
+
+def test_a_best_row_that_finds_less_is_not_told_without_that():
+    comparison = sample_comparison("bm25", "lstm-96")
+    assert not [caution for caution in cautions(comparison) if "finds them" in caution]
+    lstm = comparison["rows"][1]["to_against"]
+    lstm["collection_recall@10"] |= {"mean": -0.06, "low": -0.07, "high": -0.05}
+    lstm["collection_mrr@100"] |= {"mean": -0.5, "p_holm": 0.2}  # not beyond chance, so not told
+    assert cautions(comparison)[0] == (
+        "Where every document of the collection may be found, LSTM, 96 cells, n = 4 is below BM25 beyond chance"
+        " (Recall@10 -0.060): it orders given documents better than it finds them. Documents that nobody judged gain"
+        " nothing there."
+    )
+
+
+def test_warnings_come_as_sentences_and_luck_is_told_of_several_rows():
+    assert cautions(sample_comparison("bm25")) == ["3 queries have no word: they have no results and count 0."]
+    warned = sample_comparison("bm25") | {"warnings": ["towers were trained with one seed"]}
+    assert cautions(warned) == ["Towers were trained with one seed."]
+    assert "partly by luck" in cautions(sample_comparison("bm25", "lstm-32", "lstm-96"))[-1]
+
+
+def test_of_the_rules_a_few_can_be_told():
+    told = protocol(sample_comparison(), only=("ties",))
+    assert "Ties: as trec_eval: scores as 32-bit floats, then descending document id." in told
+    assert not [rule for rule in told if rule.startswith("Unjudged")]
+    with_p = sample_comparison() | {"rules": {"p": "two-sided"}}
+    assert protocol(with_p)[-1] == "p: two-sided."  # the name of a quantity keeps its form
 
 
 def test_the_protocol_says_how_much_of_the_judgments_can_tell_anything():

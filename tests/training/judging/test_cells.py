@@ -8,8 +8,8 @@ from training.judging.cells import check, guarded, unguarded
 @pytest.mark.parametrize(
     "text",
     [
-        "=HYPERLINK(1)", "+1", "-5", "@SUM(A1)", "＝1", "'quoted", "007", "3/4", "1-1/2", "12E4", "1.5e-3", "2.50", "$5",
-        "10:30", "12 am", "may 12", "3 March", "1-Jan-2020", "TRUE", "50%", "1,000",
+        "=HYPERLINK(1)", "+1", "-5", "@SUM(A1)", "＝1", "'quoted", "007", "3/4", "1-1/2", "12E4", "1.5e-3", "2.50",
+        "$5", "10:30", "12 am", "may 12", "3 March", "1-Jan-2020", "TRUE", "50%", "1,000",
     ],
 )  # fmt: skip
 def test_what_a_spreadsheet_takes_for_something_else_is_guarded(text):

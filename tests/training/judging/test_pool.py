@@ -60,7 +60,7 @@ def test_judgments_of_people_do_not_get_the_ids_of_click_derived_ones():
     queries = {"click-derived-ab": "hose"}
     pool = pooled({"logged": {"click-derived-ab": {"d1": -1.0, "d2": -2.0}}}, queries, TITLES, judged={"ab": {"d2": 1}})
     assert pairs(pool) == [("ab", "d1")]
-    with pytest.raises(StageError, match="of their 2 queries 1 are those of click-derived"):
+    with pytest.raises(StageError, match="Of their 2 queries 1 are those of click-derived"):
         pooled({"a": {"click-derived-ab": {"d1": 1.0}}, "b": {"q0": {"d1": 1.0}}}, QUERIES | queries, TITLES)
 
 

@@ -123,7 +123,7 @@ def test_a_column_that_was_sorted_without_the_others_is_noticed(tmp_path):
     ("content", "found"),
     [
         (b"PK\x03\x04rest", r"spreadsheet's own form"),
-        ("query_id,query,document_id,title,grade,check\nq,\xfcber,d,t,1,x\n".encode("latin-1"), "byte 47 is not UTF-8"),
+        ("query_id,query,document_id,title,grade,check\nq,\xfcber,d,t,1,x\n".encode("latin-1"), "Byte 47 is not UTF-8"),
         (b"", "does not name the columns"),
         (b'query_id,query,document_id,title,grade,check\n"q"1,a,b,c,1,x\n', "quotes do not match"),
     ],

@@ -45,3 +45,7 @@ def test_equals_the_formula_on_random_titles():
 
 def test_a_query_without_a_known_word_or_any_word_scores_zero():
     assert not TitleBM25(["angle bracket"]).scores(["", "   ", "unseen"]).any()
+
+
+def test_parameters_are_a_number_for_each_title_and_distinct_word():
+    assert TitleBM25(["angle bracket angle", "", "hose"]).parameters == 3

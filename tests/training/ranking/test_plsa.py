@@ -120,6 +120,16 @@ def test_folding_in_keeps_the_topics_and_finds_the_titles_best_shares():
         assert (posterior(found) >= posterior(other) - 1e-6).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_word_that_no_topic_has_makes_no_infinity(dtype):
+    terms = count_terms([" ".join(["hose"] * 5_000), "hose tap", "tap"])
+    topics_VZ = np.array([[0, 0], [0.3, 0.7]], dtype)  # hose, tap
+    found = fold_in_titles(terms, topics_VZ, 0.0, iterations=5)
+    np.testing.assert_allclose(found[0], [0.5, 0.5])  # nothing is known of it
+    np.testing.assert_allclose(found[1], found[2], rtol=1e-6)  # hose says nothing
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+
+
 def test_topics_serve_titles_they_were_not_trained_on():
     system = TitlePLSA(TITLES, topics=2, seed=0).over(["hose garden", "unseen words", "bracket"])
     found = system.scores(["hose", "angle"])

@@ -52,7 +52,7 @@ def test_a_run_written_by_a_system_of_ours_is_worth_what_the_system_is():
 def test_documents_outside_the_collection_keep_their_places_and_are_counted():
     found, notes = measure_run({"q1": {"gone": 2.0, "d1": 1.0}, "q2": {"d2": 1.0}}, collection())
     assert found.per_query["collection_mrr@100"].tolist() == [0.5, 1]
-    assert "1 results are of documents outside the collection: they keep their places, as in trec_eval" in notes
+    assert "1 results are outside the collection: they keep their places and their grades, as in trec_eval" in notes
 
 
 def test_only_the_best_k_count_over_the_collection_and_all_among_the_judged():

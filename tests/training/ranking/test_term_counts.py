@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 
 from training.ranking.term_counts import count_terms
@@ -17,7 +19,7 @@ def test_each_title_holds_its_distinct_words_and_how_often_they_occur():
 def test_the_entries_of_a_word_are_found():
     terms = count_terms(["hose Hose 50 ft", "", "ft nail"])
     order, starts = terms.by_word()
-    assert [terms.title_of[order[a:b]].tolist() for a, b in zip(starts, starts[1:], strict=False)] == [
+    assert [terms.title_of[order[a:b]].tolist() for a, b in pairwise(starts)] == [
         [0], [0], [0, 2], [2]
     ]  # fmt: skip
 

@@ -1,0 +1,198 @@
+"""`clicktower explain` as a user and a program see it, and its page."""
+
+import io
+import json
+import re
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+import torch
+
+from flows.cli import run
+from schemas import storage
+from tests.flows.test_report import Page
+from tests.trained_model import trained_stage
+from tests.training.analysis.small_models import small_model
+from training.model import write_model
+
+torch.set_num_threads(1)
+QUERY, TITLE = "angle bracket for shelf", "12 in. zinc-plated angle"
+NASTY = "<script>alert(1)</script> a\x07b &amp; \x1b[31mred [bold]x[/bold] ünïcode 東京の金槌"
+
+
+def folder_of(place, tower: str, **changes) -> str:
+    model = small_model(tower, cells=12, **changes)
+    where = str(place / f"{tower} {'-'.join(map(str, changes.values()))}".strip())
+    write_model(where, model.recipe, model.layout, model.towers)
+    curves = [{"epoch": epoch, "train_loss": 0.9 / epoch, "dev_loss": 1.0} for epoch in (1, 2, 3)]
+    storage.write_atomic(f"{where}/curves.json", json.dumps(curves).encode())
+    return where
+
+
+@pytest.fixture(scope="module")
+def lstm(tmp_path_factory) -> str:
+    return folder_of(tmp_path_factory.mktemp("lstm"), "lstm", name="lstm-12")
+
+
+@pytest.fixture(scope="module")
+def rnn(tmp_path_factory) -> str:
+    return folder_of(tmp_path_factory.mktemp("rnn"), "rnn", name="rnn-12")
+
+
+def explain(capsys, *arguments: str) -> dict:
+    assert run(["explain", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def failure(capsys, code: int, *arguments: str) -> str:
+    assert run(["explain", *arguments, "--json"]) == code
+    error = json.loads(capsys.readouterr().out)["error"]
+    return " ".join(error.values())
+
+
+def test_a_pair_is_explained_in_one_object(lstm, capsys):
+    result = explain(capsys, "--model", lstm, QUERY, TITLE)
+    (model,) = result["models"]
+    assert (result["stage"], model["name"], model["path"], result["files"]) == ("explain", "lstm-12", lstm, {})
+    assert -1 <= model["score"] <= 1
+    assert [text["side"] for text in model["texts"]] == ["query", "document"]
+    assert model["texts"][0]["words"] == QUERY.split()
+    (direction,) = model["texts"][0]["directions"]
+    assert direction["counts"][0] is None
+    assert len(direction["cells"]) == result["rule"]["top_cells"] == 10
+    assert result["rule"]["threshold"] == 0.2
+
+
+def test_one_text_is_a_query_unless_said_otherwise_and_the_rule_can_be_set(lstm, capsys):
+    assert explain(capsys, "--model", lstm, QUERY)["models"][0]["texts"][0]["side"] == "query"
+    result = explain(capsys, "--model", lstm, TITLE, "--side", "document", "--set", "top_cells=3", "--set", "share=0")
+    (text,) = result["models"][0]["texts"]
+    assert (text["side"], len(text["directions"][0]["cells"])) == ("document", 3)
+    # With share = 0 a word is a keyword if any cell declares it.
+    assert text["keywords"] == [at for at, count in enumerate(text["directions"][0]["counts"]) if count]
+    assert result["models"][0]["score"] is None
+
+
+def test_two_models_stand_side_by_side(lstm, rnn, tmp_path, capsys):
+    result = explain(capsys, "--model", lstm, "--beside", rnn, QUERY, TITLE, "--into", str(tmp_path / "out"))
+    assert [model["name"] for model in result["models"]] == ["lstm-12", "rnn-12"]
+    assert result["models"][0]["score"] != result["models"][1]["score"]
+    assert [point["train_loss"] for point in result["models"][1]["cost"]] == [0.9, 0.45, 0.3]
+    assert sorted(result["files"]) == ["explain.html", "traces-beside.arrow", "traces.arrow"]
+    page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "rnn-12 is an RNN: it has no input gate" in page.words
+    assert "Training loss per pair" in page.words
+    # Of each text 5 panels of the LSTM (no forget gate) and 1 of the RNN; all pictures say what they show.
+    assert [s["class"] for s in page.all("svg")].count("heat") == 2 * (5 + 1)
+    assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
+
+
+def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
+    other = folder_of(tmp_path, "lstm", name="lstm-12", seed=2)
+    names = [model["name"] for model in explain(capsys, "--model", lstm, "--beside", other, QUERY)["models"]]
+    assert names == ["lstm-12", "lstm-12 (beside)"]
+
+
+def test_queries_give_topics_and_gates(lstm, tmp_path, capsys):
+    queries = tmp_path / "queries.tsv"
+    queries.write_text(
+        "".join(f"q{n}\t{t}\n" for n, t in enumerate(["oak shelf bracket", "zinc angle", NASTY, " \t x"]))
+    )
+    result = explain(capsys, "--model", lstm, "--queries", str(queries), "--into", str(tmp_path / "out"))
+    (model,) = result["models"]
+    assert model["texts"] == []
+    assert model["topics"]["queries"] == 4
+    assert model["attenuation"][0]["direction"] == "left to right"
+    assert sorted(result["files"]) == ["explain.html"]
+    page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "Which words which cells stand for" in page.words
+    assert "ünïcode" not in page.words  # a word of one query only is not named
+
+
+@pytest.mark.parametrize("colours", ["shared", "panel"])
+def test_the_page_is_whole_in_itself_and_safe_against_its_texts(lstm, tmp_path, capsys, colours):
+    explain(capsys, "--model", lstm, NASTY, TITLE, "--into", str(tmp_path), "--colours", colours)
+    html = (tmp_path / "explain.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.open == []
+    assert not [name for name, _ in page.elements if name in ("script", "img", "link", "iframe", "object", "image")]
+    assert not re.findall(r"https?://|@import|url\(|\bon\w+=", html)
+    assert "<script>alert(1)</script>" in page.words  # as text, never as an element
+    assert "\x07" not in html
+    assert "\x1b" not in html
+    table = pa.ipc.open_file(io.BytesIO((tmp_path / "traces.arrow").read_bytes())).read_all()
+    assert set(table["text"].to_pylist()) == {0, 1}
+    assert "a\x07b" in table["token"].to_pylist()  # the data keeps what was read
+
+
+def test_the_terminal_shows_words_counts_and_score_without_control_characters(lstm, rnn, capsys):
+    assert run(["explain", "--model", lstm, "--beside", rnn, NASTY, TITLE]) == 0
+    shown = capsys.readouterr().out
+    assert "score of the pair" in shown
+    assert "zinc-plated" in shown
+    assert "[bold]x[/bold]" in shown  # foreign markup is text
+    assert "\x07" not in shown
+    assert "\x1b[31m" not in shown
+
+
+def test_ten_thousand_words_stay_usable(lstm, tmp_path, capsys):
+    text = " ".join(f"part{n}" for n in range(10_000))
+    assert run(["explain", "--model", lstm, text, "--side", "document", "--into", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "the 40 words with the largest counts, of 10,000" in shown
+    assert "9,600 words more" in shown
+    html = (tmp_path / "explain.html").read_text(encoding="utf-8")
+    assert len(html) < 2_500_000
+    assert "a column is the mean over 125 consecutive words" in html
+    assert pa.ipc.open_file(io.BytesIO((tmp_path / "traces.arrow").read_bytes())).read_all().num_rows == 120_000
+
+
+def test_a_text_of_one_word_is_explained_without_counts(lstm, tmp_path, capsys):
+    result = explain(capsys, "--model", lstm, "bracket", "--into", str(tmp_path))
+    assert result["models"][0]["texts"][0]["directions"][0]["counts"] == [None]
+    assert "A text of one word is read in one step" in (tmp_path / "explain.html").read_text(encoding="utf-8")
+
+
+def test_a_stage_folder_is_a_model_and_a_simulated_log_is_said(tmp_path, capsys):
+    stage = trained_stage(str(tmp_path), labels={"simulated": True})
+    result = explain(capsys, "--model", stage, QUERY, "--into", str(tmp_path / "out"))
+    assert result["labels"] == {"simulated": True}
+    assert "Simulated." in (tmp_path / "out" / "explain.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ((), "neither a text nor a file of queries"),
+        (("",), "no word"),
+        (("angle", " \t "), "no word"),
+        (("a", "b", "--side", "query"), "the first is the query"),
+        (("angle \udcff",), "not valid UTF-8"),
+        (("a", "--queries", "/nowhere/queries.tsv"), "no such file"),
+        (("a", "--set", "threshold=7"), "above 0 and at most 1"),
+        (("a", "--set", "cells=7"), "did you mean top_cells"),
+        (("a", "--colours", "blue"), "colours"),
+    ],
+)
+def test_wrong_usage_is_told(lstm, capsys, arguments, found):
+    assert found in failure(capsys, 2, "--model", lstm, *arguments)
+
+
+def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):
+    dssm = folder_of(tmp_path, "dssm", hidden=4)
+    assert "adds up all words at once" in failure(capsys, 2, "--model", dssm, QUERY)
+    assert "adds up all words at once" in failure(capsys, 2, "--model", lstm, "--beside", dssm, QUERY)
+
+
+def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_path, capsys):
+    assert "there is no manifest.json" in failure(capsys, 1, "--model", str(tmp_path), QUERY)
+    model = small_model("lstm")
+    where = str(tmp_path / "old")
+    write_model(where, replace(model.recipe, name="old"), model.layout, model.towers)
+    description = json.loads(storage.read_bytes(f"{where}/model.json"))
+    description["text_contract"]["trigrams"] = "2.0"
+    storage.write_atomic(f"{where}/model.json", json.dumps(description).encode())
+    assert "declares version 2.0" in failure(capsys, 1, "--model", where, QUERY)

@@ -1,0 +1,25 @@
+"""How rare each letter trigram is among the titles of the pool: what `start = idf` weighs the first numbers by."""
+
+import numpy as np
+
+from training.shard_data import ShardData
+
+
+def rarity(data: ShardData) -> np.ndarray:
+    """The weight of each row of the trigram table, float32 [rows], a function of the shards alone.
+
+        idf = ln(1 + (N - df + 1/2) / (df + 1/2)),    df of the N distinct titles of the pool have the trigram
+
+    as BM25's of a word (training.ranking.bm25), divided by its root mean square over all trigrams of those titles, so
+    that embeddings start about as long as with even weights.
+    """
+    titles = np.unique(data.pool)
+    words = data.pool_texts.words.take(titles)
+    trigrams = data.pool_texts.trigrams.take(words.values)
+    title_of_word = np.repeat(np.arange(len(titles)), words.lengths)
+    in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.table_rows) + trigrams.values
+    occurrences = np.bincount(trigrams.values, minlength=data.table_rows)
+    df = np.bincount(np.unique(in_title) % data.table_rows, minlength=data.table_rows)
+    idf = np.log(1 + (len(titles) - df + 0.5) / (df + 0.5))
+    mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
+    return (idf / np.sqrt(mean_square)).astype(np.float32)
