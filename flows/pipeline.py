@@ -1,4 +1,6 @@
-"""The DAG: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report. Prefect decides when and where.
+"""The DAG: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report.
+
+Prefect decides when and where.
 
 Every task runs a stage as a process of its own (`flows.submit`) and hands on its JSON result; nothing heavy happens
 here. A stage whose request is unchanged answers "reused", so running the flow again is cheap and safe.

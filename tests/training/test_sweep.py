@@ -17,9 +17,9 @@ from training.judged_files import Judged
 from training.launch import train
 from training.recipes import Recipe
 from training.sweep.page import page
-from training.trial_process import Ended, Told, TrialProcess
 from training.sweep.stage import Unfinished, plan, sweep
 from training.sweep.table import Point, Trial
+from training.trial_process import Ended, Told, TrialProcess
 
 RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=8, step=0.02)
 

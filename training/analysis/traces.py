@@ -76,8 +76,8 @@ class TracedText:
 def trace(model: Model, text: str, side: Side) -> TracedText:
     """The traces of a text.
 
-    Raises UsageError for a text without a word, or a tower that does not read word by word; StageError for a model whose
-    numbers are not finite.
+    Raises UsageError for a text without a word, or a tower that does not read word by word; StageError for a model
+    whose numbers are not finite.
     """
     require_traces(model.recipe)
     found = read_words(text, model.recipe)

@@ -134,9 +134,7 @@ class Work:
         if row.family == "hybrid":
             best = best_model(before)
             if best is None:
-                return Ended(
-                    row=row, state="empty", why="it needs a finished row of a tower or a model"
-                )
+                return Ended(row=row, state="empty", why="it needs a finished row of a tower or a model")
             models = self.models[best.row.name]
             return hybrid_row(row, best, models, self.material, store=self.store, inputs=self.judged, progress=tell)
         if row.name == "skip-thought" and not row.source:

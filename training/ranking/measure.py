@@ -85,12 +85,13 @@ def measured(
     of_judged = ndcg(collection.qrels, judged, cutoffs, gain)
     of_retrieved = ndcg(collection.qrels, retrieved, (10,), gain)
     relevant_QK, num_relevant_Q = _relevance(collection, retrieved, relevant_grade, k)
+    recall_at = sorted({min(10, k), k})
     return Measured(
         judged=judged,
         retrieved=retrieved,
         per_query={
             **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in cutoffs},
-            **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in sorted({min(10, k), k})},
+            **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in recall_at},
             f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
             "collection_ndcg@10": of_retrieved.at(10),
         },

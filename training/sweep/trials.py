@@ -12,8 +12,8 @@ from schemas.errors import Diverged, StageError
 from schemas.manifest import Request
 from schemas.stage import Progress, StageResult, find_finished
 from training.recipes import Recipe
-from training.trial_process import Ended, Told, TrialProcess, interrupts_held
 from training.sweep.table import MEASURES, Point, Row, Trial, ranked
+from training.trial_process import Ended, Told, TrialProcess, interrupts_held
 
 TELL_SECONDS = 0.5
 

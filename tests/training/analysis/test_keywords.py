@@ -88,6 +88,13 @@ def test_a_cell_that_stands_still_declares_nothing():
     assert found.counted[0].counts == [None, 0, 0]
 
 
+def test_a_move_of_exactly_the_threshold_is_declared():
+    # Range 1 - 0, moves 0.25 and 0.5, all exact in binary.
+    y = trace_of([[0.25], [0.5], [1.0]])
+    assert keywords([y], CountingRule(threshold=0.25)).counted[0].counts == [None, 1, 1]
+    assert keywords([y], CountingRule(threshold=0.26)).counted[0].counts == [None, 0, 1]
+
+
 def test_ties_of_activity_go_to_the_lower_number():
     assert most_active(trace_of([[0.2, -0.5, 0.5, 0.5]]), 2) == (1, 2)
 

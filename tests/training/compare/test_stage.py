@@ -7,11 +7,10 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.judgments import read_qrels
-from tests.training.small_shards import THINGS, shop, write_build
+from tests.training.compare.judged_shop import judged_shop
 from training.compare.rows import Row, all_rows, chosen
 from training.compare.stage import Unfinished, Where, compare
 from training.evaluate import EvaluateConfig
-from training.judged_files import Judged
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
 
@@ -21,22 +20,8 @@ NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> dict:
-    """The shards of the little shop, and its titles judged for queries that name things by another word."""
-    folder = tmp_path_factory.mktemp("shop")
-    pairs, titles = shop(120)
-    (folder / "documents.tsv").write_text("".join(f"d{i}\t{title}\n" for i, title in enumerate(titles)))
-    queries = [f"{kind} {other}" for kind in ("steel", "oak") for other in THINGS.values()]
-    (folder / "queries.tsv").write_text("".join(f"q{i}\t{query}\n" for i, query in enumerate(queries)))
-    thing_of = {other: thing for thing, other in THINGS.items()}
-    with (folder / "qrels.txt").open("w") as out:
-        for q, query in enumerate(queries):
-            kind, other = query.split()
-            for d in range(q % 7, len(titles), 7):
-                grade = (thing_of[other] in titles[d]) * (1 + (kind in titles[d]))
-                out.write(f"q{q} 0 d{d} {grade}\n")
-    files = Judged(**{name: str(folder / f"{name}.{end}") for name, end in
-                      (("documents", "tsv"), ("queries", "tsv"), ("qrels", "txt"))})  # fmt: skip
-    return {"shards": write_build(str(folder / "store"), {"train-00000": pairs}, titles), "files": files}
+    shards, files = judged_shop(tmp_path_factory.mktemp("shop"))
+    return {"shards": shards, "files": files}
 
 
 def rows(names=NAMES, **given) -> list[Row]:
