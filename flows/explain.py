@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from flows.report.explain_page import ExplainPage, Range, write_explain_page
 from schemas import storage
@@ -15,12 +16,15 @@ from training.analysis.keywords import CountingRule
 from training.analysis.traces import Side, require_traces, write_traces
 from training.model import DESCRIPTION, Model, load_model
 
-PAGE = "explain.html"
+PAGE, TRACES = "explain.html", ("traces.arrow", "traces-beside.arrow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What was asked for. One text has the side it is given; of two the first is the query, the second the title."""
+    """What was asked for.
+
+    One text, and those of `queries`, have the side that is given; of two the first is the query, the second the title.
+    """
 
     models: tuple[str, ...]
     text: str | None = None
@@ -47,7 +51,16 @@ def explain(asked: Asked, progress: Progress = silent) -> tuple[list[Explained],
     for model in models:  # before anything is computed
         require_traces(model.recipe)
     found = [
-        explained(name, model, asked.texts, queries, asked.rule, cost=training_cost(folder), progress=progress)
+        explained(
+            name,
+            model,
+            asked.texts,
+            queries,
+            asked.rule,
+            side=asked.side or "query",
+            cost=training_cost(folder),
+            progress=progress,
+        )
         for name, model, folder in zip(_names(models), models, folders, strict=True)
     ]
     return found, any(simulated)
@@ -57,11 +70,13 @@ def write(into: str, asked: Asked, found: Sequence[Explained], *, colours: Range
     """Write the page, and the traces of each model; where each file is."""
     files = {}
     storage.make_folder(into)
-    if asked.texts:
-        for number, one in enumerate(found):
-            name = "traces.arrow" if number == 0 else "traces-beside.arrow"
-            files[name] = storage.join(into, name)
-            write_traces(files[name], one.texts)
+    for name, one in zip_longest(TRACES, found):
+        path = storage.join(into, name)
+        if one and one.texts:
+            files[name] = path
+            write_traces(path, one.texts)
+        else:
+            storage.remove(path)  # of another text, explained into the same folder
     files[PAGE] = storage.join(into, PAGE)
     page = ExplainPage(models=tuple(found), rule=asked.rule, colours=colours, simulated=simulated)
     write_explain_page(files[PAGE], page)

@@ -185,6 +185,7 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             f"{named} of the searches"
             + (f"; {percent(unspaced / total)} in scripts without spaces" if unspaced else ""),
         )
+        yield "languages", _languages(result["languages"])
     bots = {rule: told for rule, told in result["bots"].items() if told["lines"]}
     caught = ", ".join(f"{rule.replace('_', ' ')} {percent(told['lines'] / lines)}" for rule, told in bots.items())
     part = " in the sample; what pace and hours tell takes whole days, and catches more in the whole log"
@@ -203,6 +204,18 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             f"{documents['num_documents']:,}; {percent(share)} of the clicks are on one with a title"
             f" ({documents['clicked_titled']:,} of {documents['clicked']:,} clicked documents)",
         )
+
+
+def _languages(told: Mapping[str, Any]) -> str:
+    if told["why_not"]:
+        return plain(f"not told: {told['why_not']}")
+    of = f"of {told['queries']:,} different queries"
+    if not told["told"]:
+        return f"unsure: {of} too few are in any one language"
+    named = ", ".join(f"{plain(language['name'])} {percent(language['share'])}" for language in told["told"])
+    unsure = f", unsure {percent(told['unsure'])}" if told["unsure"] else ""
+    points = round(100 * told["error"])
+    return f"{named}{unsure} {of}, by all of them together, give or take {points} points (one alone is too short)"
 
 
 def _joining(result: Mapping[str, Any]) -> str:

@@ -27,8 +27,7 @@ def show(result: Mapping[str, Any]) -> None:
         for model in models:
             output.print(f"score of the pair, the cosine of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
     for model in models:
-        if model["attenuation"]:
-            _attenuation(model)
+        _attenuation(model)
         if model["topics"]:
             _topics(model)
     if len(models) > 1:
@@ -96,14 +95,21 @@ def _attenuation(model: Mapping[str, Any]) -> None:
         if not (key["n"] and other["n"]):
             continue
         line = (
-            f"input gate {ARROWS[found['direction']]} of {plain(model['name'])}: {key['mean']:.3f} (sd {key['sd']:.3f})"
-            f" at {key['n']:,} keywords, {other['mean']:.3f} (sd {other['sd']:.3f}) at {other['n']:,} other words"
+            f"input gate {ARROWS[found['direction']]} of {plain(model['name'])}: {_spread(key)} keywords,"
+            f" {_spread(other)} other words"
         )
         if apart:
             line += (
                 f"; within {apart['texts']:,} texts {apart['mean']:+.3f} [{apart['low']:+.3f}, {apart['high']:+.3f}]"
             )
+        candidate = found["candidate"]
+        line += f"; candidate |y_g| {candidate['keywords']['mean']:.3f} and {candidate['others']['mean']:.3f}"
         output.print(line, soft_wrap=True)
+
+
+def _spread(of: Mapping[str, Any]) -> str:
+    sd = "" if of["sd"] is None else f" (sd {of['sd']:.3f})"
+    return f"{of['mean']:.3f}{sd} at {of['n']:,}"
 
 
 def _topics(model: Mapping[str, Any]) -> None:

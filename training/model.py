@@ -118,6 +118,7 @@ def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
     try:
         description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
         require_major(asked, description.get("schema_version"), SCHEMA_VERSION)
+        require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
         tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
         members = description.get("members")
         if members is None:
@@ -149,7 +150,6 @@ class _OtherShapes(Exception):
 
 def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Model:
     contract = description["text_contract"]
-    require_major("the model's text contract", contract["trigrams"], CONTRACT_VERSION)
     known = {field.name for field in fields(Recipe)}
     recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
     layout = layout_of(recipe, contract["table_rows"])

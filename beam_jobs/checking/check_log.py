@@ -14,6 +14,7 @@ from beam_jobs.checking.clicked_documents import ClickedDocuments, find_clicked
 from beam_jobs.checking.estimate import estimate_whole
 from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, Finding
 from beam_jobs.checking.guess import Guess, guess_form
+from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of
 from beam_jobs.checking.look import FileLook, look_at
 from beam_jobs.checking.mapping_text import mapping_toml
 from beam_jobs.checking.rows_facts import clients_of, count_simulated, joins_of, kinds_of, times_of, without_position
@@ -258,7 +259,9 @@ def _of_rows(
     day = day_of_sample(rows, config.bots)
     clicked = find_clicked(documents, day.exposures, progress) if documents else None
     gate, content = _gate(day, clicked, k)
-    systems, unspaced = writing_systems(day.queries["query"].to_pylist(), day.queries["searches"].to_pylist())
+    queries = day.queries["query"].to_pylist()
+    systems, unspaced = writing_systems(queries, day.queries["searches"].to_pylist())
+    progress("telling languages", 0, None)
     looked = [line for look in looks for line in look.lines]
     per_line = (
         sum(map(len, looked)) / len(looked) + 1
@@ -276,6 +279,7 @@ def _of_rows(
         "times": asdict(times),
         "writing_systems": dict(systems.most_common()),
         "unspaced_searches": unspaced,
+        "languages": _languages_told(find_languages(queries)),
         "positions": {"events": positions[0], "without": positions[1]},
         "bots": {
             rule: {"clients": by_rule.get(rule, 0), "lines": count} for rule, count in day.bot_lines.items() if count
@@ -337,6 +341,18 @@ def _nothing_kept(last: dict[str, Any], k: int, sample: Sample, lines_with_clien
             do="add days, or lower k (1 is for a team that trains on its own log in private)",
         )
     ]
+
+
+def _languages_told(found: Languages) -> dict[str, Any]:
+    return {
+        "told": [
+            {"code": code, "name": name_of(code), "share": round(share, 4)} for code, share in found.shares.items()
+        ],
+        "unsure": round(found.unsure, 4),
+        "error": MAX_ERROR,
+        "queries": found.queries,
+        "why_not": found.why_not,
+    }
 
 
 def _documents_told(clicked: ClickedDocuments | None) -> dict[str, int] | None:

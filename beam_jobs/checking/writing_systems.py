@@ -1,4 +1,4 @@
-"""The writing systems of queries, by the names that Unicode gives to their letters. No guess at languages is made."""
+"""The writing systems of queries, by the names that Unicode gives to their letters."""
 
 import re
 import unicodedata

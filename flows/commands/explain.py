@@ -40,13 +40,14 @@ def explain(
     model
         The folder that `train` printed, or a release. LSTM, bidirectional LSTM or RNN.
     side
-        Which tower reads a text that stands alone; query by default.
+        Which tower reads a text that stands alone, and those of --queries; query by
+        default.
     beside
         Another model, to see both models' counts and scores side by side, and what
         training cost each.
     queries
         Queries, id<TAB>text: which words which cells stand for, and whether the input
-        gate closes at unimportant words.
+        gate closes at unimportant words. With --side document they are titles.
     into
         A folder to write explain.html and traces.arrow to.
     colours

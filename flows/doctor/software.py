@@ -25,6 +25,8 @@ NEEDED_BY = {
     "": "nothing works",
     "beam": "check, ingest, build, judgments and erase do not work",
     "train": "train, sweep, evaluate and publish do not work",
+    "compare": "compare has no doc2vec row",
+    "check": "check tells writing systems, and no languages",
     "flows": "run, demo, publish and search do not work",
 }
 _SHOWN = 5

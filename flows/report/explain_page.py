@@ -29,7 +29,7 @@ PANELS = {
     "o": ("output gate", "how much of the state shows"),
     "y_g": ("candidate", "what the word would add"),
     "c": ("cell state", "what was added up so far"),
-    "y": ("output", "after the last word: the embedding"),
+    "y": ("output", "passed on; after the last word the embedding"),
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 60
@@ -73,7 +73,7 @@ def render(page: ExplainPage) -> str:
             for found in map(attenuation_json, one.gates.directions.values())
             if found["keywords"]["n"] and found["others"]["n"]
         ],
-        gateless=[one.name for one in page.models if one.recipe.tower == "rnn"],
+        gateless=[one.name for one in page.models if one.topics and one.recipe.tower == "rnn"],
         cost=_cost(page.models),
         rules=sentences(page.rule),
         arrows=ARROWS,

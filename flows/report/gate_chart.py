@@ -47,6 +47,6 @@ def gate_chart(found: Mapping[str, Any]) -> Markup:
 
 
 def _interval(spread: Mapping[str, Any]) -> Sequence[float]:
-    """Mean ± 1.96 standard errors."""
-    error = 1.96 * spread["sd"] / spread["n"] ** 0.5
+    """Mean ± 1.96 standard errors; of a single word only the mean."""
+    error = 1.96 * (spread["sd"] or 0) / spread["n"] ** 0.5
     return spread["mean"] - error, spread["mean"] + error

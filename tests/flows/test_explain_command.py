@@ -11,6 +11,9 @@ import torch
 
 from flows.cli import run
 from schemas import storage
+from schemas.manifest import Outcome, Request
+from schemas.release import Pointer, Release
+from schemas.stage import run_stage
 from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
@@ -32,7 +35,7 @@ def folder_of(place, tower: str, **changes) -> str:
 
 @pytest.fixture(scope="module")
 def lstm(tmp_path_factory) -> str:
-    return folder_of(tmp_path_factory.mktemp("lstm"), "lstm", name="lstm-12")
+    return folder_of(tmp_path_factory.mktemp("lstm"), "lstm", name="lstm-12", same_start=False)
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +85,17 @@ def test_two_models_stand_side_by_side(lstm, rnn, tmp_path, capsys):
     assert sorted(result["files"]) == ["explain.html", "traces-beside.arrow", "traces.arrow"]
     page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
     assert page.open == []
-    assert "rnn-12 is an RNN: it has no input gate" in page.words
     assert "Training loss per pair" in page.words
     # Of each text 5 panels of the LSTM (no forget gate) and 1 of the RNN; all pictures say what they show.
     assert [s["class"] for s in page.all("svg")].count("heat") == 2 * (5 + 1)
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
+
+
+def test_a_folder_used_again_keeps_no_traces_of_another_text(lstm, rnn, tmp_path, capsys):
+    explain(capsys, "--model", lstm, "--beside", rnn, QUERY, "--into", str(tmp_path))
+    assert set(storage.list_files(str(tmp_path))) == {"explain.html", "traces.arrow", "traces-beside.arrow"}
+    explain(capsys, "--model", rnn, TITLE, "--into", str(tmp_path))
+    assert set(storage.list_files(str(tmp_path))) == {"explain.html", "traces.arrow"}
 
 
 def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
@@ -95,7 +104,7 @@ def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
     assert names == ["lstm-12", "lstm-12 (beside)"]
 
 
-def test_queries_give_topics_and_gates(lstm, tmp_path, capsys):
+def test_queries_give_topics_and_gates(lstm, rnn, tmp_path, capsys):
     queries = tmp_path / "queries.tsv"
     queries.write_text(
         "".join(f"q{n}\t{t}\n" for n, t in enumerate(["oak shelf bracket", "zinc angle", NASTY, " \t x"]))
@@ -110,6 +119,26 @@ def test_queries_give_topics_and_gates(lstm, tmp_path, capsys):
     assert page.open == []
     assert "Which words which cells stand for" in page.words
     assert "ünïcode" not in page.words  # a word of one query only is not named
+    assert "lstm-12, read left to right mean of i(t)" in page.words
+    assert run(["explain", "--model", rnn, "--queries", str(queries), "--into", str(tmp_path / "out")]) == 0
+    assert "rnn-12 is an RNN: it has no input gate" in (tmp_path / "out" / "explain.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+    titles = explain(capsys, "--model", lstm, "--queries", str(queries), "--side", "document")
+    assert titles["models"][0]["attenuation"] != model["attenuation"]
+
+
+def test_lines_are_in_reading_order_and_heat_maps_in_that_of_the_text(tmp_path, capsys):
+    model = folder_of(tmp_path, "full bilstm", name="both")
+    explain(capsys, "--model", model, "one two three", "--into", str(tmp_path))
+    html = (tmp_path / "explain.html").read_text(encoding="utf-8")
+    pictures = re.findall(r'<svg class="(curves words|heat)".*?</svg>', html, re.S)
+    assert pictures == (["curves words"] + ["heat"] * 6) * 2
+    labels = [
+        re.findall(r">(one|two|three)</text>", picture)
+        for picture in re.findall(r'<svg class="(?:curves words|heat)".*?</svg>', html, re.S)
+    ]
+    forward = ["one", "two", "three"]
+    assert labels == [forward] * 7 + [forward[::-1]] + [forward] * 6
 
 
 @pytest.mark.parametrize("colours", ["shared", "panel"])
@@ -161,6 +190,27 @@ def test_a_stage_folder_is_a_model_and_a_simulated_log_is_said(tmp_path, capsys)
     result = explain(capsys, "--model", stage, QUERY, "--into", str(tmp_path / "out"))
     assert result["labels"] == {"simulated": True}
     assert "Simulated." in (tmp_path / "out" / "explain.html").read_text(encoding="utf-8")
+
+
+def test_a_release_is_a_model_too(lstm, tmp_path, capsys):
+    pointer = Pointer(release="d1", previous=None, swapped="2026-01-01T00:00:00Z")
+    release = Release(
+        digest="d1", text_contract={}, num_documents=1, dimensions=12, index={}, evaluation={}, inputs={},
+        labels={"simulated": True},
+    )  # fmt: skip
+    storage.write_atomic(f"{tmp_path}/pointer.json", json.dumps(pointer.to_json()).encode())
+    storage.write_atomic(f"{tmp_path}/releases/d1/release.json", json.dumps(release.to_json()).encode())
+    for name in ("model.json", "model.safetensors"):
+        storage.write_atomic(f"{tmp_path}/releases/d1/model/{name}", storage.read_bytes(f"{lstm}/{name}"))
+    published, trained = (explain(capsys, "--model", where, QUERY) for where in (str(tmp_path), lstm))
+    assert published["models"][0]["texts"] == trained["models"][0]["texts"]
+    assert (published["labels"], trained["labels"]) == ({"simulated": True}, {})
+
+
+def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
+    request = Request(stage="evaluate", stage_version=1, config={}, inputs={})
+    folder = run_stage(str(tmp_path), request, lambda _: Outcome()).folder
+    assert "this is the output of the stage evaluate" in failure(capsys, 1, "--model", folder, QUERY)
 
 
 @pytest.mark.parametrize(

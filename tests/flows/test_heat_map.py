@@ -92,4 +92,6 @@ def test_a_gate_chart_needs_both_kinds():
     assert str(gate_chart(whole)).count('class="mean"') == 2
     with_positions = {**whole, "by_position": [{"position": 2, "keywords": spread, "others": spread}]}
     assert str(gate_chart(with_positions)).count('class="mean"') == 4
+    of_one = {**whole, "keywords": {"n": 1, "mean": 0.5, "sd": None}}
+    assert "nan" not in str(gate_chart(of_one))
     assert not gate_chart({**whole, "others": {"n": 0, "mean": None, "sd": None}})

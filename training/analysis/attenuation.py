@@ -3,7 +3,8 @@
 The gate's value at a word is the mean over all cells of a direction. A word without a count in that direction (the one
 read first) is neither keyword nor other word: there the state before is zero, and the gate is another thing. Keywords
 are words at which cells move, and a cell moves by i ∘ y_g, so a part of the difference comes with the definition; the
-comparison by position shows what is left of it among words that stand at the same place.
+comparison by position shows what is left of it among words that stand at the same place, and the mean |y_g| whether it
+is the gate or the candidate that tells words apart.
 """
 
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Attenuation:
     others: list[float] = field(default_factory=list)
     keyword_positions: list[int] = field(default_factory=list)
     other_positions: list[int] = field(default_factory=list)
+    keyword_candidates: list[float] = field(default_factory=list)  # mean |y_g|
+    other_candidates: list[float] = field(default_factory=list)
     differences: list[float] = field(default_factory=list)  # of each text with both kinds: keywords - others
 
 
@@ -46,12 +49,15 @@ class InputGates:
                 continue
             into = self.directions.setdefault(trace.direction, Attenuation(direction=trace.direction))
             gate = trace.states["i"].mean(axis=1, dtype=np.float64)[trace.reading][1:]
+            candidate = np.abs(trace.states["y_g"]).mean(axis=1, dtype=np.float64)[trace.reading][1:]
             key = chosen[trace.reading][1:]
             positions = np.arange(2, len(key) + 2)
             into.keywords += gate[key].tolist()
             into.others += gate[~key].tolist()
             into.keyword_positions += positions[key].tolist()
             into.other_positions += positions[~key].tolist()
+            into.keyword_candidates += candidate[key].tolist()
+            into.other_candidates += candidate[~key].tolist()
             if key.any() and not key.all():
                 into.differences.append(float(gate[key].mean() - gate[~key].mean()))
 
@@ -59,13 +65,14 @@ class InputGates:
 def as_json(found: Attenuation) -> dict[str, Any]:
     """Means with n and standard deviation, the difference within texts with its interval, and the means by position.
 
-    What cannot be computed (no word of a kind, no text with both) is None.
+    What cannot be computed (no word of a kind, a spread of one, no text with both) is None.
     """
     return {
         "direction": found.direction,
         "keywords": _spread(found.keywords),
         "others": _spread(found.others),
         "difference": _interval(found.differences),
+        "candidate": {"keywords": _spread(found.keyword_candidates), "others": _spread(found.other_candidates)},
         "by_position": [
             {"position": p, "keywords": _spread(at_keywords), "others": _spread(at_others)}
             for p in range(2, POSITIONS + 1)
@@ -82,7 +89,11 @@ def _at(values: list[float], positions: list[int], position: int) -> list[float]
 def _spread(values: list[float]) -> dict[str, float | int | None]:
     if not values:
         return {"n": 0, "mean": None, "sd": None}
-    return {"n": len(values), "mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1 if values[1:] else 0))}
+    return {
+        "n": len(values),
+        "mean": float(np.mean(values)),
+        "sd": float(np.std(values, ddof=1)) if values[1:] else None,
+    }
 
 
 def _interval(differences: list[float]) -> dict[str, float | int] | None:

@@ -27,7 +27,7 @@ class Explained:
     recipe: Recipe
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
-    gates: InputGates  # of the queries, or of the texts where there are none
+    gates: InputGates  # of the queries
     score: float | None = None  # cosine of the first text and the second
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch (training.analysis.cost)
@@ -40,10 +40,11 @@ def explained(
     queries: Sequence[str] = (),
     rule: CountingRule | None = None,
     *,
+    side: Side = "query",
     cost: Sequence[dict[str, Any]] = (),
     progress: Progress = silent,
 ) -> Explained:
-    """A model's reading of one text, or of a query and a title, and of a set of queries.
+    """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
 
     Raises UsageError for a tower without traces, a text without a word, or queries none of which has one.
     """
@@ -55,7 +56,7 @@ def explained(
     for number, query in enumerate(queries):
         progress(f"{name}: queries", number, len(queries))
         if words(query):  # one without a word has no embedding
-            read = trace(model, query, "query")
+            read = trace(model, query, side)
             found = keywords(read.traces, rule)
             topics.add(read, found)
             gates.add(read, found)
@@ -65,9 +66,6 @@ def explained(
             found="not one of them has a word",
             do="give queries of at least one word",
         )
-    if not queries:
-        for text, found in zip(traced, counted, strict=True):
-            gates.add(text, found)
     return Explained(
         name=name,
         recipe=model.recipe,

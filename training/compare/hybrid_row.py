@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from schemas.stage import Progress, StageResult, find_finished
 from training.compare.measured_row import Ended, measure_request, write_row
 from training.compare.rows import BASELINE, Row
-from training.compare.system import Made, Material
+from training.compare.system import Made, Material, train_seconds
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
@@ -58,7 +58,7 @@ def _made(row: Row, name: str, trained: StageResult, material: Material, progres
         measured=material.measure(Hybrid(tower, bm25, weights), row.name, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,
-        train_seconds=trained.manifest.duration_seconds,
+        train_seconds=train_seconds(trained),
         notes=(
             f"cosine of {name} + weight x BM25; the two halves of the queries use"
             f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half",

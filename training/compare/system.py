@@ -59,9 +59,15 @@ def from_model(row: Row, trained: StageResult, material: Material, progress: Pro
         measured=material.measure(system, row.name, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,
-        train_seconds=trained.manifest.duration_seconds,
+        train_seconds=train_seconds(trained),
         texts_per_second=len(material.documents) / seconds,
     )
+
+
+def train_seconds(trained: StageResult) -> float:
+    """How long a model was trained; of models side by side, all of them together."""
+    manifest = trained.manifest
+    return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
 
 
 def from_texts(row: Row, material: Material, progress: Progress) -> Made:
@@ -106,10 +112,12 @@ def _plsa(row: Row, material: Material, progress: Progress) -> System:
 
 
 def _doc2vec(row: Row, material: Material, progress: Progress) -> System:
-    from training.ranking.doc2vec import TitleDoc2Vec
+    from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec
 
     judged = [material.collection.queries[query_id] for query_id in material.collection.searchable]
-    return TitleDoc2Vec(material.documents.titles, [*material.training_queries, *judged], progress=progress)
+    config = Doc2VecConfig(seed=material.config.seed)
+    texts = [*material.training_queries, *judged]
+    return TitleDoc2Vec(material.documents.titles, texts, config=config, progress=progress)
 
 
 # What makes the system of each row that is learned or counted from texts.

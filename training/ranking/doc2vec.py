@@ -3,7 +3,14 @@
 The settings are the paper's (section VI): every word counts (min_count 1), windows of 5 words, 100 dimensions, frequent
 words thinned at 1e-4, 5 noise words, 30 epochs, trained on the texts of training and test alike, without judgments.
 
-The paper does not name the architecture. Ours is ARCHITECTURE_HERE
+The paper does not name the architecture. Ours is the distributed bag of words with word vectors trained beside it, in
+windows of 5, the better one on 1,229 dev queries of product search: NDCG@1/3/10 of 0.670/0.708/0.856 and with another
+seed 0.666/0.701/0.854, where gensim's default, the distributed memory, has 0.651/0.682/0.845, the bag of words alone
+0.647/0.688/0.847 and BM25 0.664/0.698/0.851. Over the whole collection it finds 0.562 of the relevant titles among 100,
+distributed memory 0.168, BM25 0.609.
+
+A title has the vector that training gave it. Inferring it again, as for a query, ranked no better (0.847 either way
+with the bag of words alone) and costs as much as a third of the training.
 
 Everything is a function of the texts, in their order, and the seed: gensim runs with one worker, and a query's vector
 is inferred from a start and noise words that the query itself decides. (gensim's own `infer_vector` starts from
@@ -65,6 +72,7 @@ class TitleDoc2Vec:
             row_of.setdefault(normalise(text), len(row_of))
         self._model = _train([words(text) for text in row_of], self.config, progress)
         self._titles_TD = _unit(self._model.dv.vectors[:num_titles])
+        self._titles_TD[[not words(title) for title in row_of][:num_titles]] = 0  # only their random start
 
     @property
     def dimensions(self) -> int:
@@ -77,7 +85,9 @@ class TitleDoc2Vec:
         return model.dv.vectors.size + model.wv.vectors.size + model.syn1neg.size
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """The cosine of each query and title, float32 [queries, titles]; 0 where no word of the query is known."""
+        """The cosine of each query and title, float32 [queries, titles]; 0 for a title without a word and
+        a query without a known one.
+        """
         return (_unit(self.vectors(queries)) @ self._titles_TD.T)[:, self._text_of_N]
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:

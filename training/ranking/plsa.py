@@ -11,6 +11,12 @@ PLSI-U); the paper names no such mixture, so there is none unless asked for.
 
 A query word that no title has is left out of the query, as in `training.ranking.language_model`. A title without a
 known word has the mean of its prior, equal shares of all topics.
+
+The defaults did well on 1,229 dev queries of product search (54,667 titles). Tried were title priors of 0 to 0.5; word
+priors of 0 to 0.1 (beside a title prior of 0.01 each lowered NDCG@10, 0.850 to 0.847 with 0.01 and 500 topics); 20 to
+100 steps; backgrounds of 0.01 to 0.5 (within 0.002). NDCG@10 of the judged documents is 0.850 to 0.852 with 100,
+300 or 500 topics; over the whole collection recall@100 grows with the topics: 0.273, 0.436, 0.489, and 0.587 with 500
+topics and own_words = 0.2. Training takes 7, 14 and 26 seconds of one core, and 500 topics 110 MB for 55,000 titles.
 """
 
 import copy

@@ -95,6 +95,13 @@ def test_a_move_of_exactly_the_threshold_is_declared():
     assert keywords([y], CountingRule(threshold=0.26)).counted[0].counts == [None, 0, 1]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_start_at_zero_belongs_to_the_range(sign):
+    # 0.8 -> 0.9 -> 0.4: range 0.9 with the start, moves 11% and 56%; without it the first would be 20% of 0.5.
+    y = trace_of([[sign * 0.8], [sign * 0.9], [sign * 0.4]])
+    assert keywords([y], CountingRule(threshold=0.15)).counted[0].counts == [None, 0, 1]
+
+
 def test_ties_of_activity_go_to_the_lower_number():
     assert most_active(trace_of([[0.2, -0.5, 0.5, 0.5]]), 2) == (1, 2)
 

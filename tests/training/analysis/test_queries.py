@@ -25,6 +25,7 @@ def traced(text: str, gates=None) -> TracedText:
     states = {"y": np.zeros((len(words), 8), np.float32)}
     if gates is not None:
         states["i"] = np.array(gates, np.float32)
+        states["y_g"] = 0.5 - states["i"]
     return TracedText(text=text, side="query", words=words, traces=(Trace(direction=RIGHT, states=states),))
 
 
@@ -65,6 +66,10 @@ def test_input_gates_worked_by_hand():
     assert found["keywords"] == pytest.approx({"n": 2, "mean": 0.55, "sd": 0.070711}, abs=1e-5)
     assert found["others"] == pytest.approx({"n": 3, "mean": 0.3, "sd": 0.1}, abs=1e-5)
     assert (found["difference"]["texts"], found["difference"]["mean"]) == (2, pytest.approx(0.25))
+    # y_g is 0.5 - i: its size at the keywords (0, -0.2) and (0, 0) is 0.1 and 0; at other words (0.4, 0.2), (0.1, 0.1)
+    # and (0.2, 0.2) it is 0.3, 0.1 and 0.2.
+    assert found["candidate"]["keywords"]["mean"] == pytest.approx(0.05, abs=1e-6)
+    assert found["candidate"]["others"]["mean"] == pytest.approx(0.2, abs=1e-6)
     # With two texts a resample has the mean 0.1, 0.25 or 0.4.
     assert (found["difference"]["low"], found["difference"]["high"]) == pytest.approx((0.1, 0.4))
     second, third = found["by_position"]
@@ -72,16 +77,32 @@ def test_input_gates_worked_by_hand():
     assert (third["position"], third["keywords"]["n"], third["others"]["n"]) == (3, 1, 1)
 
 
+def test_gates_that_read_from_right_to_left_worked_by_hand():
+    # The last word is read first and is neither; word 1, the keyword, is read third: 0.7 against 0.2.
+    states = {"y": np.zeros((3, 1), np.float32), "i": np.array([[0.7], [0.2], [0.9]], np.float32)}
+    states["y_g"] = states["i"]
+    text = TracedText(
+        text="a b c", side="query", words=("a", "b", "c"),
+        traces=(Trace(direction="right to left", states=states),),
+    )  # fmt: skip
+    gates = InputGates()
+    gates.add(text, Keywords(counted=(), keywords=(0,)))
+    (found,) = gates.directions.values()
+    assert (found.keywords, found.others) == (pytest.approx([0.7]), pytest.approx([0.2]))
+    assert (found.keyword_positions, found.other_positions) == ([3], [2])
+
+
 def test_what_no_text_has_is_none_and_not_a_number():
     gates = InputGates()
     gates.add(traced("a b", [[0.1], [0.3]]), counted((0,), np.zeros((2, 1)), ()))
     (found,) = map(gates_json, gates.directions.values())
     assert found["keywords"] == {"n": 0, "mean": None, "sd": None}
-    assert (found["others"]["n"], found["difference"], found["by_position"]) == (1, None, [])
+    assert found["others"] == pytest.approx({"n": 1, "mean": 0.3, "sd": None})  # one word has no spread
+    assert (found["difference"], found["by_position"]) == (None, [])
 
 
 def test_an_rnn_has_no_input_gate_to_measure():
-    assert explained("rnn", small_model("rnn"), [("angle bracket", "query")]).gates.directions == {}
+    assert explained("rnn", small_model("rnn"), [], ["angle bracket"]).gates.directions == {}
 
 
 def test_the_score_is_that_of_a_search_and_queries_are_collected():
@@ -98,13 +119,17 @@ def test_the_score_is_that_of_a_search_and_queries_are_collected():
     assert value["topics"]["queries"] == 2
     # Gates are those of the queries, in each direction: 1 word of "red lamp" and 2 of "oak rug oak" have a count.
     assert [g["keywords"]["n"] + g["others"]["n"] for g in value["attenuation"]] == [3, 3]
-    assert explained("it", model, pair).topics is None
+    alone = explained("it", model, pair)
+    assert (alone.topics, alone.gates.directions) == (None, {})  # a pair is no set to measure gates on
 
 
 def test_a_query_is_read_by_the_query_tower():
     model = small_model(same_start=False)
     of_query, of_title = (trace(model, "angle bracket", side) for side in ("query", "document"))
     assert not np.allclose(of_query.vector, of_title.vector)
+    for side, read in (("query", of_query), ("document", of_title)):
+        (gates,) = explained("it", model, [], ["angle bracket"], side=side).gates.directions.values()
+        assert gates.keywords + gates.others == [pytest.approx(read.traces[0].states["i"][1].mean())]
 
 
 def test_queries_without_any_word_are_an_error():

@@ -57,6 +57,13 @@ def test_a_query_of_unknown_words_scores_zero(trained):
     assert trained.vectors([]).shape == (0, 16)
 
 
+def test_a_title_without_words_scores_zero():
+    system = TitleDoc2Vec(["hose tap", " ", "oak"], ["tap"], config=Doc2VecConfig(epochs=2))
+    first, second, third = system.scores(["tap"])[0]
+    assert second == 0
+    assert first != 0 != third
+
+
 def test_documents_of_one_title_have_exactly_one_score():
     system = TitleDoc2Vec(["Hose  Tap", "oak", "hose tap"], config=Doc2VecConfig(epochs=2))
     first, second, third = system.scores(["tap"])[0]
