@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from schemas.documents import read_documents
-from schemas.judgments import read_qrels, read_queries
+from schemas.judgments import read_queries
 from training.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
@@ -94,7 +94,7 @@ def main() -> None:
         for given in dataset.recipes
     }
     documents = read_documents(str(data / "documents.tsv"))
-    queries, qrels = read_queries(str(data / "queries.dev.tsv")), read_qrels(str(data / "qrels.dev.txt"))
+    queries, qrels = read_queries(str(data / "queries.dev.tsv")), first_grades(data / "qrels.dev.txt")
     collection = judged_collection(documents, queries, qrels, min_judged=MIN_JUDGED)
     bm25 = TitleBM25(documents.titles)
     table = Table(collection, bm25)
@@ -144,11 +144,20 @@ def build_shards(data: Path, dataset: Dataset, work: Path) -> dict:
 def click_lines(data: Path, dataset: Dataset) -> list[str]:
     """Judgments of high grades as lines of an ORCAS log; of a query the highest grades first, then as they stand."""
     queries, lines = read_queries(str(data / "queries.train.tsv")), []
-    for query_id, grades in read_qrels(str(data / "qrels.train.txt")).items():
+    for query_id, grades in first_grades(data / "qrels.train.txt").items():
         high = [document for document, grade in grades.items() if grade >= dataset.grade]
         best_first = sorted(high, key=lambda document: -grades[document])[: dataset.most]
         lines += [f"{query_id}\t{queries[query_id]}\t{document}\t-\n" for document in best_first]
     return lines
+
+
+def first_grades(path: Path) -> dict[str, dict[str, int]]:
+    """TREC qrels; where a pair has two grades, which the pipeline refuses and sogou_qt has a few of, the first."""
+    qrels: dict[str, dict[str, int]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        query_id, _, document_id, grade = line.split()
+        qrels.setdefault(query_id, {}).setdefault(document_id, int(grade))
+    return qrels
 
 
 def train(given: str, seed: int, shards: str, store: Path, threads: int) -> dict:

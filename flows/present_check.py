@@ -207,15 +207,21 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _languages(told: Mapping[str, Any]) -> str:
+    """The shares in whole points: they are not known any better."""
     if told["why_not"]:
         return plain(f"not told: {told['why_not']}")
     of = f"of {told['queries']:,} different queries"
     if not told["told"]:
-        return f"unsure: {of} too few are in any one language"
-    named = ", ".join(f"{plain(language['name'])} {percent(language['share'])}" for language in told["told"])
-    unsure = f", unsure {percent(told['unsure'])}" if told["unsure"] else ""
+        return f"unsure: no language has enough {of}"
+    named = [f"{plain(language['name'])} {_points(language['share'])}" for language in told["told"]]
+    named += [f"unsure {_points(told['unsure'])}"] if told["unsure"] >= 0.01 else []
     points = round(100 * told["error"])
-    return f"{named}{unsure} {of}, by all of them together, give or take {points} points (one alone is too short)"
+    sure = f"give or take {points} points" if len(told["told"]) > 1 else "another with a tenth of them would show"
+    return f"{', '.join(named)} {of}, told from all of them together; {sure}"
+
+
+def _points(share: float) -> str:
+    return "over 99%" if share > 0.99 else f"{share:.0%}"
 
 
 def _joining(result: Mapping[str, Any]) -> str:

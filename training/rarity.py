@@ -4,6 +4,8 @@ import numpy as np
 
 from training.shard_data import ShardData
 
+_BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
+
 
 def rarity(data: ShardData) -> np.ndarray:
     """The weight of each row of the trigram table, float32 [rows], a function of the shards alone.
@@ -14,12 +16,16 @@ def rarity(data: ShardData) -> np.ndarray:
     that embeddings start about as long as with even weights.
     """
     titles = np.unique(data.pool)
-    words = data.pool_texts.words.take(titles)
-    trigrams = data.pool_texts.trigrams.take(words.values)
-    title_of_word = np.repeat(np.arange(len(titles)), words.lengths)
-    in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.table_rows) + trigrams.values
-    occurrences = np.bincount(trigrams.values, minlength=data.table_rows)
-    df = np.bincount(np.unique(in_title) % data.table_rows, minlength=data.table_rows)
+    occurrences, df = np.zeros((2, data.table_rows), np.int64)
+    for start in range(0, len(titles), _BLOCK_TITLES):
+        words = data.pool_texts.words.take(titles[start : start + _BLOCK_TITLES])
+        trigrams = data.pool_texts.trigrams.take(words.values)
+        title_of_word = np.repeat(np.arange(len(words)), words.lengths)
+        in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.table_rows) + trigrams.values
+        in_title.sort()
+        first = np.append(True, in_title[1:] != in_title[:-1])[: len(in_title)]
+        occurrences += np.bincount(trigrams.values, minlength=data.table_rows)
+        df += np.bincount(in_title[first] % data.table_rows, minlength=data.table_rows)
     idf = np.log(1 + (len(titles) - df + 0.5) / (df + 0.5))
     mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
     return (idf / np.sqrt(mean_square)).astype(np.float32)

@@ -1,11 +1,13 @@
 """`clicktower check` as a user and a program see it. It writes nothing, and shows nothing private."""
 
 import json
+import re
 import sys
 
 import pytest
 
 from flows.cli import run
+from tests.beam_jobs.test_check_languages import ENGLISH, GERMAN, log_of
 from tests.beam_jobs.test_check_log import small_log, write
 from tests.privacy.planted_log import DOCUMENTS, EVERYWHERE_FORBIDDEN, OF_FEW, PUBLIC, planted_log
 
@@ -25,6 +27,19 @@ def test_json_is_one_object(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["stage"], result["can_be_ingested"], result["findings"]) == ("check", True, [])
     assert result["files"]["count"] == 1
+
+
+def test_languages_are_told_in_words(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("py3langid")
+    log = write(tmp_path / "log.ndjson", log_of([*ENGLISH, *GERMAN]))
+    assert run(["check", log]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"languages (English|German) \d\d%, (English|German) \d\d%", told)
+    assert "of 280 different queries, told from all of them together; give or take 10 points" in told
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    assert run(["check", log]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "languages not told: py3langid is not installed (pip install 'clicktower[check]')" in told
 
 
 def test_a_log_that_would_fail_exits_with_1_and_says_why_first(tmp_path, capsys):
@@ -86,8 +101,9 @@ def test_nothing_private_is_shown_and_nothing_is_written(tmp_path, capsys, monke
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
 
 
-def test_check_starts_without_beam():
-    assert "apache_beam" not in _loaded_by("import beam_jobs.checking.check_log, flows.commands.check")
+def test_check_starts_without_beam_and_the_models_of_languages():
+    loaded = _loaded_by("import beam_jobs.checking.check_log, flows.commands.check")
+    assert not {"apache_beam", "py3langid"} & loaded
 
 
 def _loaded_by(code: str) -> set[str]:

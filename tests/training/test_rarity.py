@@ -46,6 +46,13 @@ def test_a_title_that_several_documents_share_counts_once(tmp_path):
     assert np.array_equal(rarity(data), rarity(twice))
 
 
+def test_titles_counted_block_by_block_come_to_the_same(tmp_path, monkeypatch):
+    pool = ["aa ab", "ab", "b b", "aa aa", "b ab", "zz"]
+    at_once = weights_of(tmp_path, pool)
+    monkeypatch.setattr("training.rarity._BLOCK_TITLES", 2)
+    assert np.array_equal(weights_of(tmp_path, pool), at_once)
+
+
 def test_merging_the_words_of_a_long_title_changes_no_weight(tmp_path):
     pool = ["aa ab aa b", "ab", "b b b"]
     merged = weights_of(tmp_path / "merged", pool, replace(RECIPE, max_words=2))
