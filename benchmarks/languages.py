@@ -111,11 +111,8 @@ def mixtures(answers: dict[str, np.ndarray], codes: list[str], languages: int, s
     }
 
 
-def relatives(
-    answers: dict[str, np.ndarray], codes: list[str], size: int = 500, count: int = 10
-) -> list[dict[str, Any]]:
-    """For each two of RELATIVES: how wrong the share of the second is (0 where it is not told), over `count` mixtures
-    in each of three shares."""
+def relatives(answers: dict[str, np.ndarray], codes: list[str], *, size: int = 500, count: int = 10) -> list[Any]:
+    """For each two of RELATIVES how wrong the share of the second is (0 if it is not told), in 3 `count` mixtures."""
     draw = np.random.default_rng(size)
     told = []
     for first, second in RELATIVES:

@@ -216,7 +216,11 @@ def _languages(told: Mapping[str, Any]) -> str:
     named = [f"{plain(language['name'])} {_points(language['share'])}" for language in told["told"]]
     named += [f"unsure {_points(told['unsure'])}"] if told["unsure"] >= 0.01 else []
     points = round(100 * told["error"])
-    sure = f"give or take {points} points" if len(told["told"]) > 1 else "another with a tenth of them would show"
+    sure = (
+        f"give or take {points} points"
+        if len(told["told"]) > 1
+        else "another with a tenth of them would show, but for a near relative"
+    )
     return f"{', '.join(named)} {of}, told from all of them together; {sure}"
 
 
