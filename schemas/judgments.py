@@ -6,12 +6,20 @@ Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document r
 import math
 import re
 from collections.abc import Iterable, Mapping
+from statistics import median_low
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> grade
 Run = Mapping[str, Mapping[str, float]]  # query id -> document id -> score
+
+
+class ReadQrels(Qrels):
+    """The qrels of a file. `several_grades`: how many of its pairs were given more than one grade."""
+
+    several_grades = 0
+
 
 # How the query ids of judgments begin that no judge made. In the ids, and not in a file beside them, so that neither a
 # copy nor a part of the qrels, nor a run made with them, can lose it.
@@ -39,12 +47,14 @@ def read_queries(uri: str) -> dict[str, str]:
     return queries
 
 
-def read_qrels(uri: str) -> Qrels:
+def read_qrels(uri: str) -> ReadQrels:
     """Grades by query and document, all from people or all from clicks.
 
-    Raises UsageError, or StageError for a line of another form, two grades of one pair, or both kinds together.
+    Several judges may have graded a pair: of different grades the lower median counts, whatever their order, and such
+    pairs are counted. Raises UsageError, or StageError for a line of another form, or both kinds together.
     """
-    qrels: Qrels = {}
+    qrels = ReadQrels()
+    several: dict[tuple[str, str], list[int]] = {}
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
         if len(parts) != 4:
@@ -56,11 +66,12 @@ def read_qrels(uri: str) -> Qrels:
             limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
             raise _bad_line(uri, number, limits, "has another in its place")
         grades = qrels.setdefault(query_id, {})
-        if grades.get(document_id, int(grade)) != int(grade):
-            raise _bad_line(
-                uri, number, "one grade for a query and a document", f"gives {query_id} and {document_id} a second one"
-            )
-        grades[document_id] = int(grade)
+        if document_id in grades:
+            several.setdefault((query_id, document_id), [grades[document_id]]).append(int(grade))
+        grades.setdefault(document_id, int(grade))
+    for (query_id, document_id), given in several.items():
+        qrels[query_id][document_id] = median_low(given)
+    qrels.several_grades = sum(len(set(given)) > 1 for given in several.values())
     _require_one_kind(uri, qrels)
     return qrels
 

@@ -46,7 +46,6 @@ def test_ties_are_written_by_descending_document_id():
         (read_qrels, "q1 0 d1 ²\n", "line 1 has another"),
         (read_qrels, "q1 0 d1 1\nq1 0 d2 1000001\n", "from -1,000,000 to 1,000,000.* line 2"),
         (read_qrels, "q1 0 d1 1\nclick-derived-a 0 d2 1\n", "1 of its 2 queries are derived from clicks"),
-        (read_qrels, "q1 0 d1 1\nq1 0 d1 2\n", "line 2 gives q1 and d1 a second"),
         (read_run, "q1 Q0 d1 1 x t\n", "line 1"),
         (read_run, "q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 nan t\n", "line 2 has the score nan"),
         (read_run, "q1 Q0 d1 1 -Infinity t\n", "line 1 has the score -inf"),
@@ -57,6 +56,15 @@ def test_ties_are_written_by_descending_document_id():
 def test_a_bad_line_is_named(tmp_path, read, text, words):
     with pytest.raises(StageError, match=f"(?i){words}"):
         read(write(tmp_path, text))
+
+
+def test_of_several_grades_the_lower_median_counts_whatever_their_order(tmp_path):
+    # d1: 0, 2, 3 have the median 2; d2: 1 and 3 the lower median 1; d3: twice the same is one grade.
+    lines = ["q1 0 d1 3", "q1 0 d1 0", "q1 0 d2 3", "q1 0 d3 1", "q1 0 d2 1", "q1 0 d1 2", "q1 0 d3 1", "q2 0 d1 0"]
+    for order in (lines, lines[::-1]):
+        found = read_qrels(write(tmp_path, "\n".join(order)))
+        assert found == {"q1": {"d1": 2, "d2": 1, "d3": 1}, "q2": {"d1": 0}}
+        assert found.several_grades == 2
 
 
 @pytest.mark.parametrize("read", [read_queries, read_qrels, read_run])

@@ -53,13 +53,18 @@ def evaluated(model, tmp_path):
         ({"qrels": GIVEN["qrels"] + "q2 0 d3 1024\n"}, "There is a grade of 1,024"),
         ({"qrels": GIVEN["qrels"] + f"q2 0 d3 {10**30}\n"}, "Line 5 has another in its place"),
         ({"qrels": GIVEN["qrels"] + "click-derived-1 0 d3 1\n"}, "1 of its 3 queries are derived from clicks"),
-        ({"qrels": GIVEN["qrels"] + "q1 0 d1 2\n"}, "Line 5 gives q1 and d1 a second one"),
     ],
 )
 def test_files_that_would_give_wrong_numbers_are_refused_and_leave_nothing(evaluated, tmp_path, changed, found):
     with pytest.raises(StageError, match=found):
         evaluated(**changed)
     assert not list(tmp_path.glob("evaluated/**/*.json"))
+
+
+def test_pairs_of_several_grades_are_told(evaluated):
+    told = evaluated(qrels=GIVEN["qrels"] + "q1 0 d1 2\n")
+    assert told.counts["judgments_of_several_grades"] == 1
+    assert "1 judged pairs were given different grades: the lower median counts" in told.metrics["warnings"]
 
 
 def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):

@@ -118,11 +118,9 @@ def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_
 
 def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(build, swept, tmp_path, monkeypatch):
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
-    from training.sweep import process
-
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
-    monkeypatch.setattr(process, "_work", _die)
+    monkeypatch.setattr("training.trial_process._work", _die)
     with pytest.raises(Unfinished, match="1 could not be: signal 9 ended it") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
     monkeypatch.undo()

@@ -54,14 +54,7 @@ def from_model(row: Row, trained: StageResult, material: Material, progress: Pro
     from training.ensemble import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
-    system, seconds = _timed(lambda: TitleEmbeddings(model, material.documents.titles, progress=progress))
-    return Made(
-        measured=material.measure(system, row.name, progress),
-        parameters=model.num_parameters,
-        dimensions=model.dimensions,
-        train_seconds=train_seconds(trained),
-        texts_per_second=len(material.documents) / seconds,
-    )
+    return _encoding(row, model, model.num_parameters, material, progress, seconds=train_seconds(trained))
 
 
 def train_seconds(trained: StageResult) -> float:
@@ -141,12 +134,21 @@ def _from_weights(row: Row, material: Material, progress: Progress) -> Made:
 
     assert row.source
     encoder = SkipThought(row.source)
-    system, seconds = _timed(lambda: TitleEmbeddings(encoder, material.documents.titles, progress=progress))
+    return _encoding(row, encoder, encoder.parameters, material, progress)
+
+
+def _encoding(
+    row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, seconds: float | None = None
+) -> Made:
+    """A measured encoder of queries and titles, trained in so many `seconds`."""
+    titles = material.documents.titles
+    system, encoded_in = _timed(lambda: TitleEmbeddings(encoder, titles, progress=progress))
     return Made(
         measured=material.measure(system, row.name, progress),
-        parameters=encoder.parameters,
+        parameters=parameters,
         dimensions=encoder.dimensions,
-        texts_per_second=len(material.documents) / seconds,
+        train_seconds=seconds,
+        texts_per_second=len(titles) / encoded_in,
     )
 
 

@@ -83,5 +83,6 @@ def judged_collection(
             "queries_left_out_without_text": len(qrels) - len(known),
             "queries_left_out_below_min_judged": len(known) - len(kept),
             "judgments_of_unknown_documents": num_unknown,
+            "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
         },
     )

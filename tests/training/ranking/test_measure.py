@@ -45,7 +45,7 @@ def test_what_cannot_be_measured_is_left_out_and_counted():
     assert collection.counts == {
         "queries": 5, "judgments": 11, "documents": 6, "documents_without_title": 0, "queries_of_one_grade": 3,
         "queries_without_relevant": 1, "queries_without_words": 1, "queries_left_out_without_text": 1,
-        "queries_left_out_below_min_judged": 0, "judgments_of_unknown_documents": 1,
+        "queries_left_out_below_min_judged": 0, "judgments_of_unknown_documents": 1, "judgments_of_several_grades": 0,
     }  # fmt: skip
     fewer = judged_collection(documents(), QUERIES, QRELS, min_judged=3)
     assert list(fewer.qrels) == ["q1", "q2"]
