@@ -1,7 +1,7 @@
 """The bag tower: the trigrams' rows added up, and nothing else.  y = Σ_t W l(t)
 
 With rows of random numbers the cosine of two texts is that of their trigram counts, to within 1/√d (Johnson and
-Lindenstrauss); with rows that start in proportion to the trigrams' rarity (`rare_first`) it is that of their weighted
+Lindenstrauss); with rows that start in proportion to the trigrams' rarity (`start = idf`) it is that of their weighted
 trigrams. So it ranks by the letters that two texts share before the first click, and learns from there.
 
 Shapes as in training.towers.tower, with N texts, d = G dimensions.
