@@ -56,7 +56,7 @@ def test_the_nightly_deployment_runs_the_pipeline(server, tmp_path):
 
         assert wait_until(ended, 300, "the run to end") == "COMPLETED", (tmp_path / "worker.log").read_text()[-3000:]
 
-    names = ["build", "evaluate", "ingest", "publish", "report", "train"]
+    names = ["build", "compare", "evaluate", "ingest", "publish", "report", "train"]
     query = {"flow_runs": {"id": {"any_": [run["id"]]}}}
 
     def tasks_completed() -> bool:  # task states lag behind the flow's
