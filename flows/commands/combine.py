@@ -11,9 +11,9 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     """Put trained models side by side as one: its score is the mean of their cosines.
 
     Models of other seeds and, more so, of other towers err at different texts, so
-    their mean ranks better than each of them (docs/quality.md). The result is a
-    model like any other for evaluate, compare, publish and search; its vectors
-    have as many dimensions as all of theirs together.
+    their mean can rank better than each; docs/quality.md says where it did and where
+    it did not. The result is a model like any other for evaluate, compare, publish
+    and search; its vectors have as many dimensions as all of theirs together.
 
         clicktower combine --models store/train/DIGEST store/train/DIGEST --into store
 

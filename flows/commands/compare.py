@@ -126,7 +126,8 @@ def compare(
             )
     except stage.Unfinished as error:
         if report:
-            _write(report, {"metrics": dict(error.comparison), "labels": {}, "counts": {}, "digest": "", "path": into})
+            shown = {"metrics": dict(error.comparison), "labels": dict(error.labels)}
+            _write(report, {**shown, "counts": {}, "digest": "", "path": into})
         if not json:
             present_compare.show_comparison(error.comparison)
         raise

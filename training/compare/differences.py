@@ -24,7 +24,7 @@ def difference(
         return None
     best = max(others, key=lambda name: done[name].metrics[SLICED_BY])
     of_Q, to_Q = (done[name].per_query()[SLICED_BY] for name in (best, against))
-    runs = {name: done[name].run(judged=True) for name in (best, against)}
+    runs = {name: done[name].judged_run() for name in (best, against)}
     half = max(1, config.num_examples // 2)
     query_ids = list(collection.qrels)
     order = np.lexsort((query_ids, to_Q - of_Q))  # gains first; equal ones by id

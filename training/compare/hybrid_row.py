@@ -1,7 +1,8 @@
 """The row of the best tower and BM25 together, at a weight that no query had a say in for itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from schemas.judgments import Run
 from schemas.stage import Progress, StageResult, find_finished
 from training.compare.measured_row import Ended, measure_request, write_row
 from training.compare.rows import BASELINE, Row
@@ -23,37 +24,38 @@ def best_model(before: Sequence[Ended]) -> Ended | None:
 def hybrid_row(
     row: Row,
     best: Ended,
-    models: Sequence[StageResult],
+    models: Callable[[], Sequence[StageResult]],
     material: Material,
     *,
     store: str,
     inputs: Mapping[str, str],
     progress: Progress,
 ) -> Ended:
-    """The measured hybrid. `models`: those of the best row, one for each of its seeds."""
+    """The measured hybrid. `models` gives those of the best row, one for each of its seeds."""
     assert best.result
     made_from = {"best": best.result.manifest.digest, "second": BASELINE}
     request = measure_request(row, {**inputs, "from": made_from}, material.config)
     result, _ = find_finished(store, request)
     if result is None:
-        made = [_made(row, best.row.name, model, material, progress) for model in models]
+        bm25 = TitleBM25(material.documents.titles)
+        of_bm25 = material.measure(bm25, BASELINE, progress).judged
+        made = [_made(row, best.row.name, model, bm25, of_bm25, material, progress) for model in models()]
         result = write_row(store, request, row, made)
     return Ended(row=row, state="done", result=result, made_from=(best.row.name, BASELINE))
 
 
-def _made(row: Row, name: str, trained: StageResult, material: Material, progress: Progress) -> Made:
+def _made(
+    row: Row, name: str, trained: StageResult, bm25: TitleBM25, of_bm25: Run, material: Material, progress: Progress
+) -> Made:
     from training.ensemble import load_encoder  # torch is loaded where it is used
 
     collection, config = material.collection, material.config
     model = load_encoder(trained.data)
     tower = TitleEmbeddings(model, material.documents.titles, progress=progress)
-    bm25 = TitleBM25(material.documents.titles)
+    of_tower = material.measure(tower, name, progress).judged
     judged = judged_pairs(collection.qrels)
-    of_tower, of_bm25 = (
-        scores_of_pairs(material.measure(system, what, progress).judged, judged)
-        for what, system in ((name, tower), (BASELINE, bm25))
-    )
-    weights = cross_fit(of_tower, of_bm25, judged, collection.queries, gain=config.gain, seed=config.seed)
+    first, second = scores_of_pairs(of_tower, judged), scores_of_pairs(of_bm25, judged)
+    weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
     return Made(
         measured=material.measure(Hybrid(tower, bm25, weights), row.name, progress),
         parameters=model.num_parameters,

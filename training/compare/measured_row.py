@@ -6,7 +6,7 @@ form. `metrics` of its manifest: the means, and what the row costs.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Ended:
     result: StageResult | None = None
     why: str | None = None
     seconds: float = 0.0
-    made_from: Sequence[str] = field(default_factory=tuple)  # the rows that a hybrid is made from
+    made_from: Sequence[str] = ()  # the rows that a hybrid is made from
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -48,10 +48,10 @@ class Ended:
         value = json.loads(storage.read_bytes(storage.join(self.result.data, _PER_QUERY)))
         return {measure: np.array(values) for measure, values in value["measures"].items()}
 
-    def run(self, *, judged: bool) -> Run:
-        """Its ranking of the judged documents, or of the whole collection."""
+    def judged_run(self) -> Run:
+        """Its ranking of the judged documents."""
         assert self.result
-        return read_run(storage.join(self.result.data, _JUDGED if judged else _RETRIEVED))
+        return read_run(storage.join(self.result.data, _JUDGED))
 
 
 def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig) -> Request:

@@ -35,11 +35,11 @@ RowEnded = Callable[[Ended, int, int], None]
 
 
 class Unfinished(StageError):
-    """Some rows failed. `comparison`: of those that did not."""
+    """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
 
-    def __init__(self, *, comparison: Mapping[str, Any], **facts: str) -> None:
+    def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
         super().__init__(**facts)
-        self.comparison = comparison
+        self.comparison, self.labels = comparison, labels
 
 
 def compare(
@@ -89,15 +89,15 @@ def compare(
         progress("intervals and tests", 0, None)
         value = comparison(collection, ended, work.slices, config, against)
         value["difference"] = difference(collection, ended, against, config)
-        failed = [one for one in ended if one.state == "failed"]
-        if failed:
-            raise _unfinished(failed, len(ended), value)
-        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
-        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
-        storage.write_atomic(storage.join(attempt, "compare.md"), page(value).encode())
         labels = dict(work.built.manifest.outcome.labels)
         if are_click_derived(collection.qrels):
             labels["judgments"] = "click-derived"
+        failed = [one for one in ended if one.state == "failed"]
+        if failed:
+            raise _unfinished(failed, len(ended), value, labels)
+        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
+        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
+        storage.write_atomic(storage.join(attempt, "compare.md"), page(value).encode())
         counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
         return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
 
@@ -109,10 +109,13 @@ def _when(row: Row) -> int:
     return 2 if row.family == "hybrid" else 1 if row.recipe else 0
 
 
-def _unfinished(failed: Sequence[Ended], num_rows: int, value: Mapping[str, Any]) -> Unfinished:
+def _unfinished(
+    failed: Sequence[Ended], num_rows: int, value: Mapping[str, Any], labels: Mapping[str, Any]
+) -> Unfinished:
     reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
     return Unfinished(
         comparison=value,
+        labels=labels,
         asked=f"{num_rows} rows were to be compared",
         found=f"{len(failed)} failed: {reasons}",
         follows="the others are finished and kept, and the table above is without those that failed",

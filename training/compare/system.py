@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.documents import Documents
@@ -27,7 +27,7 @@ class Made:
     dimensions: int | None = None
     train_seconds: float | None = None
     texts_per_second: float | None = None
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

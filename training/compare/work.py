@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -53,7 +53,6 @@ class Work:
     seeds: tuple[int, ...]
     frequencies: str | None
     where: Where
-    models: dict[str, list[StageResult]] = field(default_factory=dict)  # of each tower that has ended, by its row
 
     @cached_property
     def built(self) -> StageResult:
@@ -135,26 +134,27 @@ class Work:
             best = best_model(before)
             if best is None:
                 return Ended(row=row, state="empty", why="it needs a finished row of a tower or a model")
-            models = self.models[best.row.name]
-            return hybrid_row(row, best, models, self.material, store=self.store, inputs=self.judged, progress=tell)
+            return hybrid_row(
+                row, best, lambda: self._models(best.row, tell), self.material,
+                store=self.store, inputs=self.judged, progress=tell,
+            )  # fmt: skip
         if row.name == "skip-thought" and not row.source:
             return Ended(row=row, state="empty", why="no published weights were given (--skip-thought FOLDER)")
         return Ended(row=row, state="done", result=self._measured(row, tell))
 
     def _measured(self, row: Row, tell: Progress) -> StageResult:
         request = self._request_of(row)
-        if row.recipe or row.family == "model":
-            self.models[row.name] = self._models(row, tell)  # also of a finished row: a hybrid may need them
         finished, _ = find_finished(self.store, request)
         if finished:
             return finished
-        if row.name in self.models:
-            made = [from_model(row, model, self.material, tell) for model in self.models[row.name]]
+        if row.recipe or row.family == "model":
+            made = [from_model(row, model, self.material, tell) for model in self._models(row, tell)]
         else:
             made = [from_texts(row, self.material, tell)]
         return write_row(self.store, request, row, made)
 
     def _models(self, row: Row, tell: Progress) -> list[StageResult]:
+        """The models of a row, one for each seed: those in the store, the others trained."""
         if row.family == "model":
             assert row.source
             return [open_result(row.source)]

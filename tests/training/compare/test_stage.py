@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,14 @@ def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inp
         assert {m: v["mean"] for m, v in row["values"].items()} == {
             m: v["mean"] for m, v in values[row["name"]].items()
         }
+
+
+def test_a_finished_row_needs_its_model_no_more(inputs, compared, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(compared[0], store)
+    shutil.rmtree(store / "train")
+    compare(rows(["ulm", "bm25", "dssm"]), **inputs, store=str(store), config=CONFIG, where=Where(threads=1))
+    assert not (store / "train").exists()
 
 
 def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tmp_path):
