@@ -28,7 +28,7 @@ from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.examples import examples
 from training.ranking.judged_collection import JudgedCollection, judged_collection
-from training.ranking.measure import Measured, System, measure
+from training.ranking.measure import Measured, Rules, System, measure
 from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.random_order import RandomOrder
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
@@ -75,6 +75,10 @@ class EvaluateConfig:
             raise ValueError("min_judged, relevant_grade and num_resamples must be at least 1, num_examples 0")
         if not 0 < self.confidence < 1:
             raise ValueError("confidence must be between 0 and 1")
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
 
 
 def evaluate(
@@ -175,10 +179,7 @@ def _systems(model: str, documents: Documents, config: EvaluateConfig, progress:
 def _measure(
     name: str, system: System, collection: JudgedCollection, config: EvaluateConfig, progress: Progress
 ) -> Measured:
-    return measure(
-        system, collection, cutoffs=config.cutoffs, gain=config.gain, relevant_grade=config.relevant_grade,
-        k=config.top_k, what=f"rank with {name}", progress=progress,
-    )  # fmt: skip
+    return measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
 
 
 def warnings(collection: JudgedCollection) -> list[str]:

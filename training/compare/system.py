@@ -39,14 +39,8 @@ class Material:
     training_queries: Sequence[str]
     config: EvaluateConfig
 
-    @property
-    def protocol(self) -> dict[str, Any]:
-        """How rankings are measured, as training.ranking.measure takes it."""
-        names = {"cutoffs": "cutoffs", "gain": "gain", "relevant_grade": "relevant_grade", "k": "top_k"}
-        return {name: getattr(self.config, field) for name, field in names.items()}
-
     def measure(self, system: System, name: str, progress: Progress) -> Measured:
-        return measure(system, self.collection, **self.protocol, what=f"rank with {name}", progress=progress)
+        return measure(system, self.collection, self.config.rules, what=f"rank with {name}", progress=progress)
 
 
 def from_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> Made:
@@ -125,7 +119,7 @@ _MAKERS: Mapping[str, Callable[[Row, Material, Progress], System]] = {
 
 def _from_run(row: Row, material: Material) -> Made:
     assert row.source
-    measured, notes = measure_run(read_run(row.source), material.collection, **material.protocol)
+    measured, notes = measure_run(read_run(row.source), material.collection, material.config.rules)
     return Made(measured=measured, notes=notes)
 
 

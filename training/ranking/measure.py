@@ -25,6 +25,22 @@ class System(Protocol):
         """float32 [queries, documents]; higher is better. Every query has at least one word."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """How a ranking is measured: NDCG at `cutoffs` of the judged documents, and the `top_k` best of the collection.
+
+    A document of `relevant_grade` or more is relevant, for recall and reciprocal rank.
+    """
+
+    cutoffs: Sequence[int] = CUTOFFS
+    gain: Gain = "exponential"
+    relevant_grade: int = 1
+    top_k: int = 100
+
+
+DEFAULT_RULES = Rules()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Measured:
     """A system's two runs and its per-query measures, float64 in the order of the qrels."""
@@ -41,11 +57,8 @@ class Measured:
 def measure(
     system: System,
     collection: JudgedCollection,
+    rules: Rules = DEFAULT_RULES,
     *,
-    cutoffs: Sequence[int] = CUTOFFS,
-    gain: Gain = "exponential",
-    relevant_grade: int = 1,
-    k: int = 100,
     what: str = "rank",
     progress: Progress = silent,
 ) -> Measured:
@@ -57,40 +70,32 @@ def measure(
     blocks = score_blocks(len(texts), len(collection.titles), lambda block: system.scores(texts[block]))
     for start, scores_BN in blocks:
         progress(what, start, len(texts))
-        rows_BK, best_BK = top_k(scores_BN, k, collection.tie_order)
+        rows_BK, best_BK = top_k(scores_BN, rules.top_k, collection.tie_order)
         for i, query_id in enumerate(searchable[start : start + len(scores_BN)]):
             known = [document_id for document_id in collection.qrels[query_id] if document_id in collection.row_of]
             judged[query_id] = {d: float(scores_BN[i, collection.row_of[d]]) for d in known}
             ids = [collection.document_ids[row] for row in rows_BK[i]]
             retrieved[query_id] = dict(zip(ids, best_BK[i].tolist(), strict=True))
     progress(what, len(texts), len(texts))
-    return measured(judged, retrieved, collection, cutoffs=cutoffs, gain=gain, relevant_grade=relevant_grade, k=k)
+    return measured(judged, retrieved, collection, rules)
 
 
-def measured(
-    judged: Run,
-    retrieved: Run,
-    collection: JudgedCollection,
-    *,
-    cutoffs: Sequence[int] = CUTOFFS,
-    gain: Gain = "exponential",
-    relevant_grade: int = 1,
-    k: int = 100,
-) -> Measured:
+def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> Measured:
     """What two runs are worth: `judged` of judged documents, `retrieved` of the whole collection, best first.
 
     Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best documents,
     `collection_recall@10` and `@k`, `collection_mrr@k` (0 beyond rank k) and `collection_ndcg@10`.
     """
-    of_judged = ndcg(collection.qrels, judged, cutoffs, gain)
-    of_retrieved = ndcg(collection.qrels, retrieved, (10,), gain)
-    relevant_QK, num_relevant_Q = _relevance(collection, retrieved, relevant_grade, k)
+    k = rules.top_k
+    of_judged = ndcg(collection.qrels, judged, rules.cutoffs, rules.gain)
+    of_retrieved = ndcg(collection.qrels, retrieved, (10,), rules.gain)
+    relevant_QK, num_relevant_Q = _relevance(collection, retrieved, rules.relevant_grade, k)
     recall_at = sorted({min(10, k), k})
     return Measured(
         judged=judged,
         retrieved=retrieved,
         per_query={
-            **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in cutoffs},
+            **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in rules.cutoffs},
             **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in recall_at},
             f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
             "collection_ndcg@10": of_retrieved.at(10),

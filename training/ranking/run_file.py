@@ -7,7 +7,7 @@ below a system that orders all judged documents, and the notes say how much was 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -15,19 +15,10 @@ import numpy as np
 from schemas.errors import StageError
 from schemas.judgments import Run
 from training.ranking.judged_collection import JudgedCollection
-from training.ranking.measure import Measured, measured
-from training.ranking.ndcg import CUTOFFS, Gain
+from training.ranking.measure import DEFAULT_RULES, Measured, Rules, measured
 
 
-def measure_run(
-    run: Run,
-    collection: JudgedCollection,
-    *,
-    cutoffs: Sequence[int] = CUTOFFS,
-    gain: Gain = "exponential",
-    relevant_grade: int = 1,
-    k: int = 100,
-) -> tuple[Measured, list[str]]:
+def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> tuple[Measured, list[str]]:
     """What the run is worth, and what there is to know about it, one sentence each.
 
     Raises StageError for a score that is not finite, and where no judged query has a result.
@@ -45,8 +36,8 @@ def measure_run(
         query_id: {d: score for d, score in results.items() if d in collection.qrels[query_id]}
         for query_id, results in ranked.items()
     }
-    retrieved = {query_id: dict(islice(results.items(), k)) for query_id, results in ranked.items()}
-    found = measured(judged, retrieved, collection, cutoffs=cutoffs, gain=gain, relevant_grade=relevant_grade, k=k)
+    retrieved = {query_id: dict(islice(results.items(), rules.top_k)) for query_id, results in ranked.items()}
+    found = measured(judged, retrieved, collection, rules)
     return found, _notes(run, ranked, judged, collection)
 
 

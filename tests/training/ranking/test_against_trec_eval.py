@@ -7,7 +7,7 @@ import pytrec_eval
 
 from schemas.documents import DOCUMENT, Documents
 from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import measure
+from training.ranking.measure import Rules, measure
 
 NUM_QUERIES, K = 10_000, 15
 # As strings d10 comes before d2 and 1 before 10; code points and UTF-8 bytes order the last ones as UTF-16 does not.
@@ -47,7 +47,7 @@ def test_every_measure_equals_trec_evals_on_10_000_tie_heavy_queries(drawn):
     queries, qrels, scores_QN = drawn
     table = pa.table({"id": IDS, "title": IDS}, schema=DOCUMENT)
     collection = judged_collection(Documents(table=table, num_untitled=0), queries, qrels)
-    found = measure(Drawn(scores_QN), collection, gain="linear", k=K).per_query
+    found = measure(Drawn(scores_QN), collection, Rules(gain="linear", top_k=K)).per_query
 
     whole = {
         query_id: dict(zip(IDS, scores.tolist(), strict=True))

@@ -11,7 +11,7 @@ from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.examples import examples
 from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import measure
+from training.ranking.measure import Rules, measure
 from training.ranking.random_order import RandomOrder
 
 TITLES = {
@@ -74,7 +74,7 @@ def test_measures_equal_trec_evals_on_the_same_runs(name):
         "random": RandomOrder(list(TITLES)),
     }[name]
     collection = judged_collection(documents(), QUERIES, QRELS)
-    found = measure(system, collection, gain="linear", k=4)
+    found = measure(system, collection, Rules(gain="linear", top_k=4))
 
     def trec(run, measures):
         values = pytrec_eval.RelevanceEvaluator(dict(collection.qrels), set(measures)).evaluate(run)
@@ -92,7 +92,7 @@ def test_measures_equal_trec_evals_on_the_same_runs(name):
 
 def test_judged_runs_hold_the_judged_documents_and_collection_runs_the_best_of_all():
     collection = judged_collection(documents(), QUERIES, QRELS)
-    found = measure(TitleBM25(list(TITLES.values())), collection, k=10)
+    found = measure(TitleBM25(list(TITLES.values())), collection, Rules(top_k=10))
     assert set(found.judged["q2"]) == {"d2", "d6"}  # "gone" is not in the collection
     assert found.judged["q3"] == {}  # no word, no result
     assert found.retrieved["q3"] == {}
@@ -131,8 +131,8 @@ def test_an_embedding_that_is_not_finite_is_an_error():
 def test_examples_say_why_they_are_shown_and_carry_grades():
     collection = judged_collection(documents(), QUERIES, QRELS)
     systems = {
-        "model": measure(TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())), collection, k=10),
-        "bm25": measure(TitleBM25(list(TITLES.values())), collection, k=10),
+        "model": measure(TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())), collection, Rules(top_k=10)),
+        "bm25": measure(TitleBM25(list(TITLES.values())), collection, Rules(top_k=10)),
     }
     shown = examples(collection, systems, ours="model", baseline="bm25", num_examples=10, num_titles=3)
     by_id = {example["query_id"]: example for example in shown}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schemas.errors import StageError
 from tests.training.ranking.test_measure import documents
 from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import measure
+from training.ranking.measure import Rules, measure
 from training.ranking.random_order import RandomOrder
 from training.ranking.run_file import measure_run
 
@@ -42,8 +42,8 @@ def test_hand_worked():
 
 def test_a_run_written_by_a_system_of_ours_is_worth_what_the_system_is():
     whole = collection()
-    expected = measure(RandomOrder(list(TITLES)), whole, k=12)
-    found, notes = measure_run(expected.retrieved, whole, k=12)
+    expected = measure(RandomOrder(list(TITLES)), whole, Rules(top_k=12))
+    found, notes = measure_run(expected.retrieved, whole, Rules(top_k=12))
     assert not notes
     for name, values in expected.per_query.items():
         np.testing.assert_array_equal(found.per_query[name], values)
@@ -56,7 +56,7 @@ def test_documents_outside_the_collection_keep_their_places_and_are_counted():
 
 
 def test_only_the_best_k_count_over_the_collection_and_all_among_the_judged():
-    found, _ = measure_run({"q1": {"d9": 3.0, "d8": 2.0, "d1": 1.0}, "q2": {"d2": 1.0}}, collection(), k=2)
+    found, _ = measure_run({"q1": {"d9": 3.0, "d8": 2.0, "d1": 1.0}, "q2": {"d2": 1.0}}, collection(), Rules(top_k=2))
     assert list(found.retrieved["q1"]) == ["d9", "d8"]
     assert found.per_query["collection_recall@2"].tolist() == [0, 1]
     assert found.per_query["ndcg@1"].tolist() == [1, 1]
