@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from schemas import storage
-from schemas.errors import StageError
+from schemas.errors import os_error_kind
 
 BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
 
@@ -40,7 +40,7 @@ def explained(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StageError(
+        raise os_error_kind(error)(
             asked=f"files were to be written below {where}",
             found=f"the system says: {error.strerror or type(error).__name__}",
             follows="nothing was committed, and what was begun has been removed",

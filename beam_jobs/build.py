@@ -16,7 +16,7 @@ from beam_jobs.read_documents import plan_documents
 from beam_jobs.windows import Window
 from schemas import storage
 from schemas.ledger import merge
-from schemas.stage import Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
+from schemas.stage import EngineJob, Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
 
 __all__ = ["BuildConfig", "build"]
 
@@ -82,10 +82,15 @@ def build(
             window=opened.to_json(),
         )
         with listening(progress, plan.steps, plan.told):
-            run_pipeline(lambda pipeline: shards_pipeline(pipeline, plan, commit), beam_options)
+            run_pipeline(
+                lambda pipeline: shards_pipeline(pipeline, plan, commit),
+                beam_options,
+                job=EngineJob(store=store, request=request),
+                progress=progress,
+            )
 
     with explained(store):
-        return run_stage(store, request, produce)
+        return run_stage(store, request, produce, progress)
 
 
 def _day_bytes(day: StageResult) -> int:

@@ -20,13 +20,14 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.engine_log import EngineLog, engine_log
 from beam_jobs.engine_options import runner_name
-from beam_jobs.engine_start import cancel, started, was_cancelled_there
-from schemas.errors import StageError, UnknownVersionError, UsageError
+from beam_jobs.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
+from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError
+from schemas.stage import EngineJob, Progress, silent
 
 __all__ = ["carries_errors", "run_pipeline", "runner_name"]
 
@@ -36,8 +37,14 @@ _ENDED = {
     "CANCELLED": "it was cancelled from the runner's side",
     "DRAINED": "it was drained from the runner's side",
 }
-_KINDS = {kind.__name__: kind for kind in (StageError, UsageError, UnknownVersionError)}
+_KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientError, UnknownVersionError)}
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class HandedOver(StageError):
+    """The job was described and left to somebody else to start: no failure (exit code 0), and no result yet."""
+
+    exit_code = 0
 
 
 class CarriedError(Exception):
@@ -66,15 +73,41 @@ def carries_errors(function: Function) -> Function:
     return wrapped  # type: ignore[return-value]
 
 
-def run_pipeline(build: Callable[[beam.Pipeline], None], beam_options: Sequence[str]) -> None:
+def run_pipeline(
+    build: Callable[[beam.Pipeline], None],
+    beam_options: Sequence[str],
+    *,
+    job: EngineJob | None = None,
+    progress: Progress = silent,
+) -> None:
     """Nothing, when the pipeline that `build` makes has run to its end.
+
+    Where the same `job` runs on the cluster already (the client that submitted it was killed), it is waited for, and
+    another one submitted only if it does not commit.
 
     Without a `--runner` it runs in this process. Raises the StageError that a worker raised, UsageError for options
     Beam refuses or an engine that is not there, StageError where the runner ends the job otherwise. Where the caller
     is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
     """
     name, options = runner_name(beam_options), _options(beam_options)
-    with engine_log() as log, _sigterm_as_exit(), started(name, options, log.folder) as runner:
+    name_job(name, options, job.name if job else "")
+    with engine_log() as log, _sigterm_as_exit():
+        _wait_for_the_same(name, options, progress)
+        # Looked at only now: it may have committed since the caller looked, and be gone from the list.
+        if not (job and job.has_committed()):
+            _run(build, name, options, log)
+
+
+def _wait_for_the_same(name: str, options: PipelineOptions, progress: Progress) -> None:
+    try:
+        wait_for_the_same(name, options, lambda what: progress(what, 0, None))
+    except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
+        cancel(None, name, options)
+        raise
+
+
+def _run(build: Callable[[beam.Pipeline], None], name: str, options: PipelineOptions, log: EngineLog) -> None:
+    with started(name, options, log.folder) as runner:
         pipeline = _pipeline(build, runner, options)
         _refuse_dry_run(name, pipeline, options)
         try:
@@ -113,7 +146,10 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
     cause: Exception | None = None
     try:
         result = pipeline.run()
+        _leave_to_launcher(name, options)
         state = str(result.wait_until_finish())
+    except HandedOver:
+        raise
     except Exception as error:  # Beam raises RuntimeError, with the runner's text, for any end but DONE
         cause, state = error, _last_state(result)
     except BaseException:
@@ -129,13 +165,25 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
             raise cause
     elif was_cancelled_there(name, options):
         state = "CANCELLED"
-    raise StageError(
+    kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
+    raise kind(
         asked="the Beam job was to run to its end",
         found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
         follows="nothing was committed",
         do="run the same command again"
         + (f"; what the engine said, which may quote data, is in {log.folder}" if log.keep_what_others_said() else ""),
     )
+
+
+def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
+    """Nothing, unless Dataflow's template launcher asked for the job: it was written down, and HandedOver is raised."""
+    if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
+        raise HandedOver(
+            asked="the job was to be written down for Dataflow's template launcher (--template_location)",
+            found="it was, and starts after this command has ended",
+            follows="its last step writes the manifest; the same command on any machine then answers 'reused'",
+            do="follow the job on Dataflow's own page",
+        )
 
 
 def _last_state(result: PipelineResult | None) -> str:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from apache_beam.options.pipeline_options import (
@@ -29,7 +29,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_jobs.engine_options import MINI_CLUSTER
-from beam_jobs.flink_rest import cancel_job, require_cluster, was_cancelled
+from beam_jobs.flink_rest import cancel_job, require_cluster, wait_for_job, was_cancelled
 from beam_jobs.job_server import PORT, job_server
 from beam_jobs.loopback import worker_pool
 from schemas.errors import StageError, UsageError
@@ -53,7 +53,6 @@ def started(name: str, options: PipelineOptions, log_folder: str) -> Iterator[Pi
         if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
             options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
             command = _prism(options) if name == "PrismRunner" else _flink_job_server(options, log_folder)
-            _name_job(options)
             portable.job_endpoint = stack.enter_context(job_server(command, os.path.join(log_folder, "server.log")))
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
             portable.environment_type = "EXTERNAL"
@@ -67,6 +66,15 @@ def on_a_cluster(name: str, options: PipelineOptions) -> bool:
     """Whether the job runs somewhere else, and goes on where this process ends."""
     master = options.view_as(FlinkRunnerOptions).flink_master
     return name not in ("FnApiRunner", "PrismRunner") and not (name == "FlinkRunner" and master in MINI_CLUSTER)
+
+
+def wait_for_the_same(name: str, options: PipelineOptions, tell: Callable[[str], None]) -> None:
+    """Nothing, when no job of this name runs on its cluster (any more): one that a killed client left there goes on.
+
+    Raises TransientError where the cluster falls silent meanwhile.
+    """
+    if name == "FlinkRunner" and on_a_cluster(name, options):
+        wait_for_job(*_on_flink(options), tell)
 
 
 def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
@@ -102,13 +110,15 @@ def was_cancelled_there(name: str, options: PipelineOptions) -> bool:
 
 def _on_flink(options: PipelineOptions) -> tuple[str, str]:
     """The address of the cluster, and the name of the job there."""
-    return options.view_as(FlinkRunnerOptions).flink_master, options.view_as(GoogleCloudOptions).job_name
+    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+    return master, options.view_as(GoogleCloudOptions).job_name
 
 
-def _name_job(options: PipelineOptions) -> None:
-    """A name by which the job is found again on a cluster; Beam keeps it among Google's options."""
+def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
+    """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
     named = options.view_as(GoogleCloudOptions)
-    named.job_name = named.job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
+    if name in ("FlinkRunner", "PrismRunner"):
+        named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
 
 
 def _fn_api_runner(options: PipelineOptions, log_folder: str) -> FnApiRunner:

@@ -12,7 +12,7 @@ from beam_jobs.person_key import ensure_key, ensure_store_key
 from beam_jobs.progress import listening
 from beam_jobs.sources.open_source import open_source
 from schemas import storage
-from schemas.stage import Progress, StageResult, open_result, run_stage, scratch_folder, silent
+from schemas.stage import EngineJob, Progress, StageResult, open_result, run_stage, scratch_folder, silent
 
 __all__ = ["IngestConfig", "ingest"]
 
@@ -60,8 +60,13 @@ def ingest(
             )
             with listening(progress, job.steps, job.told):
                 # Its last step commits the day.
-                run_pipeline(job.build, with_local_workers(beam_options, plan.estimated_bytes))
+                run_pipeline(
+                    job.build,
+                    with_local_workers(beam_options, plan.estimated_bytes),
+                    job=EngineJob(store=store, request=request),
+                    progress=progress,
+                )
 
-        result = run_stage(store, request, produce)
+        result = run_stage(store, request, produce, progress)
         register(store, request)  # where the day is new its last step did; here for one that was there before
         return result

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
-from schemas.errors import StageError
+from schemas.errors import TransientError
 
 PORT = "{port}"  # stands for the chosen port in a command
 START_SECONDS = 120.0
@@ -39,7 +39,7 @@ exit $code
 def job_server(command: Sequence[str], log: str) -> Iterator[str]:
     """The address (localhost:port) of the server while the block runs. What it says goes to the file `log`.
 
-    Raises StageError where it does not start.
+    Raises TransientError where it does not start.
     """
     port = _free_port()
     command = [word.replace(PORT, str(port)) for word in command]
@@ -67,7 +67,7 @@ def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequen
             break
         time.sleep(0.1)
     ended = process.poll() is not None
-    raise StageError(
+    raise TransientError(
         asked=f"{os.path.basename(command[0])} was to be started for the job",
         found=f"it ended with code {process.returncode}"
         if ended

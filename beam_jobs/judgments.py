@@ -15,7 +15,7 @@ from beam_jobs.progress import listening
 from beam_jobs.trained_days import refuse_trained_days, span
 from beam_jobs.windows import Window
 from schemas import storage
-from schemas.stage import Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
+from schemas.stage import EngineJob, Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
 
 __all__ = ["JudgmentsConfig", "judgments"]
 
@@ -78,7 +78,12 @@ def judgments(
             asked=asked,
         )
         with listening(progress, plan.steps, plan.told):
-            run_pipeline(lambda pipeline: judgments_pipeline(pipeline, plan, commit), beam_options)
+            run_pipeline(
+                lambda pipeline: judgments_pipeline(pipeline, plan, commit),
+                beam_options,
+                job=EngineJob(store=store, request=request),
+                progress=progress,
+            )
 
     with explained(store):
-        return run_stage(store, request, produce)
+        return run_stage(store, request, produce, progress)

@@ -22,8 +22,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from flows.needs import missing_package
 from flows.settings import Settings
-from schemas.errors import StageError, place
+from schemas.errors import StageError, os_error_kind, place
 from schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
@@ -99,9 +100,10 @@ def emit(result: dict, json: bool, show: Callable[[dict], Any]) -> None:
 
 def report_error(error: BaseException, stage: str, json: bool) -> int:
     """Tell a person, or with `json` a program, what went wrong; the exit code. No traceback unless asked for."""
-    facts = explain(error)
+    facts = missing_package(error, stage) or explain(error)
     if json:
-        value = {"asked": facts.asked, "found": facts.found, "follows": facts.follows, "do": facts.do}
+        kind = type(facts).__name__  # a scheduler tries a TransientError again, and nothing else
+        value = {"kind": kind, "asked": facts.asked, "found": facts.found, "follows": facts.follows, "do": facts.do}
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
@@ -117,13 +119,14 @@ def explain(error: BaseException) -> StageError:
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         found, do = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
-        return StageError(
+        return os_error_kind(error)(
             asked="a file was to be read or written",
             found=found + where,
             follows="nothing half-written is left under a final name",
             do=do,
         )
-    return StageError(
+    kind = os_error_kind(error) if isinstance(error, OSError) else StageError
+    return kind(
         asked="the command was carried out",
         found=f"something unexpected happened: {type(error).__name__} in {place(error)}",
         follows="no output was published under a final name",

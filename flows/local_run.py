@@ -1,9 +1,11 @@
 """Run the flow on this machine, with whatever Prefect is set up here, or with one that lives as long as the run."""
 
 import os
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from beam_jobs.windows import parse_date
 from flows.console import errors
 from flows.pipeline_config import read_pipeline
 
@@ -19,17 +21,19 @@ QUIET = {
 }
 
 
-def run_locally(config_file: str, date: str | None = None) -> dict:
-    """The JSON result of every stage. Raises StageError: a stage's own, as it was raised."""
+def run_locally(config_file: str, date: str | None = None, until: str = "report") -> dict:
+    """The JSON result of every stage, or of the ingest alone (`until`). Raises StageError: a stage's own."""
     read_pipeline(config_file)  # a typing error is told before Prefect, which takes seconds to start, is asked
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
-    errors.print("[dim]starting Prefect (embedded, unless PREFECT_API_URL names a server)[/]")
+    if "prefect" not in sys.modules:
+        errors.print("[dim]starting Prefect (embedded, unless PREFECT_API_URL names a server)[/]")
     from flows.pipeline import pipeline
 
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
-    state = pipeline(config=str(Path(config_file).resolve()), data_date=date or yesterday, return_state=True)
+    day = parse_date(date or yesterday, f"{config_file} was to be run for a date")
+    state = pipeline(config=str(Path(config_file).resolve()), data_date=day, until=until, return_state=True)
     return _result_of(state)
 
 

@@ -1,26 +1,33 @@
-"""A release, made: documents encoded, written, read back, their index measured against exact search. Not live yet."""
+"""A release, made: titles encoded, everything written and read back, its searches measured against exact ones.
+
+Not live yet.
+"""
 
 import hashlib
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
 from flows import release_folder
+from flows.encode_titles import encode_titles
+from flows.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
+from flows.int8_vectors import write_int8
+from flows.model_card import model_card, origin_of
 from flows.publish import PublishConfig
-from flows.release_index import IndexKind, Rows, build_index, nearest, write_rows
+from flows.query_onnx import OPSET, CannotExport, query_onnx
+from flows.release_index import IndexKind, build_index
+from flows.release_table import Rows, write_rows
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError
-from schemas.manifest import Manifest, Request
-from schemas.release import MODEL, Release
+from schemas.manifest import Request
+from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
 from training.ensemble import Ensemble, load_encoder
 from training.model import DESCRIPTION, WEIGHTS, Model
-from training.ranking.embedding import title_vectors, unit_vectors
+from training.ranking.embedding import unit_vectors
 
 
 def make_release(
@@ -29,72 +36,117 @@ def make_release(
     trained: StageResult,
     documents: str,
     config: PublishConfig,
-    evaluated: Manifest | None,
+    evaluated: StageResult | None,
     progress: Progress,
+    *,
+    workers: int = 1,
 ) -> tuple[Release, float]:
     """The release, written and placed but not live, and how long one search took in milliseconds."""
     digest, catalogue = request.digest, read_documents(documents)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
-        _copy_model(trained, storage.join(built, MODEL))
+        for name in (WEIGHTS, DESCRIPTION):
+            _copy(trained, name, storage.join(built, MODEL, name))
         model = load_encoder(storage.join(built, MODEL))
-        vectors_TD, text_of_N = title_vectors(model, catalogue.titles, progress=progress)
-        rows = Rows(ids=catalogue.ids, titles=catalogue.titles, vectors_TD=vectors_TD, text_of_N=text_of_N)
+        titles = encode_titles(to, trained, model, catalogue.titles, workers=workers, progress=progress)
+        rows = Rows(
+            ids=catalogue.ids, titles=catalogue.titles, vectors_TD=titles.vectors_TD, text_of_N=titles.text_of_N
+        )
         progress("write documents and read them back", 0, None)
-        table = write_rows(built, rows)
+        write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries_QD = _recall_queries(model, rows, config)
+        queries_QD = unit_vectors(model, _drawn(rows, config, config.num_recall_queries), "query")
         kind = _index_kind(config, len(rows))
-        index = build_index(table, rows, kind, queries_QD, recall_at=config.recall_at, min_recall=config.min_recall)
+        index, search = build_index(
+            built, rows, kind, queries_QD,
+            recall_at=config.recall_at, min_recall=config.min_recall, seed=config.seed, progress=progress,
+        )  # fmt: skip
         asked_at = time.monotonic()
         for query in queries_QD:
-            nearest(table, index, query, config.recall_at)
+            search.best(query, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
+        progress("write what other languages read", 0, None)
+        expected = golden(model, _drawn(rows, config, NUM_TITLES))
+        storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
         release = Release(
             digest=digest,
             text_contract=model.text_contract,
             num_documents=len(rows),
-            dimensions=vectors_TD.shape[1],
+            dimensions=titles.vectors_TD.shape[1],
             index=index,
             evaluation=_table(evaluated),
             inputs=request.inputs,
             labels=trained.manifest.outcome.labels,
             created=datetime.now(UTC).isoformat(timespec="microseconds"),
-            files=[asdict(file) for file in release_folder.list_built(built)],
+            evaluated=_copy_evaluation(evaluated, built),
+            query_tower=_write_query_tower(model, expected, built),
+            golden={"file": GOLDEN, "num_texts": len(expected)},
+            int8=write_int8(built, rows, queries_QD, recall_at=config.recall_at),
+            encoded=titles.counts,
         )
+        storage.write_atomic(
+            storage.join(built, CARD), model_card(release, model, origin_of(trained)).encode("utf-8", "replace")
+        )
+        release = replace(release, files=[asdict(file) for file in release_folder.list_built(built)])
         release_folder.place(built, release, folder)
+    for part in titles.parts:
+        storage.remove(part)
     return release_folder.read_folder(folder), milliseconds
 
 
-def _table(evaluated: Manifest | None) -> dict[str, Any]:
+def _table(evaluated: StageResult | None) -> dict[str, Any]:
     """The figures of an evaluation; its example queries and file names stay with it."""
-    metrics = evaluated.outcome.metrics if evaluated else {}
+    metrics = evaluated.manifest.outcome.metrics if evaluated else {}
     return {name: value for name, value in metrics.items() if name not in ("example_queries", "run_files")}
 
 
-def _copy_model(trained: StageResult, folder: str) -> None:
-    recorded = {file.path: file.sha256 for file in trained.manifest.files}
-    for name in (WEIGHTS, DESCRIPTION):
-        content = storage.read_bytes(storage.join(trained.data, name))
-        if hashlib.sha256(content).hexdigest() != recorded.get(f"{trained.manifest.attempt}/{name}"):
-            raise StageError(asked=f"the model in {trained.folder} was to be published",
-                             found=f"{name} has other bytes than were written",
-                             follows="its vectors would not be those evaluated", do="train again")  # fmt: skip
-        storage.write_atomic(storage.join(folder, name), content)
+def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any]:
+    """What the evaluation was of; its values for each query go along, so that a later candidate can be paired."""
+    if evaluated is None:
+        return {}
+    manifest = evaluated.manifest
+    if f"{manifest.attempt}/{PER_QUERY}" in (file.path for file in manifest.files):
+        _copy(evaluated, PER_QUERY, storage.join(built, PER_QUERY))
+    return {"inputs": dict(manifest.request.inputs), "config": dict(manifest.request.config)}
+
+
+def _write_query_tower(model: Model | Ensemble, expected: Golden, built: str) -> dict[str, Any]:
+    """query.onnx, if it gives the golden vectors; otherwise the reason why there is none."""
+    try:
+        graph = query_onnx(model)
+    except CannotExport as error:
+        return {"file": None, "reason": error.found}
+    difference = onnx_difference(graph, expected)
+    if difference > TOLERANCE:
+        told = f"its vectors would differ by up to {difference:.1g} from the model's, and {TOLERANCE:g} is allowed"
+        return {"file": None, "reason": told}
+    storage.write_atomic(storage.join(built, QUERY_TOWER), graph)
+    return {"file": QUERY_TOWER, "opset": OPSET, "max_difference": difference, "num_texts": len(expected)}
+
+
+def _copy(stage: StageResult, name: str, to: str) -> None:
+    """A file of a stage's output, if it is byte for byte what was written."""
+    recorded = {file.path: file.sha256 for file in stage.manifest.files}
+    content = storage.read_bytes(storage.join(stage.data, name))
+    if hashlib.sha256(content).hexdigest() != recorded.get(f"{stage.manifest.attempt}/{name}"):
+        raise StageError(asked=f"{name} of {stage.folder} was to be published",
+                         found=f"{name} has other bytes than were written",
+                         follows="the release would not be what was evaluated",
+                         do=f"run {stage.manifest.request.stage} again") from None  # fmt: skip
+    storage.write_atomic(to, content)
 
 
 def _index_kind(config: PublishConfig, num_documents: int) -> IndexKind:
     if config.index == "auto":
-        return "ivf-flat" if num_documents > config.index_above else "none"
+        return "ivf" if num_documents > config.index_above else "none"
     return config.index
 
 
-def _recall_queries(model: Model | Ensemble, rows: Rows, config: PublishConfig) -> np.ndarray:
-    """Titles drawn by a keyed hash of their ids, as the query tower sees them."""
+def _drawn(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
+    """Titles drawn by a keyed hash of their ids."""
     key = config.seed.to_bytes(8, "big", signed=True)
 
     def drawn(row: int) -> bytes:
         return hashlib.blake2b(rows.ids[row].encode(), digest_size=8, key=key, person=b"recall").digest()
 
-    chosen = sorted(range(len(rows)), key=drawn)[: config.num_recall_queries]
-    return unit_vectors(model, [rows.titles[row] for row in chosen], "query")
+    return [rows.titles[row] for row in sorted(range(len(rows)), key=drawn)[:num_titles]]

@@ -9,10 +9,13 @@ from pydantic import ConfigDict
 
 from beam_jobs.windows import parse_date
 from flows import toml_file
+from flows.drift_rules import DriftRules
+from flows.promotion_rules import PromotionRules
 from schemas import storage
 from schemas.errors import UsageError
 
 _STRICT = ConfigDict(extra="forbid")
+STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class DocumentsSection:
 class JudgmentsSection:
     queries: str
     qrels: str
+    frequencies: str | None = None  # how often each query was asked, to tell head, torso and tail
     __pydantic_config__ = _STRICT
 
 
@@ -73,6 +77,27 @@ class PublishSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitsSection:
+    """Of a deployed run, but for the timeouts: how often a stage is tried again whose surroundings failed, and when.
+
+    `timeout_minutes`: by stage, {"train": 600}; a stage without one may take as long as it likes.
+    """
+
+    retries: int = 2
+    retry_seconds: float = 60.0
+    timeout_minutes: Mapping[str, float] = field(default_factory=dict)
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if self.retries < 0 or self.retry_seconds < 0:
+            raise ValueError("retries and retry_seconds must be 0 or more")
+        if unknown := sorted(set(self.timeout_minutes) - set(STAGES)):
+            raise ValueError(f"timeout_minutes names {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
+        if min(self.timeout_minutes.values(), default=1) <= 0:
+            raise ValueError("timeout_minutes must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PipelineConfig:
     """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
     model is only set beside BM25 and a random order.
@@ -94,7 +119,10 @@ class PipelineConfig:
     train: TrainSection = field(default_factory=TrainSection)
     evaluate: Mapping[str, Any] = field(default_factory=dict)
     compare: CompareSection | None = None
+    promotion: PromotionRules = field(default_factory=PromotionRules)
+    drift: DriftRules = field(default_factory=DriftRules)
     publish: PublishSection = field(default_factory=PublishSection)
+    limits: LimitsSection = field(default_factory=LimitsSection)
     beam_options: tuple[str, ...] = ()
     __pydantic_config__ = _STRICT
 
@@ -124,19 +152,30 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
     return PipelineConfig(
         log=replace(config.log, files=tuple(map(absolute, config.log.files))),
         documents=DocumentsSection(file=absolute(config.documents.file)),
-        judgments=JudgmentsSection(queries=absolute(config.judgments.queries), qrels=absolute(config.judgments.qrels)),
+        judgments=JudgmentsSection(
+            queries=absolute(config.judgments.queries),
+            qrels=absolute(config.judgments.qrels),
+            frequencies=config.judgments.frequencies and absolute(config.judgments.frequencies),
+        ),
         store=absolute(config.store),
         report=absolute(config.report),
         title=config.title,
         window=config.window,
         ingest=config.ingest,
         build=config.build,
-        train=config.train,
+        train=_absolute_train(config.train, absolute),
         evaluate=config.evaluate,
         compare=_absolute_compare(config.compare, absolute),
+        promotion=config.promotion,
+        drift=config.drift,
         publish=PublishSection(to=absolute(config.publish.to), set=config.publish.set),
+        limits=config.limits,
         beam_options=config.beam_options,
     )
+
+
+def _absolute_train(section: TrainSection, absolute: Callable[[str], str]) -> TrainSection:
+    return replace(section, recipe=absolute(section.recipe)) if section.recipe.endswith(".toml") else section
 
 
 def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
@@ -163,7 +202,8 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
     """
     missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
     compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
-    named = (config.documents.file, config.judgments.queries, config.judgments.qrels, *filter(None, compared))
+    judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)
+    named = (config.documents.file, *filter(None, (*judged, *compared)))
     missing += [name for name in named if not storage.exists(name)]
     if missing:
         raise UsageError(

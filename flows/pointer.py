@@ -1,16 +1,16 @@
 """The live pointer of a release URI, swapped by compare-and-swap.
 
-On a local disk (or a network file system with locks) the swap is atomic: the comparison and the replacement happen
-under a lock that the system takes back from a process that dies, and the replacement is a rename.
+On a local disk (or a network file system with locks) the comparison and the replacement happen under a lock that the
+system takes back from a process that dies, and the replacement is a rename.
 
-On an object store it is not quite. A reader still sees the old pointer or the new one, never a mixture, because an
-object appears when its upload completes; but fsspec offers no "replace if unchanged", so between the last comparison
-and the upload (milliseconds) another publisher's swap can be overwritten without a word. Let one publisher at a time
-work on one URI there: the deployed flow holds one concurrency slot per URI.
+On an object store nothing can be replaced "if unchanged", but an object can be created only if it is not there (S3 and
+compatible stores, Google Cloud Storage and Azure: fsspec's mode "create"). So each swap has a number, and is made by
+creating URI/swaps/NUMBER.json with the next one: of two publishers that saw the same pointer one creates it. Then
+pointer.json is written, for readers to begin at; they look for later swaps from there (schemas.release). Where a file
+system's create is only "look, then write", as in fsspec's default, one of two swaps in the same milliseconds is lost.
 """
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 
 from schemas import storage
 from schemas.errors import StageError
-from schemas.release import POINTER, Pointer, read_pointer
+from schemas.release import POINTER, Pointer, read_pointer, swap_name
+from schemas.seal import to_bytes
 
 _LOCK = ".pointer.lock"
 
@@ -33,19 +34,28 @@ def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
         if found and found.release == release:
             return found
         if found != expected:
-            raise StageError(
-                asked=f"the pointer of {uri} was to be moved to the release {release}",
-                found=f"another publisher moved it to {found.release if found else 'nothing'} in the meantime",
-                follows="swapping now would silently undo that publication",
-                do="look at what is live, and publish again if yours is to replace it: its files are kept",
-            )
+            raise _moved(uri, release, found)
         pointer = Pointer(
             release=release,
             previous=found.release if found else None,
             swapped=datetime.now(UTC).isoformat(timespec="microseconds"),
+            number=found.number + 1 if found else 1,
         )
-        storage.write_atomic(storage.join(uri, POINTER), json.dumps(pointer.to_json(), indent=1).encode())
+        if not storage.is_local(uri):
+            created = storage.write_new(storage.join(uri, swap_name(pointer.number)), to_bytes(pointer.to_json()))
+            if not created:
+                raise _moved(uri, release, read_pointer(uri))
+        storage.write_atomic(storage.join(uri, POINTER), to_bytes(pointer.to_json()))
     return pointer
+
+
+def _moved(uri: str, release: str, found: Pointer | None) -> StageError:
+    return StageError(
+        asked=f"the pointer of {uri} was to be moved to the release {release}",
+        found=f"another publisher moved it to {found.release if found else 'nothing'} in the meantime",
+        follows="swapping now would silently undo that publication",
+        do="look at what is live, and publish again if yours is to replace it: its files are kept",
+    )
 
 
 @contextmanager

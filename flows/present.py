@@ -33,6 +33,8 @@ def stage_result(result: dict) -> None:
         errors.print(Text(f"  was damaged and made again: {wrong}", style="yellow"), soft_wrap=True)
     for note in notes_on_days(result):
         errors.print(Text(f"  {note}", style="yellow"), soft_wrap=True)
+    if decision := result.get("metrics", {}).get("decision"):
+        errors.print(Text(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
 
 
 def stage_with_details(result: dict) -> None:
@@ -67,12 +69,32 @@ def run_results(results: dict) -> None:
     output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
     if results["evaluate"]["labels"].get("simulated"):
         output.print(Text("All of this comes from a simulated log.", style="bold yellow"))
+    output.print()
+    for line in standing(results):
+        output.print(line, soft_wrap=True)
     release = from_here(results["publish"]["metrics"]["release"])
     output.print(f"\nreport   {plain(from_here(results['report']))}", soft_wrap=True)
     output.print(f"release  {plain(release)}", soft_wrap=True)
     output.print("\nTry next:", style="bold")
     for command in next_commands(release, results["evaluate"]):
         output.print(f"  {plain(command)}", soft_wrap=True)
+
+
+def standing(results: Mapping[str, Any]) -> list[Text]:
+    """Whether the release went live and why, and what of the run is unusual."""
+    metrics, rows = results["publish"]["metrics"], results.get("drift", ())
+    lines = []
+    if decision := metrics.get("decision"):
+        live = metrics.get("live", True)
+        state = ("live      ", "green") if live else ("candidate ", "yellow")
+        lines.append(Text.assemble(state, decision["reason"]))
+    alarms = [row["alarm"] for row in rows if row["alarm"]]
+    lines += [Text.assemble(("unusual   ", "yellow"), alarm) for alarm in alarms]
+    if rows and not alarms:
+        compared = sum(row["usual"] != "—" for row in rows)
+        told = f"nothing, of {compared} that could be compared" if compared else "there are too few earlier runs to say"
+        lines.append(Text.assemble(("unusual   ", "dim"), told))
+    return lines
 
 
 def as_one(command: str, results: Mapping[str, Any]) -> dict:
@@ -169,7 +191,21 @@ def _compare(r: Mapping[str, Any]) -> str:
 
 def _publish(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
-    return f"{m['num_documents']:,} documents, recall@10 of the index {m['recall']:.3f}, live"
+    encoded, reused = (m.get("encoded", {}).get(name, 0) for name in ("encoded", "reused"))
+    taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not r["reused"] else ""
+    end = "live" if m.get("live", True) else "kept as a candidate"
+    return f"{m['num_documents']:,} documents{taken}, recall@10 of the index {m['recall']:.3f}, {end}"
+
+
+def _rollback(r: Mapping[str, Any]) -> str:
+    m = r["metrics"]
+    return f"{r['digest']} is live, of {m['num_documents']:,} documents; before it {m['previous'] or 'none'}"
+
+
+def _export(r: Mapping[str, Any]) -> str:
+    form, counts = r["metrics"]["form"], r["counts"]
+    told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+    return f"{form} of {r['digest']}: {told}"
 
 
 _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -183,6 +219,8 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluate": _evaluate,
     "compare": _compare,
     "publish": _publish,
+    "rollback": _rollback,
+    "export": _export,
 }
 
 

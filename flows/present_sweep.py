@@ -13,7 +13,7 @@ from flows.console import errors, output, plain
 from flows.sweep_config import SweepConfig
 from schemas import storage
 from schemas.stage import StageResult
-from training.sweep.page import ALIKE, cells, direction, notes, point_text, train_options
+from training.sweep.page import ALIKE, cells, counted, direction, notes, point_text, train_options
 from training.sweep.table import Point, Row, Trial
 
 
@@ -23,6 +23,8 @@ def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
     def tell(point: Point, trial: Trial, done: int, total: int) -> None:
         where = f"{point_text(point.fields)}, seed {trial.seed}" if len(point.recipes) > 1 else point_text(point.fields)
         came = trial.failed or f"{measure} {(trial.measures or {})[measure]:.4f}"
+        if 0 < trial.epochs < trial.of_epochs:
+            came += f" after {trial.epochs} of {counted(trial.of_epochs, 'epoch')}"
         line = Text.assemble(
             ("✗ ", "bold red") if trial.failed else ("✓ ", "green"),
             (f"{f'{done}/{total}':<9}", "bold"),
@@ -35,10 +37,17 @@ def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
 
 
 def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
-    """The JSON object of a sweep: the stage's, and the commands that make, judge and publish the best."""
+    """The JSON object of a sweep: the stage's, its page, the best recipe as TOML, and the commands that make, judge and
+    publish the best."""
     value = result.to_json()
     best = value["metrics"]["rows"][0]
-    return value | {"commands": _commands(best, config) if best["mean"] is not None else {}}
+    page, recipe = (storage.join(value["data"], name) for name in ("sweep.html", "best.toml"))
+    found = best["mean"] is not None
+    return value | {
+        "page": page,
+        "best": recipe if found else None,
+        "commands": _commands(best, config) if found else {},
+    }
 
 
 def as_plan(
@@ -86,13 +95,17 @@ def show(result: dict[str, Any]) -> None:
         output.print("\nThe first of them, to make, to judge and to publish:", style="bold")
         for words in result["commands"].values():
             output.print(f"  {plain(_typed(words))}", soft_wrap=True)
-    output.print(f"\n{plain(present.from_here(result['path']))}", soft_wrap=True)
+    output.print()
+    for what, where in (("page", result["page"]), ("recipe", result["best"])):
+        if where:
+            output.print(f"{what:<8} {plain(present.from_here(where))}", soft_wrap=True)
 
 
 def show_unfinished(rows: Sequence[Row], measure: str, watched: str) -> None:
     """The table of the trials that could be carried out."""
     if rows:
-        _table({"measure": measure, "watched": watched, "rows": [asdict(row) for row in rows], "labels": {}})
+        found = [asdict(row) for row in rows]
+        _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})
         output.print()
 
 

@@ -2,32 +2,43 @@
 
     python: publish("store/train/DIGEST", documents="documents.tsv", to="release", config=PublishConfig())
 
-Encodes all documents, writes URI/releases/DIGEST (schemas.release), reads it back, measures its index against exact
-search, and only then moves the pointer. Whatever fails before that leaves the old release live.
+Encodes the titles whose vectors no earlier release has, writes URI/releases/DIGEST (schemas.release), reads it back,
+measures its index against exact search, and only then moves the pointer. Whatever fails before that leaves the old
+release live. A candidate stays beside it: made whole, and not live.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from flows import release_folder
 from flows.pointer import swap
 from schemas import storage
-from schemas.errors import StageError, UsageError
-from schemas.manifest import Manifest, Request
-from schemas.release import Pointer, Release, read_pointer
+from schemas.errors import StageError, UsageError, os_error_kind
+from schemas.manifest import Request
+from schemas.release import (
+    Decide,
+    Decision,
+    Pointer,
+    Release,
+    read_folder,
+    read_pointer,
+    remove_decision,
+    write_decision,
+)
 from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
+AS_A_CANDIDATE = "published as a candidate: it goes live when somebody says so"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishConfig:
-    # auto: an IVF index above `index_above` documents, exact search up to it (20 ms a query at 55,000 documents).
-    # hnsw takes 30 times as long to build (11 s at 55,000) and answers as fast.
-    index: Literal["auto", "none", "ivf-flat", "hnsw"] = "auto"
+    # auto: partitions (IVF) above `index_above` documents, every document compared up to it (1 ms a query at 50,000).
+    index: Literal["auto", "none", "ivf"] = "auto"
     index_above: int = 20_000
     recall_at: int = 10
     min_recall: float = 0.95  # of the index, against exact search, or it is not used
@@ -36,8 +47,8 @@ class PublishConfig:
     keep: int = 7  # earlier releases that stay, besides the live one and its predecessor
 
     def __post_init__(self) -> None:
-        if self.index not in ("auto", "none", "ivf-flat", "hnsw"):
-            raise ValueError("index must be auto, none, ivf-flat or hnsw")
+        if self.index not in ("auto", "none", "ivf"):
+            raise ValueError("index must be auto, none or ivf")
         if not 0 < self.min_recall <= 1:
             raise ValueError("min_recall must be above 0 and at most 1")
         if min(self.recall_at, self.num_recall_queries) < 1 or min(self.index_above, self.keep) < 0:
@@ -46,19 +57,24 @@ class PublishConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """A live release: where it is, whether it was live before, and what had to be repaired or cleared away."""
+    """A release: where it is, whether it is live and was before, and what had to be repaired or cleared away."""
 
     uri: str  # what `search` takes
     folder: str
     release: Release
-    pointer: Pointer
+    pointer: Pointer | None  # as it is now; None where this is a candidate and nothing was ever live
     reused: bool
+    decision: Decision | None = None  # None: nobody was asked
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
     duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown when it is reused
     milliseconds_per_search: float | None = None  # measured while publishing
 
-    def to_json(self) -> dict:
+    @property
+    def is_live(self) -> bool:
+        return self.pointer is not None and self.pointer.release == self.release.digest
+
+    def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return {
             "stage": "publish",
@@ -70,11 +86,16 @@ class Published:
             "counts": {"documents": self.release.num_documents},
             "metrics": {
                 "release": self.uri,
-                "previous": self.pointer.previous,
+                "live": self.is_live,
+                "decision": asdict(self.decision) if self.decision else None,
+                "previous": self.pointer.previous if self.pointer else None,
                 "num_documents": self.release.num_documents,
                 "dimensions": self.release.dimensions,
+                "encoded": dict(self.release.encoded),
                 "index": dict(self.release.index),
                 "recall": self.release.index["recall"],
+                "int8": dict(self.release.int8),
+                "query_tower": dict(self.release.query_tower),
                 "milliseconds_per_search": self.milliseconds_per_search,
                 "removed": list(self.removed),
             },
@@ -90,14 +111,28 @@ def publish(
     to: str,
     config: PublishConfig,
     evaluation: str | None = None,
+    candidate: bool = False,
+    decide: Decide | None = None,
+    workers: int = 1,
     progress: Progress = silent,
 ) -> Published:
     """The release of a model over documents, live at `to`; reused if it is live already and whole.
 
-    model, evaluation: folders of those stages. Raises UsageError or StageError; the pointer then stays where it was,
-    and StageError too if another publisher moved it in the meantime.
+    model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
+    once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
+    beside the release. The live release it is given is None where nothing is live, or what is cannot be read. workers:
+    of encoding (flows.encode_titles); they change no byte.
+
+    Raises UsageError or StageError; the pointer then stays where it was, and StageError too if another publisher moved
+    it in the meantime.
     """
     started = time.monotonic()
+    if workers < 1:
+        raise UsageError(asked=f"titles were to be encoded by {workers} workers", found="there must be at least 1",
+                         do="give --workers 1 or more")  # fmt: skip
+    if candidate and decide:
+        raise UsageError(asked="a release was to be published", found="as a candidate, and to be decided on as well",
+                         do="leave one of the two out")  # fmt: skip
     trained = open_result(model)
     evaluated = _evaluation_of(trained, evaluation)
     if storage.size_bytes(documents) is None:
@@ -111,25 +146,56 @@ def publish(
         release, wrong = release_folder.find(folder)
         if release and before and before.release == digest:
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
-        milliseconds = None
+        milliseconds, is_there = None, release is not None
         if release is None:
             from flows.make_release import make_release  # torch and LanceDB take seconds to import
 
-            release, milliseconds = make_release(to, request, trained, documents, config, evaluated, progress)
-        progress("swap pointer", 0, None)
-        pointer = swap(to, expected=before, release=digest)
+            release, milliseconds = make_release(
+                to, request, trained, documents, config, evaluated, progress, workers=workers
+            )
+        decision = _decision(to, before, release, folder, candidate=candidate, decide=decide)
+        if decision is None or decision.promote:
+            progress("swap pointer", 0, None)
+            pointer: Pointer | None = swap(to, expected=before, release=digest)
+        else:
+            pointer = before
     except OSError as error:
-        raise StageError(asked=f"a release was to be published to {to}", found=error.strerror or str(error),
-                         follows="what is live there stays as it is",
-                         do="make room, or give a folder that can be written") from None  # fmt: skip
+        raise os_error_kind(error)(asked=f"a release was to be published to {to}", found=error.strerror or str(error),
+                                   follows="what is live there stays as it is",
+                                   do="make room, or give a folder that can be written") from None  # fmt: skip
     return Published(
-        uri=to, folder=folder, release=release, pointer=pointer, reused=False, repaired=wrong,
-        removed=release_folder.prune(to, pointer, config.keep),
+        uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
+        reused=is_there and pointer == before, removed=release_folder.prune(to, pointer, config.keep, made=digest),
         duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds,
     )  # fmt: skip
 
 
-def _request(trained: StageResult, documents: str, config: PublishConfig, evaluated: Manifest | None) -> Request:
+def _decision(
+    to: str, before: Pointer | None, release: Release, folder: str, *, candidate: bool, decide: Decide | None
+) -> Decision | None:
+    """Whether it goes live, recorded before it does; None where nobody is to be asked."""
+    if candidate:
+        decision = Decision(promote=False, reason=AS_A_CANDIDATE)
+    elif decide:
+        live_folder = folder_of(to, before.release) if before else None
+        live = _read_live(live_folder)
+        decision = decide(live, live_folder if live else None, release, folder)
+    else:
+        remove_decision(to, release.digest)  # what was said of it as a candidate no longer holds
+        return None
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    write_decision(to, release.digest, decision, against=before.release if before else None, decided=now)
+    return decision
+
+
+def _read_live(folder: str | None) -> Release | None:
+    try:
+        return read_folder(folder) if folder else None
+    except StageError:
+        return None
+
+
+def _request(trained: StageResult, documents: str, config: PublishConfig, evaluated: StageResult | None) -> Request:
     decides = {name: value for name, value in asdict(config).items() if name != "keep"}
     return Request(
         stage="publish",
@@ -138,17 +204,17 @@ def _request(trained: StageResult, documents: str, config: PublishConfig, evalua
         inputs={
             "model": trained.manifest.digest,
             "documents": storage.fingerprint(documents),
-            "evaluation": evaluated.digest if evaluated else "",
+            "evaluation": evaluated.manifest.digest if evaluated else "",
         },
         seed=config.seed,
     )
 
 
-def _evaluation_of(trained: StageResult, evaluation: str | None) -> Manifest | None:
+def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult | None:
     if evaluation is None:
         return None
-    evaluated = open_result(evaluation).manifest
-    if evaluated.request.inputs.get("model") != trained.manifest.digest:
+    evaluated = open_result(evaluation)
+    if evaluated.manifest.request.inputs.get("model") != trained.manifest.digest:
         raise UsageError(asked=f"the evaluation in {evaluation} was to travel with the release",
                          found="it is of another model", follows="the release would carry wrong figures",
                          do="give the folder that `evaluate` printed for this model")  # fmt: skip

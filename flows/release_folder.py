@@ -6,7 +6,6 @@ release.json, without which no reader believes a folder, is created last. A publ
 objects that no pointer names; publishing the same request again sets them aside.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -18,7 +17,8 @@ from contextlib import contextmanager, suppress
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files
-from schemas.release import RELEASE, Pointer, Release, read_folder
+from schemas.release import ENCODING, RELEASE, Pointer, Release, read_folder, remove_decision
+from schemas.seal import to_bytes
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
@@ -56,7 +56,7 @@ def place(built: str, release: Release, folder: str) -> None:
     A damaged one that stands there is given another name, not deleted. Raises StageError where what arrived is not
     what was built.
     """
-    content = json.dumps(release.to_json(), indent=1, ensure_ascii=False).encode()
+    content = to_bytes(release.to_json())
     if find(folder)[1]:
         fs, path = storage.filesystem(folder)
         fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}", recursive=True)
@@ -93,23 +93,35 @@ def files_of(release: Release) -> list[OutputFile]:
     return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
 
 
-def prune(uri: str, live: Pointer, keep: int) -> list[str]:
-    """Remove all but the `keep` newest releases besides the live one and its predecessor; returns their digests.
+def prune(uri: str, live: Pointer | None, keep: int, *, made: str = "") -> list[str]:
+    """Remove all but the `keep` newest releases besides the live one, its predecessor and the one just made.
 
-    What publishers left that were killed more than a day ago goes too. What cannot be removed stays: the release
-    that was published is live all the same.
+    Returns their digests. What publishers left that were killed more than a day ago goes too. What cannot be removed
+    stays: the release that was published is live all the same.
     """
     fs, releases = storage.filesystem(storage.join(uri, "releases"))
+    spared = {made, *((live.release, live.previous) if live else ())}
     removed, earlier = [], []
     for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(releases, detail=False)):
         folder = storage.join(uri, "releases", name)
         if name.startswith(_BUILDING):
-            if storage.is_local(uri) and time.time() - os.path.getmtime(f"{releases}/{name}") > _ABANDONED_SECONDS:
+            if storage.is_local(uri) and _is_abandoned(f"{releases}/{name}"):
                 shutil.rmtree(f"{releases}/{name}", ignore_errors=True)
-        elif name not in (live.release, live.previous) and (release := find(folder)[0]):
+        elif name not in spared and (release := find(folder)[0]):
             earlier.append((release.created, name))
     for _, name in sorted(earlier, reverse=True)[keep:]:
         with suppress(OSError):
             storage.remove(storage.join(uri, "releases", name))
+            remove_decision(uri, name)
             removed.append(name)
+    if storage.is_local(uri):
+        encoding = storage.filesystem(storage.join(uri, ENCODING))[1]
+        for name in storage.list_files(encoding):
+            with suppress(OSError):
+                if _is_abandoned(os.path.join(encoding, name)):
+                    os.unlink(os.path.join(encoding, name))
     return removed
+
+
+def _is_abandoned(path: str) -> bool:
+    return time.time() - os.path.getmtime(path) > _ABANDONED_SECONDS

@@ -1,196 +1,162 @@
-"""The LanceDB table of a release: rows in, rows out, and an index that is kept only if its recall is measured good.
+"""How the documents of a release are searched: exactly, or through partitions whose recall was measured (IVF).
 
-Vectors have length 1, so the dot product that LanceDB ranks by is the cosine; its distance is 1 - dot product.
+The one rule: an index that `publish` made and measured good is used for as many results as it was measured at
+(`recall_at` and ten times that); whatever else is asked compares the query with every document. What earlier versions
+made in the table itself (kinds ivf-flat and hnsw) is left aside: all of their vectors are compared, which is exact, and
+up to 100,000 documents faster than those indices were.
+
+ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal
 
-import lancedb
 import numpy as np
-import pyarrow as pa
-from lancedb.index import HnswFlat, IvfFlat
-from lancedb.query import LanceVectorQueryBuilder
-from lancedb.table import Table
+import safetensors
+import safetensors.numpy
 
+from flows.release_table import Rows
+from schemas import storage
 from schemas.errors import StageError
-from schemas.release import TABLE
-from schemas.shard import LogicalDigest
+from schemas.stage import Progress, silent
+from training.ranking.nearest import Nearest, Partitions, partition
 from training.ranking.retrieval import score_blocks, top_k
 
-IndexKind = Literal["none", "ivf-flat", "hnsw"]
+IndexKind = Literal["none", "ivf"]
 
-_BATCH_ROWS = 8_192
-# What is searched harder, step by step, until the recall is good enough: partitions read, or candidates kept.
-_NUM_PROBES = (10, 20, 40, 80, 160, 320)
-_CANDIDATES = (50, 100, 200, 400, 800)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Rows:
-    """What the table holds: ids and titles, and the vector of each as a row of `vectors_TD` (float32, length 1)."""
-
-    ids: Sequence[str]
-    titles: Sequence[str]
-    vectors_TD: np.ndarray
-    text_of_N: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def schema(self) -> pa.Schema:
-        vector = pa.list_(pa.field("item", pa.float32()), self.vectors_TD.shape[1])
-        return pa.schema([
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("title", pa.string(), nullable=False),
-            pa.field("vector", vector, nullable=False),
-        ])  # fmt: skip
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(self), _BATCH_ROWS):
-            part = slice(start, start + _BATCH_ROWS)
-            flat = pa.array(self.vectors_TD[self.text_of_N[part]].reshape(-1))
-            vectors = pa.FixedSizeListArray.from_arrays(flat, type=self.schema.field("vector").type)
-            yield pa.record_batch([pa.array(self.ids[part]), pa.array(self.titles[part]), vectors], schema=self.schema)
+FILE = "ivf.safetensors"
+DEEP = 10  # an index is also measured, and used, at so many times `recall_at` results
+# Partitions looked into, step by step, until the recall is good enough.
+_NUM_PROBES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
 
 
-def write_rows(folder: str, rows: Rows) -> Table:
-    """A new table in a folder, read back: every id, title and vector is there, bit for bit.
+class Search:
+    """The documents of a release in memory, searched as the release records."""
 
-    Raises StageError where it could not be written or came back different.
-    """
-    asked = f"{len(rows):,} documents were to be written to a table in {folder}"
+    def __init__(self, vectors_ND: np.ndarray, index: Mapping[str, Any], partitions: Partitions | None) -> None:
+        """Raises ValueError for partitions of other vectors."""
+        self._nearest = Nearest(vectors_ND, partitions)
+        self._steps = [(step["recall_at"], step["num_probes"]) for step in index.get("steps", ())]
+
+    def best(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, cosines) of the k nearest documents to a unit vector, in no order; more where several are k-th."""
+        return self._nearest.best(query_D, k, next((probes for at, probes in self._steps if k <= at), None))
+
+    def cosines_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """float32 [rows], exact."""
+        return self._nearest.cosines_of(query_D, rows)
+
+
+def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray) -> Search:
+    """The search of a release, from its table's vectors. Raises StageError where its index cannot be read."""
     try:
-        reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
-        lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)
-        table = open_table(folder)
-        read_back = table.search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
-        written, found = rows_digest(rows.batches()), rows_digest(read_back)
-    except (RuntimeError, OSError) as error:  # LanceDB raises RuntimeError for a full disk too
-        raise StageError(asked=asked, found=_reason(error), follows="what is live stays as it is",
-                         do="make room or give a folder that can be written, and publish again") from None  # fmt: skip
-    if written != found:
-        raise StageError(asked=asked, found="they came back different from what was written",
-                         follows="searches would rank by wrong vectors, so what is live stays as it is",
-                         do="check the disk, and publish again")  # fmt: skip
-    return table
-
-
-def open_table(folder: str) -> Table:
-    """The table of a release. Raises StageError where there is none or it cannot be opened."""
-    try:
-        return lancedb.connect(folder).open_table(TABLE)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise StageError(asked=f"the documents of {folder} were to be opened", found=_reason(error),
-                         follows="nothing can be searched",
-                         do="run `clicktower verify` on it, and publish again") from None  # fmt: skip
-
-
-def rows_digest(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader) -> str:
-    """A digest of (id, title, vector bits) of all rows, in any order."""
-    digest = LogicalDigest()
-    for batch in batches:
-        vectors = np.asarray(batch["vector"].flatten()).reshape(batch.num_rows, -1)
-        columns = zip(batch["id"].to_pylist(), batch["title"].to_pylist(), vectors, strict=True)
-        digest.add(b"\0".join((i.encode(), title.encode(), vector.tobytes())) for i, title, vector in columns)
-    return digest.hexdigest()
-
-
-def nearest(table: Table, index: Mapping[str, Any], vector: np.ndarray, k: int) -> list[tuple[str, str, float]]:
-    """(id, title, cosine) of the k nearest documents, best first, ties by descending id as in evaluation.
-
-    `index` is what a release records: {"kind": ..., and the setting of the search}.
-    """
-    query = table.search(vector.astype(np.float32), vector_column_name="vector")
-    assert isinstance(query, LanceVectorQueryBuilder)
-    query = query.distance_type("dot").select(["id", "title", "_distance"]).limit(k)
-    if index["kind"] == "ivf-flat":
-        query = query.nprobes(index["num_probes"])
-    elif index["kind"] == "hnsw":
-        query = query.ef(max(index["num_candidates"], k))
-    else:
-        query = query.bypass_vector_index()
-    found = query.to_arrow()
-    cosines = (1 - found["_distance"].to_numpy()).tolist()
-    hits = list(zip(found["id"].to_pylist(), found["title"].to_pylist(), cosines, strict=True))
-    return sorted(hits, key=lambda hit: (hit[2], hit[0]), reverse=True)
+        return Search(vectors_ND, index, _read(folder) if index["kind"] == "ivf" else None)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        raise StageError(
+            asked=f"the index of {folder} was to be opened",
+            found=f"its {FILE} is missing, damaged or of other documents",
+            follows="its answers could not be believed",
+            do="run `clicktower verify` on it, and publish again",
+        ) from None
 
 
 def build_index(
-    table: Table, rows: Rows, kind: IndexKind, queries_QD: np.ndarray, *, recall_at: int, min_recall: float
-) -> dict[str, Any]:
-    """How to search the table: the least effort whose recall against exact search reaches `min_recall`.
+    folder: str,
+    rows: Rows,
+    kind: IndexKind,
+    queries_QD: np.ndarray,
+    *,
+    recall_at: int,
+    min_recall: float,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> tuple[dict[str, Any], Search]:
+    """(what a release records of its index, the search as `open_search` will open it).
 
-    If no effort does, the index is left aside and the search is exact; `note` then says so. The result's `recall` is
-    measured on the given queries (unit vectors), through the same call that serves. Raises StageError if even the
-    exact search misses, which means that the table is not what was written.
+    The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
+    times as many; if no number of them does, it is left aside, the search is exact, and `note` says so. The recall is
+    measured on the given queries (unit vectors). Raises StageError if even the exact search misses, which means that
+    the vectors are not what was encoded.
     """
-    limits_Q = _kth_cosine(rows, queries_QD, recall_at)
+    vectors_ND = rows.vectors_TD[rows.text_of_N]
+    depths = sorted({min(depth, len(rows)) for depth in (recall_at, DEEP * recall_at)})
+    limits_QK = _kth_cosines(rows, queries_QD, depths)
+    facts = {"min_recall": min_recall, "num_queries": len(queries_QD)}
     tried: list[dict[str, Any]] = []
-    for setting in [*_make(table, kind, len(rows)), {"kind": "none"}]:
-        recall = _recall(table, setting, rows, queries_QD, limits_Q, recall_at)
-        tried.append({**setting, "recall": recall})
-        if recall >= min_recall:
-            break
-    else:
-        raise StageError(asked=f"recall@{recall_at} of the search was to be at least {min_recall}",
-                         found=f"even exact search found only {tried[-1]['recall']:.3f} of the nearest documents",
+    if kind == "ivf":
+        made = partition(rows.vectors_TD, seed=seed, progress=progress)
+        _write(folder, Partitions(centres_PD=made.centres_PD, of_N=made.of_N[rows.text_of_N]))
+        partitions = _read(folder)
+        nearest = Nearest(vectors_ND, partitions)
+        steps = []
+        for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
+            progress(f"measure recall@{depth}", 0, None)
+            found = _least(nearest, queries_QD, limits_Q, depth, min_recall, len(partitions.centres_PD), tried)
+            steps += [found] if found else []
+        if len(steps) == len(depths):
+            record = {"kind": "ivf", "file": FILE, "num_partitions": len(partitions.centres_PD), **steps[0],
+                      "steps": steps, **facts, "tried": tried}  # fmt: skip
+            return record, Search(vectors_ND, record, partitions)
+        storage.remove(storage.join(folder, FILE))
+    exact = Search(vectors_ND, {}, None)
+    recall = _recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
+    if recall < min_recall:
+        raise StageError(asked=f"recall@{depths[0]} of the search was to be at least {min_recall}",
+                         found=f"even exact search found only {recall:.3f} of the nearest documents",
                          follows="what is live stays as it is", do="check the disk, and publish again")  # fmt: skip
-    chosen = {**tried[-1], "recall_at": recall_at, "min_recall": min_recall, "num_queries": len(queries_QD)}
-    if kind != "none" and chosen["kind"] == "none":
-        best = max(t["recall"] for t in tried[:-1])
-        chosen["note"] = f"the {kind} index found at most {best:.3f} of the nearest: searches are exact, and slower"
-    return {**chosen, "tried": tried}
+    record = {"kind": "none", "recall": recall, "recall_at": recall_at, **facts, "tried": tried}
+    if tried:
+        best = max(attempt["recall"] for attempt in tried)
+        record["note"] = f"the {kind} index found at most {best:.3f} of the nearest: searches are exact, and slower"
+    return record, exact
 
 
-def _make(table: Table, kind: IndexKind, num_rows: int) -> list[dict[str, Any]]:
-    """Create the index; the settings to search it with, least effort first."""
-    if kind == "none":
-        return []
-    num_partitions = max(1, round(num_rows**0.5))
-    try:
-        if kind == "ivf-flat":
-            table.create_index("vector", config=IvfFlat(distance_type="dot", num_partitions=num_partitions))
-        else:
-            table.create_index("vector", config=HnswFlat(distance_type="dot", num_partitions=1))
-    except (RuntimeError, OSError) as error:
-        raise StageError(asked=f"a {kind} index over {num_rows:,} documents was to be made", found=_reason(error),
-                         follows="what is live stays as it is", do="publish again, with index=none if it recurs"
-                         ) from None  # fmt: skip
-    if kind == "hnsw":
-        return [{"kind": kind, "num_candidates": n} for n in _CANDIDATES]
-    probes = sorted({min(n, num_partitions) for n in _NUM_PROBES})
-    return [{"kind": kind, "num_partitions": num_partitions, "num_probes": n} for n in probes]
+def _least(
+    nearest: Nearest,
+    queries_QD: np.ndarray,
+    limits_Q: np.ndarray,
+    k: int,
+    min_recall: float,
+    num_partitions: int,
+    tried: list[dict[str, Any]],
+) -> dict[str, Any] | None:
+    """The fewest partitions that reach the recall at k results, or None; every attempt is added to `tried`."""
+    for num_probes in _NUM_PROBES:
+        if num_probes > max(1.0, num_partitions * _MOST_SHARE):
+            break
+        cosines = [nearest.best(query, k, num_probes)[1] for query in queries_QD]
+        attempt = {"recall_at": k, "num_probes": num_probes, "recall": _recall(cosines, limits_Q, k)}
+        tried.append(attempt)
+        if attempt["recall"] >= min_recall:
+            return attempt
+    return None
 
 
-def _kth_cosine(rows: Rows, queries_QD: np.ndarray, k: int) -> np.ndarray:
-    """The exact cosine of each query's k-th nearest document, float32 [queries]."""
+def _recall(cosines: list[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
+    """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
+    # Two ways to add up a dot product differ by rounding.
+    found = [min(k, int((found >= limit - 1e-5).sum())) for found, limit in zip(cosines, limits_Q, strict=True)]
+    return sum(found) / (k * len(found))
+
+
+def _kth_cosines(rows: Rows, queries_QD: np.ndarray, depths: list[int]) -> np.ndarray:
+    """The exact cosine of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths]."""
     limits = []
 
     def score(block: slice) -> np.ndarray:
         return (queries_QD[block] @ rows.vectors_TD.T)[:, rows.text_of_N]
 
-    for _, scores in score_blocks(len(queries_QD), len(rows), score):
-        limits.append(top_k(scores, k)[1][:, -1])
+    for _, scores_BN in score_blocks(len(queries_QD), len(rows), score):
+        limits.append(top_k(scores_BN, max(depths))[1][:, [depth - 1 for depth in depths]])
     return np.concatenate(limits)
 
 
-def _recall(
-    table: Table, setting: Mapping[str, Any], rows: Rows, queries_QD: np.ndarray, limits_Q: np.ndarray, k: int
-) -> float:
-    """The share of the k nearest that a search returns. Any document as near as the k-th counts: titles repeat."""
-    row_of = {document_id: row for row, document_id in enumerate(rows.ids)}
-    wanted = min(k, len(rows))
-    found = 0
-    for query, limit in zip(queries_QD, limits_Q, strict=True):
-        hits = [row_of[document_id] for document_id, _, _ in nearest(table, setting, query, k)]
-        cosines = rows.vectors_TD[rows.text_of_N[hits]] @ query
-        found += int((cosines >= limit - 1e-5).sum())  # two ways to add up a dot product differ by rounding
-    return found / (wanted * len(queries_QD))
+def _write(folder: str, partitions: Partitions) -> None:
+    tensors = {"centres": partitions.centres_PD, "partition_of": np.ascontiguousarray(partitions.of_N)}
+    storage.write_atomic(storage.join(folder, FILE), safetensors.numpy.save(tensors))
 
 
-def _reason(error: BaseException) -> str:
-    """The first sentence of LanceDB's message, without the place in its source."""
-    return str(error).splitlines()[0].split(", /")[0][:200] if str(error) else type(error).__name__
+def _read(folder: str) -> Partitions:
+    tensors = safetensors.numpy.load(storage.read_bytes(storage.join(folder, FILE)))
+    return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])

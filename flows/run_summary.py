@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flows import present
@@ -10,10 +11,11 @@ from flows.report import Example, RankedTitle, RunSummary, StageSummary
 from flows.training_summary import training_summary
 from schemas import storage
 from schemas.ledger import Ledger
+from schemas.release import read_decision
 from schemas.stage import open_result
 
 
-def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary:
+def summarise(config: PipelineConfig, results: Mapping[str, Any]) -> RunSummary:
     """The summary of a run, from each stage's JSON result and the files that it points to."""
     build, train, evaluation, release = (results[name] for name in ("build", "train", "evaluate", "publish"))
     manifest = open_result(train["path"]).manifest
@@ -22,7 +24,7 @@ def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary
         simulated=bool(evaluation["labels"].get("simulated")),
         click_derived=evaluation["labels"].get("judgments") == "click-derived",
         description=_description(results),
-        stages=[_stage(result) for result in results.values()],
+        stages=[_stage(result) for result in results.values() if isinstance(result, dict)],
         ledger=Ledger.from_json(build["ledger"]),
         privacy=build["metrics"]["left_at_k"],
         k=open_result(build["path"]).manifest.request.config["k"],
@@ -30,11 +32,22 @@ def summarise(config: PipelineConfig, results: Mapping[str, dict]) -> RunSummary
         table=evaluation["metrics"],
         comparison=results["compare"]["metrics"] if "compare" in results else None,
         examples=[_example(value) for value in _read_json(evaluation, "examples.json")],
+        promotion=promotion_of(release),
+        drift=results.get("drift", ()),
         release=config.publish.to,
         commands=present.next_commands(config.publish.to, evaluation),
         settings=manifest.request.config["recipe"] | {"release": release["digest"]},
         versions=manifest.software,
     )
+
+
+def promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was decided about a run's release, now or when it went live; None where nothing was asked."""
+    metrics = release["metrics"]
+    decision = metrics.get("decision")
+    if decision is None and release["reused"] and (found := read_decision(metrics["release"], release["digest"])):
+        decision = asdict(found)
+    return decision and {"live": metrics.get("live", True), **decision}
 
 
 def _description(results: Mapping[str, dict]) -> str:

@@ -1,16 +1,30 @@
-"""Search the live release: a query as a person types it -> ranked documents."""
+"""Search a release: a query as a person types it -> ranked documents, by vector, by BM25, or by both added up."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
 
 from flows.release_folder import files_of
-from flows.release_index import nearest, open_table
+from flows.release_index import Search, open_search
+from flows.release_table import read_columns
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
 from training.ensemble import load_encoder
+from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import unit_vectors
+
+Mode = Literal["vector", "bm25", "hybrid"]
+
+# Of BM25 in a hybrid, where none is asked for. `clicktower compare` says which weight judged queries choose.
+WEIGHT = 0.02
+# A hybrid ranks what either of the two has among its best so many.
+_CANDIDATES = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,43 +32,130 @@ class Hit:
     rank: int
     id: str
     title: str
-    score: float  # cosine
+    score: float  # what the ranking is by: the cosine, the BM25 score, or cosine + weight * BM25
+    cosine: float | None = None  # None where it was not needed and not asked for
+    bm25: float | None = None
 
 
 class OpenRelease:
-    """A release opened once: the pointer is resolved here, and every search stays in that release's folder."""
+    """A release opened once: the pointer is resolved here, and every search stays in that release's folder.
 
-    def __init__(self, uri: str) -> None:
-        """Raises StageError where nothing was published, or it is damaged or of another version."""
+    Its documents are read into memory at the first search, and its titles indexed at the first that takes BM25;
+    `load` does both. Afterwards it is safe to ask from many threads.
+    """
+
+    def __init__(self, uri: str, *, hashes: bool = False) -> None:
+        """Raises StageError where nothing was published, or it is damaged or of another version.
+
+        The size of every file is looked at; with `hashes` every byte.
+        """
+        self.uri = uri
         self.folder, self.release = read_release(uri)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
-        if wrong := damaged_files(self.folder, files_of(self.release)):
+        if wrong := damaged_files(self.folder, files_of(self.release), hashes=hashes):
             raise StageError(
                 asked=f"the release at {uri} was to be opened",
                 found=f"{'; '.join(wrong[:3])}",
                 follows="its answers could not be believed",
                 do="publish again: it will be repaired",
             )
-        self._model = load_encoder(f"{self.folder}/{MODEL}")
-        self._table = open_table(self.folder)
+        self.model = load_encoder(f"{self.folder}/{MODEL}")
 
-    def search(self, text: str, k: int = 10) -> list[Hit]:
-        """The k documents nearest to a query, best first, ties by descending id. Raises UsageError without a word."""
-        if k < 1:
-            raise UsageError(asked=f"k = {k} documents were to be found", found="k must be at least 1", do="raise k")
-        _require_words(text)
-        vector = unit_vectors(self._model, [text], "query")[0]
-        found = nearest(self._table, self.release.index, vector, k)
-        return [Hit(rank=rank, id=i, title=title, score=score) for rank, (i, title, score) in enumerate(found, 1)]
+    @cached_property
+    def bm25(self) -> TitleBM25:
+        """The titles, indexed by word."""
+        return TitleBM25(self.titles)
+
+    @property
+    def ids(self) -> pa.Array:
+        """The documents' ids by row: large_string."""
+        return self._documents[0]
+
+    @property
+    def titles(self) -> pa.Array:
+        """The documents' titles by row: large_string."""
+        return self._documents[1]
+
+    def load(self) -> None:
+        """Read and prepare everything now. Raises StageError where something cannot be read."""
+        _ = self.bm25
+        self.search(self.titles[0].as_py(), 1)  # the compiled tower is prepared at its first text
+
+    def search(
+        self, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, both: bool = False
+    ) -> list[Hit]:
+        """The k best documents for a query, best first, equal ones by descending id as in evaluation.
+
+        A hybrid is cosine + weight * BM25 (training.ranking.hybrid) over what either has among its best. By BM25 only
+        documents are found that share a word with the query. both: give each hit its cosine and BM25 score in any
+        mode. Raises UsageError without a word, and for k, mode or weight out of range.
+        """
+        _require(text, k, mode, weight)
+        search = self._documents[2]
+        query = None if mode == "bm25" and not both else self.vector(text)
+        cosines = bm25 = None
+        if mode == "vector":
+            assert query is not None
+            rows, cosines = search.best(query, k)
+            scores = cosines
+        elif mode == "bm25":
+            rows, bm25 = self.bm25.best(text, k)
+            scores = bm25
+        else:
+            assert query is not None
+            depth = max(k, _CANDIDATES)
+            rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
+            cosines, bm25 = search.cosines_of(query, rows), self.bm25.scores_of(text, rows)
+            scores = cosines + np.float32(weight) * bm25
+        if both and cosines is None and query is not None:
+            cosines = search.cosines_of(query, rows)
+        if both and bm25 is None:
+            bm25 = self.bm25.scores_of(text, rows)
+        return self._hits(k, rows, scores, cosines, bm25)
+
+    def vector(self, text: str) -> np.ndarray:
+        """The unit vector of a query, float32 [dimensions]. Raises UsageError without a word."""
+        return unit_vectors(self.model, [text], "query")[0]
+
+    @cached_property
+    def _documents(self) -> tuple[pa.Array, pa.Array, Search]:
+        ids, titles, vectors_ND = read_columns(self.folder)
+        return ids, titles, open_search(self.folder, self.release.index, vectors_ND)
+
+    def _hits(
+        self, k: int, rows: np.ndarray, scores: np.ndarray, cosines: np.ndarray | None, bm25: np.ndarray | None
+    ) -> list[Hit]:
+        """The k best of some rows, in order."""
+        ids = self.ids.take(pa.array(rows)).to_pylist()
+        order = sorted(range(len(rows)), key=lambda at: (scores[at], ids[at]), reverse=True)[:k]
+        return [
+            Hit(
+                rank=rank,
+                id=ids[at],
+                title=self.titles[int(rows[at])].as_py(),
+                score=float(scores[at]),
+                cosine=None if cosines is None else float(cosines[at]),
+                bm25=None if bm25 is None else float(bm25[at]),
+            )
+            for rank, at in enumerate(order, 1)
+        ]
 
 
-def search(release: str, text: str, k: int = 10) -> list[Hit]:
-    """The k documents of the live release at a URI that are nearest to a query. Raises UsageError or StageError."""
-    _require_words(text)  # before anything is loaded
-    return OpenRelease(release).search(text, k)
+def search(release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT) -> list[Hit]:
+    """The k best documents of the live release at a URI for a query. Raises UsageError or StageError."""
+    _require(text, k, mode, weight)  # before anything is loaded
+    return OpenRelease(release).search(text, k, mode, weight=weight)
 
 
-def _require_words(text: str) -> None:
+def _require(text: str, k: int, mode: str, weight: float) -> None:
+    if k < 1:
+        raise UsageError(asked=f"k = {k} documents were to be found", found="k must be at least 1", do="raise k")
+    if mode not in get_args(Mode):
+        raise UsageError(asked=f"documents were to be found by {mode!r}", found="there is no such mode",
+                         do=f"use one of {', '.join(get_args(Mode))}")  # fmt: skip
+    if not 0 <= weight < float("inf"):
+        raise UsageError(asked=f"BM25 was to weigh {weight}", found="a weight is a number of 0 or more",
+                         do="give such a number, or leave it out")  # fmt: skip
     if not words(text):
         raise UsageError(
             asked="documents were to be found for a query",

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flows import present
 from flows.pipeline_config import PipelineConfig, dated, is_dated
-from flows.submit import run_stage_command
+from flows.promotion_rules import PromotionRules
+from flows.submit import run_stage_command, tell
 
 
 def ingest(config: PipelineConfig, date: str) -> dict:
     """The private daily aggregate of the log."""
     return _run(
+        config,
         ["ingest", *dated(config.log.files, date), "--format", config.log.format,
          *(["--date", date] if is_dated(config) else []), "--into", config.store],
         config.ingest, config.beam_options)  # fmt: skip
@@ -23,6 +26,7 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
     days += ["--to", date, "--last", str(config.window.last)] if config.window.last else []
     days += ["--allow-missing-days"] if config.window.allow_missing_days else []
     return _run(
+        config,
         ["build", *days, "--documents", config.documents.file, "--judged-queries", config.judgments.queries,
          "--into", config.store],
         config.build, config.beam_options)  # fmt: skip
@@ -32,6 +36,7 @@ def train(config: PipelineConfig, shards: dict) -> dict:
     """A trained model."""
     threads = ["--threads", str(config.train.threads)] if config.train.threads else []
     return _run(
+        config,
         ["train", "--shards", shards["path"], "--recipe", config.train.recipe, "--workers", str(config.train.workers),
          *threads, "--documents", config.documents.file, "--queries", config.judgments.queries,
          "--qrels", config.judgments.qrels, "--into", config.store],
@@ -41,8 +46,9 @@ def train(config: PipelineConfig, shards: dict) -> dict:
 def evaluate(config: PipelineConfig, model: dict) -> dict:
     """The NDCG table and TREC run files."""
     return _run(
+        config,
         ["evaluate", "--model", model["path"], "--documents", config.documents.file,
-         "--queries", config.judgments.queries, "--qrels", config.judgments.qrels, "--into", config.store],
+         *_judgments(config), "--into", config.store],
         config.evaluate)  # fmt: skip
 
 
@@ -55,6 +61,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
     threads = ["--threads", str(config.train.threads)] if config.train.threads else []
     judged = [word for name, value in config.evaluate.items() for word in ("--evaluate", f"{name}={_text(value)}")]
     return _run(
+        config,
         ["compare", "--shards", shards["path"], "--documents", config.documents.file,
          "--queries", config.judgments.queries, "--qrels", config.judgments.qrels, "--against", section.against,
          *(word for option, *given in words if any(given) for word in (option, *given)), *threads, *judged,
@@ -63,10 +70,18 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
 
 
 def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
-    """The live release."""
+    """The live release, or by the rules of a promotion a candidate beside it."""
+    rules = [
+        word
+        for name, value in asdict(config.promotion).items()
+        if value != getattr(PromotionRules(), name)
+        for word in ("--rule", f"{name}={_text(value)}")
+    ]
+    promotion = ["--if-better", *_judgments(config), "--into", config.store, *rules]
     return _run(
+        config,
         ["publish", "--model", model["path"], "--documents", config.documents.file, "--to", config.publish.to,
-         "--evaluation", evaluation["path"]],
+         "--evaluation", evaluation["path"], *promotion],
         config.publish.set)  # fmt: skip
 
 
@@ -80,11 +95,21 @@ def report(config: PipelineConfig, results: dict) -> str:
     return config.report
 
 
-def _run(arguments: list[str], fields: Mapping[str, Any], beam_options: tuple[str, ...] = ()) -> dict:
+def _judgments(config: PipelineConfig) -> list[str]:
+    judgments = config.judgments
+    given = ["--frequencies", judgments.frequencies] if judgments.frequencies else []
+    return ["--queries", judgments.queries, "--qrels", judgments.qrels, *given]
+
+
+def _run(
+    config: PipelineConfig, arguments: list[str], fields: Mapping[str, Any], beam_options: tuple[str, ...] = ()
+) -> dict:
     sets = [word for name, value in fields.items() for word in ("--set", f"{name}={_text(value)}")]
     engine = ["--", *beam_options] if beam_options else []
-    result = run_stage_command([*arguments, *sets, *engine])
+    minutes = config.limits.timeout_minutes.get(arguments[0])
+    result = run_stage_command([*arguments, *sets, *engine], timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
+    tell(f"{arguments[0]}: {'reused' if result.get('reused') else 'done'}, {present.headline(result)}")
     return result
 
 

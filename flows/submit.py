@@ -1,33 +1,121 @@
 """Run a stage as a process of its own and take its result: the flow's process holds no heavy work.
 
 The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr.
-A stage that is cancelled takes its whole process group with it. A stage that was finished before answers "reused",
-so that a retry or a restarted worker never does the work twice.
+
+- A stage that is cancelled, or takes too long, ends with all that it started: it is told by SIGTERM, so that it can
+  cancel its job on an engine, and killed if it does not listen.
+- A flow whose own process is killed (kill -9, the machine's memory) leaves its stage running. Nothing is lost by that:
+  the next one to ask for the same waits for it (schemas.claim) and takes its result. What a stage prints goes to files
+  and not through a pipe, so that it does not notice.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from os import killpg
+from typing import IO
 
-from schemas.errors import StageError, UsageError
+from schemas import errors
+from schemas.errors import StageError, TransientError
 
-TERM_SECONDS = 20.0
+TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
+LOOK_SECONDS = 0.5
+_KINDS = {
+    kind.__name__: kind
+    for kind in (StageError, errors.UsageError, errors.Diverged, TransientError, errors.UnknownVersionError)
+}
+
+# Whom a stage's progress is told to, a line at a time. None: it goes where this process's own stderr goes.
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
-def run_stage_command(arguments: Sequence[str]) -> dict:
-    """The JSON result of `clicktower ARGUMENTS --json`. Raises the stage's own StageError, rebuilt here."""
+@contextmanager
+def told_to(listener: Callable[[str], None] | None) -> Iterator[None]:
+    """Within, the progress of stages is told to `listener`, a line at a time."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def tell(line: str) -> None:
+    """Say a line to whom the progress of stages is told, if there is anybody."""
+    if listener := _listener.get():
+        listener(line)
+
+
+def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None = None) -> dict:
+    """The JSON result of `clicktower ARGUMENTS --json`.
+
+    Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
+    than `timeout_seconds`.
+    """
     before, marker, engine = _split(list(arguments))
     command = [sys.executable, "-m", "flows.cli", *before, "--json", *marker, *engine]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        output, _ = process.communicate()
-    except BaseException:  # cancelled or interrupted: what was started here ends here
-        _end(process)
-        raise
-    return _result(arguments[0], output, process.returncode)
+    with tempfile.TemporaryFile("w+") as output, _Progress(arguments[0], _listener.get()) as progress:
+        process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
+        try:
+            in_time = _wait(process, progress, timeout_seconds)
+        except BaseException:  # cancelled or interrupted: what was started here ends here
+            _end(process)
+            raise
+        if not in_time:
+            _end(process)
+            raise _too_slow(arguments[0], timeout_seconds or 0.0)
+        output.seek(0)
+        return _result(arguments[0], output.read(), process.returncode)
+
+
+class _Progress:
+    """What a stage says on its stderr. Its progress lines begin with its name; all else stays in this process's own."""
+
+    def __init__(self, stage: str, listener: Callable[[str], None] | None) -> None:
+        self._start, self._listener = f"{stage}: ", listener
+        self.target: IO[str] | None = None  # None: the stage has this process's own
+        self._said: IO[str] | None = None
+
+    def __enter__(self) -> "_Progress":
+        if self._listener:
+            self.target = tempfile.NamedTemporaryFile("a", prefix="clicktower-progress-")
+            self._said = open(self.target.name, encoding="utf-8", errors="replace")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.relay()
+        for file in filter(None, (self.target, self._said)):
+            file.close()
+
+    def relay(self) -> None:
+        """Tell what was said since the last time, whole lines only."""
+        while self._said and self._listener:
+            at = self._said.tell()
+            line = self._said.readline()
+            if not line.endswith("\n"):
+                self._said.seek(at)
+                return
+            if line.startswith(self._start):
+                self._listener(line.rstrip())
+            else:
+                sys.stderr.write(line)
+
+
+def _wait(process: subprocess.Popen, progress: _Progress, timeout_seconds: float | None) -> bool:
+    """Whether the process ended by itself in time."""
+    until = time.monotonic() + timeout_seconds if timeout_seconds else None
+    while until is None or time.monotonic() < until:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_SECONDS)
+            return True
+        progress.relay()
+    return False
 
 
 def _result(stage: str, output: str, returncode: int) -> dict:
@@ -38,9 +126,9 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     if returncode == 0 and value:
         return value
     if facts := value.get("error"):
-        raise (UsageError if returncode == 2 else StageError)(**facts)
+        raise _KINDS.get(facts.pop("kind", ""), StageError)(**facts)
     ended = f"signal {-returncode} ended it" if returncode < 0 else f"it ended with code {returncode} and no result"
-    raise StageError(
+    raise TransientError(
         asked=f"the stage {stage} was run as a process of its own",
         found=ended,
         follows="its finished parts are kept: the same command goes on from there",
@@ -48,16 +136,41 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     )
 
 
+def _too_slow(stage: str, seconds: float) -> StageError:
+    return StageError(
+        asked=f"the stage {stage} was to be done in {seconds / 60:,.4g} minutes",
+        found="it was not, and has been ended",
+        follows="its finished parts are kept: the same command goes on from there",
+        do=f"look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file",
+    )
+
+
 def _end(process: subprocess.Popen) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-            process.wait(TERM_SECONDS)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    with _sigterm_ignored():
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                killpg(process.pid, sign)
+                process.wait(TERM_SECONDS)
+                break
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        with suppress(ProcessLookupError):  # what it started and did not end
+            killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _sigterm_ignored() -> Iterator[None]:
+    """Who cancels may say so twice, and the second time must not stop us from ending the stage."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -30,11 +30,21 @@ class SampleSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HalvingSection:
+    """As training.sweep.halving.Halving."""
+
+    eta: int = 3
+    min_epochs: int = 1
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepConfig:
     """One sweep. Relative paths are relative to the TOML file's folder.
 
     `set`: recipe fields that all trials share. `fields`: the grid, a list of values for each recipe field (or of
-    recipes, for `recipe`), of which `sample` takes some points at random. `trial`: points told one by one.
+    recipes, for `recipe`), of which `sample` takes some points at random. `trial`: points told one by one. `engine`:
+    processes, ray, or auto for Ray where RAY_ADDRESS names a cluster.
     """
 
     shards: str
@@ -48,7 +58,9 @@ class SweepConfig:
     threads: int | None = None
     device: str = "auto"
     path: str = "auto"
-    at_once: int = 1
+    engine: Literal["auto", "processes", "ray"] = "auto"
+    at_once: int | None = None
+    halving: HalvingSection | None = None
     judged: JudgedSection | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -1,12 +1,14 @@
 """Verify: every byte of a stage's output, a store, a release or a release URI against what was recorded."""
 
+import json
 from collections.abc import Iterable
 
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import OutputFile, damaged_files
-from schemas.release import POINTER, RELEASE, read_folder, read_pointer, release_folder
+from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_decision, read_folder, read_pointer, release_folder
+from schemas.seal import is_broken, is_respelled
 from schemas.stage import Progress, silent
 
 
@@ -46,13 +48,39 @@ def _units(folder: str) -> list[str]:
 
 
 def _of_pointer(uri: str) -> list[str]:
+    """The pointer and the decisions of a release URI, each by its seal, and whether what they name is there."""
     try:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.found]
-    if pointer and not storage.exists(storage.join(release_folder(uri, pointer.release), RELEASE)):
-        return [f"{POINTER} names the release {pointer.release}, which is not there"]
-    return []
+    found = _spelling(storage.join(uri, POINTER), POINTER)
+    for digest in (pointer.release, pointer.previous) if pointer else ():
+        if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
+            found.append(f"{POINTER} names the release {digest}, which is not there")
+    for name in storage.list_files(storage.join(uri, SWAPS)):
+        found += _swap(uri, name)
+    for name in storage.list_files(storage.join(uri, DECISIONS)):
+        try:
+            read_decision(uri, name.removesuffix(".json"))
+            found += _spelling(storage.join(uri, DECISIONS, name), f"{DECISIONS}/{name}")
+        except StageError as error:
+            found.append(error.found)
+    return found
+
+
+def _swap(uri: str, name: str) -> list[str]:
+    where = storage.join(uri, SWAPS, name)
+    try:
+        broken = is_broken(json.loads(storage.read_bytes(where)), since="1.1")
+    except ValueError:
+        broken = True
+    return [f"its {SWAPS}/{name} is damaged"] if broken else _spelling(where, f"{SWAPS}/{name}")
+
+
+def _spelling(where: str, name: str) -> list[str]:
+    """A sealed record's bytes; one from before there were seals may be spelled in any way."""
+    content = storage.read_bytes(where)
+    return [f"{name} has other bytes than were written"] if is_respelled(content) else []
 
 
 def _of_unit(folder: str) -> list[str]:
@@ -60,7 +88,8 @@ def _of_unit(folder: str) -> list[str]:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)
             files = [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
-            return _misnamed(folder, release.digest) + _of_files(folder, files, storage.list_files(folder), RELEASE)
+            found = _misnamed(folder, release.digest) + _spelling(storage.join(folder, RELEASE), RELEASE)
+            return found + _of_files(folder, files, storage.list_files(folder), RELEASE)
         manifest = manifests.read(folder)
         written = (f"{manifest.attempt}/{name}" for name in storage.list_files(f"{folder}/{manifest.attempt}"))
         found = _misnamed(folder, manifest.digest) + _of_files(folder, manifest.files, written, manifests.FILE_NAME)

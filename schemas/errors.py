@@ -1,5 +1,7 @@
 """The errors a user can meet. Each says what was asked, what was found, what would follow and what to do."""
 
+import errno
+
 
 class StageError(Exception):
     """A stage could not do what was asked (exit code 1).
@@ -28,6 +30,17 @@ class Diverged(StageError):
     """Training ran away: its numbers are no longer finite. The same request would end the same way."""
 
 
+class StoppedEarly(StageError):
+    """Training was asked to stop before its end, and did: its checkpoint is kept, and the same request goes on."""
+
+
+class TransientError(StageError):
+    """What surrounds the stage failed: an engine was lost, a disk was full, a signal ended it.
+
+    Nothing is wrong with the request, so that the same one may well succeed a little later: a scheduler tries again.
+    """
+
+
 class UnknownVersionError(StageError):
     """A file of a major version that this release does not know. Nothing of it was read."""
 
@@ -53,6 +66,24 @@ def require_major(what: str, found: object, known: str) -> None:
             follows="reading it by the wrong rules would give wrong numbers without a sign",
             do="upgrade clicktower, or make the file again with this one",
         )
+
+
+# What a person has to mend: waiting changes nothing about it.
+_LASTING = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EFBIG,
+}
+
+
+def os_error_kind(error: OSError) -> type[StageError]:
+    """TransientError for what may pass by itself (a disk or a connection that failed), StageError for what does not."""
+    return StageError if error.errno in _LASTING else TransientError
 
 
 def place(error: BaseException) -> str:

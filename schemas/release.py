@@ -1,26 +1,45 @@
 """A release: what is served, as a whole, behind a pointer that is swapped in one step.
 
-    URI/pointer.json                 {"schema_version", "release": DIGEST, "previous": DIGEST | null, "swapped"}
-    URI/releases/DIGEST/release.json everything a reader needs to know, written last
-    URI/releases/DIGEST/model/       the model folder (safetensors weights, model.json)
-    URI/releases/DIGEST/documents.lance  id, title, vector: a LanceDB table
+    URI/pointer.json                     {"release": DIGEST, "previous": DIGEST | null, "swapped", "number"}
+    URI/swaps/NUMBER.json                on an object store: the pointer that swap made, created once (flows.pointer)
+    URI/encoding/                        vectors of a release in the making; gone when it is made
+    URI/decisions/DIGEST.json            why a release went live, or did not: a Decision, and against what
+    URI/releases/DIGEST/release.json     everything a reader needs to know, written last
+    URI/releases/DIGEST/README.md        the model card
+    URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
+    URI/releases/DIGEST/query.onnx       the query tower (flows.query_onnx), where it could be exported exactly
+    URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
+    URI/releases/DIGEST/documents.lance  id, title, vector (float32, length 1): a LanceDB table
+    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (flows.release_index)
+    URI/releases/DIGEST/int8.arrow       id, vector (int8; times `scale` the float32 one, rounded)
+    URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
-A reader resolves the pointer once and then stays in that release's folder.
+A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json carry a
+seal (schemas.seal) over their own content, and release.json the hash of every other file, so no byte can change unseen.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from schemas import storage
 from schemas.errors import StageError, require_major
+from schemas.seal import is_broken, sealed, to_bytes
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 POINTER = "pointer.json"
 RELEASE = "release.json"
 TABLE = "documents"
 MODEL = "model"
+CARD = "README.md"
+QUERY_TOWER = "query.onnx"
+GOLDEN = "golden.jsonl"
+INT8_VECTORS = "int8.arrow"
+PER_QUERY = "per_query.json"
+SWAPS = "swaps"
+DECISIONS = "decisions"
+ENCODING = "encoding"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +54,15 @@ class Release:
     labels: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
     files: list[Mapping[str, Any]] = field(default_factory=list)  # path, size_bytes, sha256
+    # Since 1.1:
+    evaluated: Mapping[str, Any] = field(default_factory=dict)  # `inputs` and `config` of the evaluation; empty: none
+    query_tower: Mapping[str, Any] = field(default_factory=dict)  # file and largest difference, or the reason of none
+    golden: Mapping[str, Any] = field(default_factory=dict)  # file, num_texts
+    int8: Mapping[str, Any] = field(default_factory=dict)  # file, scale, recall against exact float32
+    encoded: Mapping[str, int] = field(default_factory=dict)  # distinct titles: encoded, reused from earlier releases
 
     def to_json(self) -> dict:
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,25 +70,58 @@ class Pointer:
     release: str
     previous: str | None
     swapped: str
+    number: int = 0  # of swaps since the first; since 1.1
 
     def to_json(self) -> dict:
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """Whether a candidate goes live, why in a sentence, and the figures it was decided by (JSON values)."""
+
+    promote: bool
+    reason: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+# (live release or None, its folder, candidate, its folder) -> Decision. `publish(..., decide=...)` asks it once.
+Decide = Callable[[Release | None, str | None, Release, str], Decision]
 
 
 def read_pointer(uri: str) -> Pointer | None:
-    """The live pointer of a release URI, or None where nothing was published yet. Raises StageError if damaged."""
+    """The live pointer of a release URI, or None where nothing was published yet. Raises StageError if damaged.
+
+    On an object store pointer.json may lag behind the swaps: whoever made one may have died before writing the pointer,
+    or have written it late. So the swaps that follow it are looked for, which ends at the first that is not there.
+    """
+    pointer = _pointer(uri, POINTER)
+    if not storage.is_local(uri):
+        while later := _pointer(uri, swap_name(pointer.number + 1 if pointer else 1)):
+            pointer = later
+    return pointer
+
+
+def swap_name(number: int) -> str:
+    """Where the pointer that a swap made is, below the URI of an object store."""
+    return f"{SWAPS}/{number:010}.json"
+
+
+def _pointer(uri: str, name: str) -> Pointer | None:
     try:
-        value = json.loads(storage.read_bytes(storage.join(uri, POINTER)))
-        require_major(f"the pointer of {uri}", value.pop("schema_version", None), SCHEMA_VERSION)
-        return Pointer(release=value["release"], previous=value["previous"], swapped=value["swapped"])
+        value = _read(f"the pointer of {uri}", storage.join(uri, name))
+        return Pointer(
+            release=value["release"], previous=value["previous"], swapped=value["swapped"],
+            number=value.get("number", 0),
+        )  # fmt: skip
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError):
         raise StageError(
             asked=f"the pointer of {uri} was to be read",
-            found=f"its {POINTER} is damaged",
+            found=f"its {name} is damaged",
             follows="which release is live cannot be known",
-            do=f"set {POINTER} aside and publish again: the releases are kept",
+            do=f"set {name} aside and publish again: the releases are kept",
         ) from None
 
 
@@ -87,8 +145,7 @@ def read_release(uri: str) -> tuple[str, Release]:
 def read_folder(folder: str) -> Release:
     """The release in a folder. Raises StageError where there is none or it cannot be read."""
     try:
-        value = json.loads(storage.read_bytes(storage.join(folder, RELEASE)))
-        require_major(f"the release in {folder}", value.pop("schema_version", None), SCHEMA_VERSION)
+        value = _read(f"the release in {folder}", storage.join(folder, RELEASE))
         known = {f.name for f in fields(Release)}  # a later minor version may say more
         return Release(**{name: value[name] for name in value if name in known})
     except FileNotFoundError:
@@ -101,3 +158,46 @@ def read_folder(folder: str) -> Release:
         follows="nothing of it can be served",
         do="publish again",
     )
+
+
+def write_decision(uri: str, digest: str, decision: Decision, *, against: str | None, decided: str) -> None:
+    """Record why a release went live, or did not, in place of what was decided about it before.
+
+    against: the release that was live then; decided: ISO 8601, UTC.
+    """
+    value = {"schema_version": SCHEMA_VERSION, "release": digest, "against": against, "decided": decided}
+    content = to_bytes(sealed({**value, **asdict(decision)}))
+    storage.write_atomic(_decision_file(uri, digest), content)
+
+
+def read_decision(uri: str, digest: str) -> Decision | None:
+    """What was decided about a release, or None where nothing was. Raises StageError if the record is damaged."""
+    try:
+        value = _read(f"the decision on {digest}", _decision_file(uri, digest))
+        return Decision(promote=value["promote"], reason=value["reason"], figures=value["figures"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise StageError(
+            asked=f"the decision on the release {digest} was to be read",
+            found=f"its {DECISIONS}/{digest}.json is damaged",
+            follows="why it is live, or is not, cannot be known",
+            do="publish it again, or remove that file: nothing is served from it",
+        ) from None
+
+
+def remove_decision(uri: str, digest: str) -> None:
+    storage.remove(_decision_file(uri, digest))
+
+
+def _decision_file(uri: str, digest: str) -> str:
+    return storage.join(uri, DECISIONS, f"{digest}.json")
+
+
+def _read(what: str, where: str) -> dict[str, Any]:
+    """A sealed record. Raises ValueError if it is not as it was written, UnknownVersionError, FileNotFoundError."""
+    value = json.loads(storage.read_now(where))
+    require_major(what, value.get("schema_version"), SCHEMA_VERSION)
+    if is_broken(value, since="1.1"):
+        raise ValueError("the seal is broken")
+    return value

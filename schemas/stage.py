@@ -7,18 +7,20 @@ on an engine calls `commit` inside its last step instead, so that a client that 
 and its `produce` returns None.
 """
 
+import hashlib
 import json
 import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 
 from schemas import manifest as manifests
 from schemas import storage
+from schemas.claim import claimed
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 
 # What a stage tells while it works: what it is doing, how much is done, of how much (None: unknown).
@@ -77,6 +79,24 @@ def stage_folder(store: str, request: Request) -> str:
     return storage.join(store, request.stage, request.digest)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineJob:
+    """A stage's job on an engine that outlives whoever submits to it."""
+
+    store: str
+    request: Request
+
+    @property
+    def name(self) -> str:
+        """What the engine lists it as: the same for the same request into the same store, and for nothing else."""
+        where = hashlib.sha256(storage.absolute(stage_folder(self.store, self.request)).encode()).hexdigest()[:8]
+        return f"clicktower-{self.request.stage}-{self.request.digest}-{where}"
+
+    def has_committed(self) -> bool:
+        """Whether the stage's output is there."""
+        return find_finished(self.store, self.request)[0] is not None
+
+
 def open_result(folder: str) -> StageResult:
     """A finished output by its folder. Raises StageError where it is not finished."""
     return StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
@@ -95,15 +115,25 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])
 
 
-def run_stage(store: str, request: Request, produce: Callable[[str], Outcome | None]) -> StageResult:
+def run_stage(
+    store: str, request: Request, produce: Callable[[str], Outcome | None], progress: Progress = silent
+) -> StageResult:
     """The output of a request: reused if it is there and whole, otherwise made by `produce` and committed.
 
-    A damaged output is set aside under another name and made again; what was wrong is in `repaired`.
-    An attempt that fails leaves nothing behind.
+    Where another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that
+    one failed or died (schemas.claim). A damaged output is set aside under another name and made again; what was wrong
+    is in `repaired`. An attempt that fails leaves nothing behind.
     """
-    finished, wrong = find_finished(store, request)
+    finished, _ = find_finished(store, request)
     if finished:
         return finished
+    with claimed(stage_folder(store, request), progress):
+        finished, wrong = find_finished(store, request)
+        return finished or _make(store, request, produce, wrong)
+
+
+def _make(store: str, request: Request, produce: Callable[[str], Outcome | None], wrong: Sequence[str]) -> StageResult:
+    """A new output. Where no claim could be had, another process may be at it too: the first to commit counts."""
     folder = stage_folder(store, request)
     if wrong:
         _set_aside(folder)

@@ -31,6 +31,11 @@ def is_local(uri: str) -> bool:
     return "file" in (protocol if isinstance(protocol, list | tuple) else (protocol,))
 
 
+def absolute(uri: str) -> str:
+    """The URI as every process names it: a local path from the root, another URI as it is."""
+    return filesystem(uri)[1] if is_local(uri) else str(uri)
+
+
 def join(uri: str, *parts: str) -> str:
     """The URI of `parts` below `uri`."""
     return "/".join([str(uri).rstrip("/"), *parts])
@@ -98,6 +103,14 @@ def open_read(uri: str) -> IO[bytes]:
 def read_bytes(uri: str) -> bytes:
     with open_read(uri) as file:
         return file.read()
+
+
+def read_now(uri: str) -> bytes:
+    """A small file's bytes in one request, past all that a file system remembers of its folder."""
+    fs, path = filesystem(uri)
+    if is_local(uri):
+        return read_bytes(uri)
+    return fs.cat_file(path)
 
 
 def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:

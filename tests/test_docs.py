@@ -2,26 +2,21 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from flows.cli import _engine_options, build_app
 from flows.pipeline_config import read_pipeline
+from tests import documented
+from tests.documented import ROOT
 from training.compare.rows import all_rows
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def commands() -> list[str]:
-    """`clicktower ...` lines of console blocks, continued lines joined."""
-    found = []
-    for page in PAGES:
-        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
-            lines = block.replace("\\\n", " ").splitlines()
-            found += [line.strip() for line in lines if line.strip().startswith("clicktower ")]
-    return sorted(set(found))
+    """The `clicktower ...` lines of all pages; test_docs_run.py runs those of the main ones."""
+    return sorted({command for page in PAGES for command in documented.commands(page)})
 
 
 def test_the_docs_show_every_command_at_least_once():
@@ -40,6 +35,17 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_test_that_a_page_names_exists():
+    named = {
+        (file, name)
+        for page in PAGES
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    for file, name in sorted(named):
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
 
 
 def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_path):

@@ -4,22 +4,35 @@ from dataclasses import replace
 
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
-from training.model import write_model
+from schemas.trigrams import CONTRACT_VERSION
+from schemas.words import UNICODE_VERSION
+from training.model import Model, write_model
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import lstm_96
+from training.recipes import Recipe, lstm_96
 
 TABLE_ROWS = 51_000
 
 
-def trained_stage(store: str, *, seed: int = 1, labels: dict | None = None) -> str:
+def trained_stage(
+    store: str, *, seed: int = 1, labels: dict | None = None, recipe: Recipe | None = None, inputs: dict | None = None
+) -> str:
     """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
-    recipe = replace(lstm_96(), cells=8, tie_towers=True, seed=seed)
+    recipe = recipe or replace(lstm_96(), cells=8, tie_towers=True, seed=seed)
 
     def produce(folder: str) -> Outcome:
-        layout = layout_of(recipe, TABLE_ROWS)
-        towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
-        write_model(folder, recipe, layout, towers)
+        model = untrained(recipe)
+        write_model(folder, recipe, model.layout, model.towers)
         return Outcome(labels=labels or {})
 
-    request = Request(stage="train", stage_version=1, config={"seed": seed}, inputs={})
+    request = Request(
+        stage="train", stage_version=1, config={"seed": seed, "recipe": recipe.name}, inputs=inputs or {}
+    )
     return run_stage(store, request, produce).folder
+
+
+def untrained(recipe: Recipe) -> Model:
+    """The model that training would start from."""
+    layout = layout_of(recipe, TABLE_ROWS)
+    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": TABLE_ROWS}
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)

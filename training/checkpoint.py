@@ -118,6 +118,21 @@ def newest_checkpoint(folder: str, digest: str) -> tuple[int, list[tuple[int, st
     return 0, refused
 
 
+def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
+    """The figures of the epochs that an unfinished run has behind it; none where it has no checkpoint.
+
+    They are in the small file of a checkpoint, so its parameters need not be whole for this.
+    """
+    for update in list_updates(folder):
+        try:
+            head = json.loads(storage.read_bytes(storage.join(folder, f"{_name(update)}.json")))
+            if head["digest"] == digest:
+                return list(head["curve"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # gone meanwhile, or damaged
+    return []
+
+
 def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, LazyRows]]:
     """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
     head, tensors = _read(folder, digest, update)

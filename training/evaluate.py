@@ -3,10 +3,11 @@
     python: evaluate("store/train/DIGEST", documents="documents.tsv", queries="queries.tsv",
     qrels="qrels.txt", store="store", config=EvaluateConfig())
 
-Reads the model folder of a train stage. Writes below STORE/evaluate/DIGEST/ATTEMPT/:
+Reads the model of a train stage, or of a release (training.model_source). Writes below STORE/evaluate/DIGEST/ATTEMPT/:
 
     table.json                              what `metrics` of the manifest holds
-    per_query.json                          every measure of every system for every query
+    per_query.json                          for every query: every measure of every system, the best cosine of ours,
+                                            and the part of each slice that it is in; ids and numbers only
     examples.json                           queries with the ranked titles of ours beside BM25's
     runs/{model,bm25,random}.run            the judged documents re-ranked, TREC form
     runs/{model,bm25,random}.collection.run the best of the whole collection
@@ -23,7 +24,9 @@ from schemas import storage
 from schemas.documents import Documents, read_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from schemas.stage import Progress, StageResult, run_stage, silent
+from training.compare.slices import read_frequencies, slices
+from training.model_source import model_source
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.examples import examples
@@ -33,7 +36,7 @@ from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.random_order import RandomOrder
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
 
 RULES = {
@@ -89,24 +92,29 @@ def evaluate(
     qrels: str,
     store: str,
     config: EvaluateConfig,
+    frequencies: str | None = None,
     progress: Progress = silent,
 ) -> StageResult:
     """The measured model: `metrics` holds the table of ours, BM25 and a random order.
 
+    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked
+    (id, tab, count), to tell head, torso and tail apart.
     Raises UsageError or StageError for files that are missing, of another form, or that do not belong
     together.
     """
-    trained = open_result(model)
+    trained = model_source(model)
     catalogue, judged = read_documents(documents), (read_queries(queries), read_qrels(qrels))
+    asked = read_frequencies(frequencies) if frequencies else None
     request = Request(
         stage="evaluate",
         stage_version=STAGE_VERSION,
         config=asdict(config),
         inputs={
-            "model": trained.manifest.digest,
+            "model": trained.digest,
             "documents": storage.fingerprint(documents),
             "queries": storage.fingerprint(queries),
             "qrels": storage.fingerprint(qrels),
+            **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
         },
         seed=config.seed,
     )
@@ -118,7 +126,7 @@ def evaluate(
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
         measured = {
             name: _measure(name, system, collection, config, progress)
-            for name, system in _systems(trained.data, catalogue, config, progress).items()
+            for name, system in _systems(trained.folder, catalogue, config, progress).items()
         }
         metrics = table(collection, measured, config)
         shown = examples(
@@ -126,13 +134,13 @@ def evaluate(
             relevant_grade=config.relevant_grade, seed=config.seed,
         )  # fmt: skip
         metrics["example_queries"] = [example["query"] for example in shown]
-        _write(folder, collection, measured, metrics, shown)
-        labels = dict(trained.manifest.outcome.labels)
+        _write(folder, _per_query(collection, measured, asked), measured, metrics, shown)
+        labels = dict(trained.labels)
         if are_click_derived(collection.qrels):
             labels["judgments"] = "click-derived"
         return Outcome(counts=collection.counts, metrics=metrics, labels=labels)
 
-    return run_stage(store, request, produce)
+    return run_stage(store, request, produce, progress)
 
 
 def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:
@@ -195,15 +203,25 @@ def warnings(collection: JudgedCollection) -> list[str]:
     return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
 
 
-def _write(
-    folder: str, collection: JudgedCollection, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]
-) -> None:
-    per_query = {
+def _per_query(
+    collection: JudgedCollection, measured: Mapping[str, Measured], frequencies: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """What was measured of each query, in the order of `query_ids`, and no text of any."""
+    best = [measured[OURS].retrieved[query_id].values() for query_id in collection.qrels]
+    return {
         "query_ids": list(collection.qrels),
         "systems": {
             name: {m: values.tolist() for m, values in system.per_query.items()} for name, system in measured.items()
         },
+        "best_score": [max(scores) if scores else None for scores in best],
+        "slices": {
+            name: {"parts": list(parts), "of_query": [None if part is None else parts.index(part) for part in of_query]}
+            for name, (parts, of_query) in slices(collection, frequencies=frequencies).items()
+        },
     }
+
+
+def _write(folder: str, per_query: dict, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]) -> None:
     for name, value in {"table": metrics, "per_query": per_query, "examples": shown}.items():
         content = json.dumps(value, indent=1, ensure_ascii=False).encode()
         storage.write_atomic(storage.join(folder, f"{name}.json"), content)

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import StoppedEarly, UsageError
 from schemas.manifest import Outcome, OutputFile, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.judged_files import Judged
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STAGE_VERSION = 1
 
-__all__ = ["Judged", "fingerprints", "train", "train_request"]
+__all__ = ["Judged", "absolute", "fingerprints", "train", "train_request"]
 
 
 def train(
@@ -40,6 +40,7 @@ def train(
     profile: bool = False,
     device: str = "auto",
     path: str = "auto",
+    stop_after: int | None = None,
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
@@ -49,8 +50,9 @@ def train(
     each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `profile`: write where the
     time went beside the model (training.profile); it changes nothing else. `device`: cpu, cuda, cuda-eager, or auto
     for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
-    recipe. Each adds up in its own way and is another request (training.arithmetic). Raises UsageError and
-    StageError.
+    recipe. Each adds up in its own way and is another request (training.arithmetic). `stop_after`: so many epochs keep
+    a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
+    Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise UsageError(
@@ -71,36 +73,44 @@ def train(
 
     device = device_named(device)
     request = train_request(built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path)
-    watched = Judged(**{k: _absolute(v) for k, v in asdict(judged).items()}) if judged else None
+    watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
 
     def produce(attempt: str) -> Outcome:
         nonlocal checkpoints
         from training.worker import Job
 
-        checkpoints = storage.join(_absolute(attempt).rpartition("/")[0], "checkpoints")
+        checkpoints = storage.join(absolute(attempt).rpartition("/")[0], "checkpoints")
         job = Job(
-            shards=_absolute(built.data),
+            shards=absolute(built.data),
             shard_files=_files_of(built),
             recipe=recipe,
             judged=watched,
             threads=threads,
             digest=request.digest,
             checkpoints=checkpoints,
-            output=_absolute(attempt),
+            output=absolute(attempt),
             checkpoint_seconds=checkpoint_seconds,
             profile=profile,
             device=device,
             arithmetic=str(request.config["arithmetic"]),
+            stop_after=stop_after,
         )
         metrics = _run(job, workers, min_workers, progress)
+        if not metrics:
+            raise StoppedEarly(
+                asked=f"training was to stop after {stop_after} of {recipe.epochs} epochs",
+                found="it did",
+                follows="its checkpoint is kept",
+                do="train without stopping early to go on from there",
+            )
         return Outcome(
             counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
             metrics={**metrics, "workers": workers, "threads": threads, "device": device, "arithmetic": job.arithmetic},
             labels=built.manifest.outcome.labels,
         )
 
-    result = run_stage(store, request, produce)
+    result = run_stage(store, request, produce, progress)
     if checkpoints:
         storage.remove(checkpoints)
     return result
@@ -162,6 +172,6 @@ def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
     return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)
 
 
-def _absolute(uri: str) -> str:
+def absolute(uri: str) -> str:
     """A local path from the root, since Ray's workers may run in another folder; another URI as it is."""
     return storage.filesystem(uri)[1] if storage.is_local(uri) else uri

@@ -18,7 +18,7 @@ from ray.train.v2._internal.execution.controller.state import (
     SchedulingState,
 )
 
-from schemas.errors import StageError
+from schemas.errors import StageError, TransientError
 from training.checkpoint import list_updates
 
 LOSSES_IN_VAIN = 4
@@ -43,7 +43,7 @@ class EndInVain(ray.train.UserCallback):
         self._newest = newest
         if self._losses >= LOSSES_IN_VAIN:
             kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
-            raise StageError(
+            raise TransientError(
                 asked=f"training was to run on {self._workers} Ray workers",
                 found=f"some were lost {self._losses} times in a row without a new checkpoint in between"
                 f" (the last time: {kinds}); Ray's own log has the traceback",
@@ -65,7 +65,7 @@ class EndWithoutRoom(ControllerCallback):
             return
         self._since = self._since or time.monotonic()
         if time.monotonic() - self._since >= self._seconds:
-            raise StageError(
+            raise TransientError(
                 asked=f"training was to run on {self._workers} Ray workers",
                 found=f"for {self._seconds:,.0f} seconds the cluster has had no room for them: a node is missing",
                 follows="the last checkpoint is kept",

@@ -11,11 +11,13 @@ belongs to one attempt and goes with it.
 """
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -55,9 +57,10 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
     own and ends it. `min_workers`: see training.launch.train.
     """
     v2: Any = ray.train  # whose declared types are those of Train V1
-    with _cluster(workers * job.threads):
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.enter_context(cluster(workers * job.threads))
         num_gpus = _gpus(job)
-        board: Any = _board()
+        board = at_the_end.enter_context(_board(job, progress))
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
@@ -81,7 +84,8 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
                 result = trainer.fit()
             except ray.train.TrainingFailedError as error:
                 raise error_for_a_user(error) or error from None
-        ray.kill(board)
+    if not result.return_value:  # it was to stop early
+        return {}
     if not storage.exists(storage.join(job.output, WEIGHTS)):
         raise StageError(
             asked=f"the first worker was to write the model to {job.output}",
@@ -148,10 +152,29 @@ class _Board:
         return self._told
 
 
-def _board() -> Any:
+@contextlib.contextmanager
+def _board(job: Job, progress: Progress) -> Iterator[Any]:
+    """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
+
+    Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
+    not write checkpoints beside those of the next.
+    """
     # On the node of this process, which is the one that a run cannot lose.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return cast(Any, ray.remote(num_cpus=0)(_Board)).options(scheduling_strategy=here).remote()
+    made = cast(Any, ray.remote(num_cpus=0)(_Board))
+    name = f"clicktower-train-{hashlib.sha256(job.checkpoints.encode()).hexdigest()[:24]}"
+    board = None
+    while board is None:
+        try:
+            board = made.options(name=name, namespace="clicktower", scheduling_strategy=here).remote()
+        except ValueError:  # the name is taken
+            progress("the workers of a run that was killed are being ended: waiting", 0, None)
+            time.sleep(POLL_SECONDS)
+    try:
+        yield board
+    finally:
+        with contextlib.suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
+            ray.kill(board)
 
 
 @contextlib.contextmanager
@@ -180,7 +203,8 @@ def _relay(board: Any, progress: Progress) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cluster(num_cpus: int) -> Iterator[None]:
+def cluster(num_cpus: int) -> Iterator[None]:
+    """Within, this process is on a cluster: the one it is on, that of RAY_ADDRESS, or one of its own."""
     if ray.is_initialized():
         yield
         return

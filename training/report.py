@@ -115,8 +115,8 @@ class Report:
         self._tell(epoch, num_pairs, position, made.norms)
         self._epoch = _EpochSoFar()
 
-    def checkpoint_if_due(self, position: Position) -> None:
-        if time.monotonic() - self._saved >= self._job.checkpoint_seconds:
+    def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
             self._measuring.finish()  # a run that goes on from here will not come by this epoch again
             with self._phases("checkpoint"):
                 with writing(self._job.checkpoints, position.update, "step log"):

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from types import FrameType, TracebackType
 from typing import Any
 
-from schemas.errors import StageError
-from schemas.stage import StageResult
+from schemas.errors import StageError, StoppedEarly
+from schemas.stage import Progress, StageResult
 
 TERM_SECONDS = 20.0
 
@@ -35,7 +35,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a trial ended: with its result, or with an error."""
+    """How a trial ended: with its result, or with an error; with neither where it was to stop early."""
 
     result: StageResult | None = None
     error: StageError | None = None
@@ -83,19 +83,27 @@ class TrialProcess:
 def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
     """What the process does."""
     signal.signal(signal.SIGTERM, _leave)
-    from training.launch import train
 
     def tell(what: str, done: int, total: int | None) -> None:
         pipe.send(Told(what=what, done=done, total=total))
 
-    try:
-        ended = Ended(result=train(**arguments, progress=tell))
-    except StageError as error:
-        ended = Ended(error=error)
-    except Exception as error:
-        ended = Ended(error=_unexpected(error))
+    ended = carried_out(arguments, tell)
     with suppress(BrokenPipeError):  # nobody listens any more
         pipe.send(ended)
+
+
+def carried_out(arguments: Mapping[str, Any], tell: Progress) -> Ended:
+    """Train here and now, whatever comes of it. `arguments`: of training.launch.train, but for its progress."""
+    from training.launch import train
+
+    try:
+        return Ended(result=train(**arguments, progress=tell))
+    except StoppedEarly:
+        return Ended()
+    except StageError as error:
+        return Ended(error=error)
+    except Exception as error:
+        return Ended(error=_unexpected(error))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -104,7 +112,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def interrupts_held() -> Iterator[Callable[[], None]]:
-    """Within, Ctrl-C waits for a call of what this gives, which raises KeyboardInterrupt.
+    """Within, Ctrl-C and SIGTERM (a cluster's or a scheduler's) wait for a call of what this gives, which raises
+    KeyboardInterrupt.
 
     Raised wherever the program happens to be it can get lost: Python prints and drops what is raised within the
     callback of a weak reference, and processes and pipes have those.
@@ -118,11 +127,13 @@ def interrupts_held() -> Iterator[Callable[[], None]]:
     if threading.current_thread() is not threading.main_thread():
         yield let_through
         return
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    asked_to_end = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, frame: pressed.set()) for number in asked_to_end]
     try:
         yield let_through
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(asked_to_end, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -61,10 +61,11 @@ class Job:
     device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
     arithmetic: str = "torch"  # training.arithmetic: every worker adds up like this
     profile: bool = False  # write where the time went beside the model
+    stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
 
 
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
-    """Train and write the model folder; metrics of the run. Raises StageError."""
+    """Train and write the model folder; metrics of the run, none if it was to stop early. Raises StageError."""
     with ExitStack() as at_the_end:
         return _work(job, workers, progress, at_the_end)
 
@@ -109,7 +110,8 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
 
     # Loop.
     first_epoch, done = divmod(position.update, order.num_minibatches)
-    for epoch in range(first_epoch, recipe.epochs):
+    last_epoch = min(job.stop_after or recipe.epochs, recipe.epochs)
+    for epoch in range(first_epoch, last_epoch):
         minibatches = order.epoch(epoch)
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
@@ -154,7 +156,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
             workers.report(report.last if report else {})  # of the epoch before: this one is being measured
         position = replace(position, loss=0.0, seconds=0.0)
         if report:
-            report.checkpoint_if_due(position)
+            report.checkpoint_if_due(position, now=epoch + 1 == last_epoch < recipe.epochs)
 
     # Write.
     threads.shutdown()
@@ -162,7 +164,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     if report:
         report.close()
     workers.report(report.last if report else {})
-    if not report:
+    if not report or last_epoch < recipe.epochs:
         return {}
     with phases("export"):
         matrices = {name: state.all_published(position.update, schedule) for name, state in rows.items()}

@@ -13,6 +13,7 @@ def evaluate(
     qrels: str,
     into: str,
     min_judged: int = 1,
+    frequencies: str | None = None,
     set: list[str] | None = None,
     json: bool = False,
 ) -> None:
@@ -25,7 +26,7 @@ def evaluate(
     Parameters
     ----------
     model
-        The folder that `train` printed.
+        The folder that `train` printed, or a release: of its URI, what is live.
     documents
         The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
     queries
@@ -36,6 +37,8 @@ def evaluate(
         The store: a folder or URI that holds the output of all stages.
     min_judged
         Leave out queries with fewer judged documents than this; how many is in the output.
+    frequencies
+        How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
     set
         field=value for any field of the evaluation settings; may be repeated.
     json
@@ -47,7 +50,8 @@ def evaluate(
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:
         result = run(
-            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config, progress=progress
-        )
+            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
+            frequencies=frequencies, progress=progress,
+        )  # fmt: skip
     run_file = storage.join(result.data, result.manifest.outcome.metrics["run_files"]["model"])
     console.emit({**result.to_json(), "run_file": run_file}, json, present.stage_with_details)

@@ -10,12 +10,21 @@ def publish(
     documents: str,
     to: str,
     evaluation: str | None = None,
+    candidate: bool = False,
+    if_better: bool = False,
+    queries: str | None = None,
+    qrels: str | None = None,
+    frequencies: str | None = None,
+    into: str | None = None,
+    rule: list[str] | None = None,
+    workers: int = 1,
     set: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Encode all documents into a release and make it the live one.
 
-    The release is read back and its index checked against exact search before
+    Titles whose vectors an earlier release of the same model has are not encoded
+    again. The release is read back and its index checked against exact search before
     the pointer is swapped in one step; until then, and if anything fails, the
     old release stays live.
 
@@ -31,6 +40,26 @@ def publish(
         Where releases live: a folder or URI. `search --release` takes the same.
     evaluation
         The folder that `evaluate` printed; its table travels with the release.
+    candidate
+        Make the release and leave the live one as it is; `rollback --release`
+        makes it live.
+    if_better
+        Make it live only if its model is better than the live one by the rules of a promotion;
+        otherwise it is kept beside it, and the reason is printed. Needs --evaluation.
+    queries
+        With --if-better, --qrels and --into: what the live model is measured by anew, where it was
+        measured on other judgments or documents than this one.
+    qrels
+        The judgments of those queries.
+    frequencies
+        How often each query was asked, where the evaluation was given it.
+    into
+        The store that the evaluation of the live model goes to.
+    rule
+        field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
+    workers
+        Of encoding: 1 is this machine with all its cores; more are tasks of a
+        Ray cluster, the one that RAY_ADDRESS names or one started here.
     set
         field=value for any field of the publish settings; may be repeated.
     json
@@ -41,5 +70,13 @@ def publish(
 
     config = with_fields(PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
-        result = run(model, documents=documents, to=to, config=config, evaluation=evaluation, progress=progress)
+        decide = None
+        if if_better:
+            from flows.promotion_evidence import asked
+
+            decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
+        result = run(
+            model, documents=documents, to=to, config=config, evaluation=evaluation, candidate=candidate,
+            decide=decide, workers=workers, progress=progress,
+        )  # fmt: skip
     console.emit(result.to_json(), json, present.stage_with_details)

@@ -1,16 +1,26 @@
 """clicktower search"""
 
 from dataclasses import asdict
+from typing import Literal
 
 from rich.table import Table
 
 from flows import console
 
 
-def search(text: str, *, release: str, k: int = 10, json: bool = False) -> None:
+def search(
+    text: str,
+    *,
+    release: str,
+    k: int = 10,
+    mode: Literal["vector", "bm25", "hybrid"] = "vector",
+    weight: float | None = None,
+    json: bool = False,
+) -> None:
     """Rank the documents of the live release for a query.
 
         clicktower search --release release "angle bracket"
+        clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
 
     Parameters
     ----------
@@ -20,21 +30,32 @@ def search(text: str, *, release: str, k: int = 10, json: bool = False) -> None:
         The folder or URI that `publish` wrote to.
     k
         How many documents to show.
+    mode
+        vector: by cosine. bm25: by the words that query and title share. hybrid: cosine + weight * BM25.
+    weight
+        Of BM25 in a hybrid. 0.02 unless given; `compare` says which one your judgments choose.
     json
         Print the hits as one JSON object.
     """
+    from flows.search import WEIGHT
     from flows.search import search as run
 
-    hits = run(release, text, k)
-    console.emit({"stage": "search", "query": text, "hits": [asdict(hit) for hit in hits]}, json, _show)
+    hits = run(release, text, k, mode, weight=WEIGHT if weight is None else weight)
+    result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
+    console.emit(result, json, _show)
 
 
 def _show(result: dict) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", justify="right", style="dim")
     table.add_column("score", justify="right")
+    if result["mode"] == "hybrid":
+        table.add_column("cosine", justify="right", style="dim")
+        table.add_column("BM25", justify="right", style="dim")
     table.add_column("title", overflow="fold")
     table.add_column("id", style="dim", no_wrap=True)
     for hit in result["hits"]:
-        table.add_row(str(hit["rank"]), f"{hit['score']:.3f}", console.plain(hit["title"]), console.plain(hit["id"]))
+        parts = [f"{hit['cosine']:.3f}", f"{hit['bm25']:.2f}"] if result["mode"] == "hybrid" else []
+        title, name = console.plain(hit["title"]), console.plain(hit["id"])
+        table.add_row(str(hit["rank"]), f"{hit['score']:.3f}", *parts, title, name)
     console.output.print(table)

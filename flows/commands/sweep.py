@@ -1,6 +1,9 @@
 """clicktower sweep"""
 
+from typing import Literal
+
 from flows import console, present_sweep
+from flows.settings import Surroundings
 
 
 def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
@@ -20,6 +23,12 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
 
     Each trial is an ordinary training: one that is in the store counts, a killed
     sweep goes on with what is missing, and one that diverges stops nobody else.
+    With RAY_ADDRESS set, as in a Ray job, trials run on the nodes of that cluster:
+
+        ray job submit --address http://127.0.0.1:8265 -- clicktower sweep $PWD/sweep.toml
+
+    In the sweep's folder are the table (sweep.json, sweep.md), a page with curves
+    (sweep.html) and the best recipe (best.toml, for train --recipe).
 
     Parameters
     ----------
@@ -30,16 +39,19 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     json
         Print the table as one JSON object; progress goes to stderr.
     """
+    from flows.report.sweep_page import render
     from flows.sweep_config import read_sweep
     from flows.sweep_points import measure_of, points_of
     from training.judged_files import Judged
     from training.sweep import stage
+    from training.sweep.halving import Halving
 
     asked = read_sweep(config)
     points = points_of(asked)
     measure = measure_of(asked, points)
     files = asked.judged
     judged = Judged(documents=files.documents, queries=files.queries, qrels=files.qrels) if files else None
+    halving = Halving(eta=asked.halving.eta, min_epochs=asked.halving.min_epochs) if asked.halving else None
     if plan:
         planned = stage.plan(
             asked.shards,
@@ -61,16 +73,25 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
                 store=asked.into,
                 measure=measure,
                 judged=judged,
+                halving=halving,
                 workers=asked.workers,
                 threads=asked.threads,
                 device=asked.device,
                 path=asked.path,
+                engine=_engine(asked.engine),
                 at_once=asked.at_once,
                 progress=progress,
                 trial_ended=present_sweep.trial_line(measure),
+                render=render,
             )
     except stage.Unfinished as error:
         if not json:
             present_sweep.show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
         raise
     console.emit(present_sweep.as_result(result, asked), json, present_sweep.show)
+
+
+def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", "ray"]:
+    if asked == "auto":
+        return "ray" if Surroundings().ray_address else "processes"
+    return asked

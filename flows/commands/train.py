@@ -48,6 +48,7 @@ def train(
     recipe
         The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
         dssm, clsm-1, clsm-3, clsm-5, or bag-512 (not of the paper; what ranks best by itself is in docs/quality.md).
+        Or a TOML file, such as the best.toml of a sweep.
     epochs
         Passes over the pairs, instead of the recipe's.
     reduction
@@ -81,9 +82,9 @@ def train(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
+    from flows.recipe_file import recipe_named
     from training.launch import Judged
     from training.launch import train as run
-    from training.recipes import recipe as named
 
     given = [documents, queries, qrels]
     if any(given) and not all(given):
@@ -99,7 +100,7 @@ def train(
         result = run(
             shards,
             store=into,
-            recipe=with_fields(named(recipe), [*fields, *(set or [])]),
+            recipe=with_fields(recipe_named(recipe), [*fields, *(set or [])]),
             workers=workers,
             min_workers=min_workers,
             threads=threads,

@@ -27,7 +27,10 @@ NEEDED_BY = {
     "train": "train, sweep, evaluate and publish do not work",
     "compare": "compare has no doc2vec row",
     "check": "check tells writing systems, and no languages",
-    "flows": "run, demo, publish and search do not work",
+    "publish": "publish, search, run and demo do not work",
+    "flows": "run and demo do not work",
+    "serve": "serve does not work",
+    "cli": "no command works",
 }
 _SHOWN = 5
 

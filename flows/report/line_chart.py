@@ -16,12 +16,14 @@ class Line:
     """A line by its points (epoch, value), in order; values that are None or not finite are left out.
 
     band: (epoch, low, high) around it. dots: points to be marked on it; the last of them, or of the line, is its end.
+    aside: thin, without a dot or a name, one of many behind the others.
     """
 
     name: str
     points: Sequence[tuple[float, float | None]]
     band: Sequence[tuple[float, float, float]] = ()
     dots: Sequence[tuple[float, float | None]] = ()
+    aside: bool = False
 
     @property
     def known(self) -> list[tuple[float, float]]:
@@ -77,10 +79,14 @@ def line_chart(
             f'<text class="tick" x="{WIDTH - RIGHT}" y="{y_of(value) - 5:.1f}" text-anchor="end">'
             f"{escape(name)} {escape(show(value))}</text>"
         )
-    ends = spread([(y_of(line.marked[-1][1]), line.name) for line in lines], least=17, lowest=HEIGHT - BOTTOM)
-    for number, line in enumerate(lines):
+    marks += [
+        f'<polyline class="line aside" points="{_path(line.known, x_of, y_of)}"/>' for line in lines if line.aside
+    ]
+    named = [line for line in lines if not line.aside]
+    ends = spread([(y_of(line.marked[-1][1]), line.name) for line in named], least=17, lowest=HEIGHT - BOTTOM)
+    for number, line in enumerate(named):
         marks += _line(line, number, x_of, y_of, ends[line.name], show)
-    told = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in lines)
+    told = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
     return svg("curves", WIDTH, HEIGHT, f"{label}: {told}", marks)
 
 
@@ -92,14 +98,11 @@ def _line(
     end: float,
     show: Callable[[float], str],
 ) -> list[str]:
-    def path(points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in points)
-
     marks = []
     if line.band:
         around = [(x, high) for x, _, high in line.band] + [(x, low) for x, low, _ in reversed(line.band)]
-        marks.append(f'<polygon class="band series{number}" points="{path(around)}"/>')
-    marks.append(f'<polyline class="line series{number}" points="{path(line.known)}"/>')
+        marks.append(f'<polygon class="band series{number}" points="{_path(around, x_of, y_of)}"/>')
+    marks.append(f'<polyline class="line series{number}" points="{_path(line.known, x_of, y_of)}"/>')
     marks += [
         f'<circle class="dot series{number}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="{3.5 if few else 2}"/>'
         for few in [len(line.marked) <= 30]
@@ -110,6 +113,10 @@ def _line(
         f"{escape(line.name)} {escape(show(line.marked[-1][1]))}</text>"
     )
     return marks
+
+
+def _path(points: Iterable[tuple[float, float]], x_of: Callable[[float], float], y_of: Callable[[float], float]) -> str:
+    return " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in points)
 
 
 def _known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:

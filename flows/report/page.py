@@ -11,7 +11,9 @@ from schemas import storage
 from schemas.ledger import FATES, Ledger
 from training.wording import duration, measure_name, visible
 
-TEMPLATES = ("report.html", "ranking.html", "training.html", "comparison.html", "report.css")
+TEMPLATES = (
+    "report.html", "ranking.html", "training.html", "comparison.html", "promotion.html", "drift.html", "report.css",
+)  # fmt: skip
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 

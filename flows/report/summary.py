@@ -68,6 +68,8 @@ class RunSummary:
     "confidence", "rules", "warnings"}, of which only "systems" is needed; an interval is {"mean", "low", "high"}. Our
     system is called "model", the lexical baseline "bm25".
     comparison: the value of comparison.json, of a compare stage.
+    promotion: {"live": whether the release is, "reason", "figures"}, as flows.promote decides. drift: for each figure
+    {"words", "value", "usual", "basis", "alarm"}, as flows.drift tells it.
     """
 
     title: str
@@ -83,6 +85,8 @@ class RunSummary:
     table: Mapping[str, Any] | None = None
     comparison: Mapping[str, Any] | None = None
     examples: Sequence[Example] = ()
+    promotion: Mapping[str, Any] | None = None
+    drift: Sequence[Mapping[str, Any]] = ()
     release: str | None = None
     commands: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)

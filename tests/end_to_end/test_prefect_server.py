@@ -1,111 +1,198 @@
-"""The nightly deployment on a real Prefect server: start it, deploy, trigger, see the run completed through its API."""
+"""The nightly deployment on a real Prefect server and worker, where everything but the stages is killed on the way."""
 
 import os
+import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
+from flows import stages
+from flows.pipeline_config import read_pipeline
+from schemas.stage import open_result
+from tests.end_to_end.prefect_server import PrefectServer, attempts, claim, running_stages, wait_until
 from tests.end_to_end.shop import make_shop
 
-ROOT = Path(__file__).parent.parent.parent
-PREFECT = [str(Path(sys.executable).parent / "prefect")]
+pytestmark = pytest.mark.engine
+DATE = "2026-09-01"
+SECONDS = 300.0
+PIPELINE = """
+title = "end to end"
+store = "{name}"
+report = "{name}.html"
+[log]
+files = ["data/log/*.ndjson.gz"]
+[documents]
+file = "data/documents.tsv"
+[judgments]
+queries = "data/judgments/queries.dev.tsv"
+qrels = "data/judgments/qrels.dev.txt"
+[build]
+k = 2
+[train]
+threads = 1
+[train.set]
+epochs = {epochs}
+step = {step}
+cells = 16
+micro_batch = 16
+minibatch = 32
+[limits]
+retry_seconds = 1
+[publish]
+to = "{name}-release"
+"""
 
 
-@pytest.fixture
-def server(tmp_path) -> Iterator[dict[str, str]]:
-    """The environment of a Prefect server on loopback with a database of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = os.environ | {
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
-    }
-    command = [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    with started(command, environment, tmp_path / "server.log"):
-        wait_until(lambda: healthy(environment["PREFECT_API_URL"]), 120, "the server to answer")
-        yield environment
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    return make_shop(tmp_path_factory.mktemp("shop"))
 
 
-@pytest.mark.engine
-def test_the_nightly_deployment_runs_the_pipeline(server, tmp_path):
-    shop = make_shop(tmp_path)
-    prefect(server, "--no-prompt", "work-pool", "create", "clicktower", "--type", "process")
-    prefect(server, "--no-prompt", "deploy", "--all", "--prefect-file", "deploy/prefect.yaml")
-    api = httpx.Client(base_url=server["PREFECT_API_URL"], timeout=30)
-    deployment = api.get("/deployments/name/clicktower/nightly").raise_for_status().json()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[PrefectServer]:
+    with PrefectServer(tmp_path_factory.mktemp("prefect")) as started:
+        yield started
+
+
+def write(shop: Path, name: str, *, epochs: int = 2, step: float = 0.002, store: str = "") -> Path:
+    """The TOML file of a run; `store` is another run's, by its name."""
+    path = shop / f"{name}.toml"
+    text = PIPELINE.format(name=name, epochs=epochs, step=step)
+    path.write_text(text.replace(f'store = "{name}"', f'store = "{store or name}"'), encoding="utf-8")
+    return path
+
+
+def digests(store: Path) -> dict[str, tuple[str, ...]]:
+    """Of each stage up to the model its digest, that of its rows, and those of its files without the attempt's name."""
+    found = {}
+    for stage in ("ingest", "build", "train"):
+        (folder,) = (store / stage).iterdir()
+        manifest = open_result(str(folder)).manifest
+        bytes_of = {file.path.partition("/")[2]: file.sha256 for file in manifest.files}
+        model = bytes_of.get("model.safetensors", "")
+        found[stage] = (manifest.digest, manifest.outcome.logical_digest, model)
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(shop) -> dict[str, tuple[str, ...]]:
+    """What the stages make where nobody disturbs them."""
+    config = read_pipeline(str(write(shop, "undisturbed", epochs=LONG)))
+    day = stages.ingest(config, DATE)
+    shards = stages.build(config, day, DATE)
+    stages.train(config, shards)
+    return digests(shop / "undisturbed")
+
+
+LONG = 120  # epochs of a training that lasts long enough to be killed in
+
+
+def begun(store: Path, stage: str, server: PrefectServer, run: str) -> dict:
+    """Who makes a stage, as soon as its work has begun."""
+
+    def found() -> dict | None:
+        made_by = claim(store, stage)
+        if made_by and stage == "train":  # in the middle: the first checkpoint of an epoch is there
+            made_by = made_by if list(store.glob("train/*/attempt-*/*")) else None
+        return made_by if made_by and made_by["attempts"] else None
+
+    return wait_until(found, SECONDS, lambda: f"{stage}: {server.logs_of(run)} {server.log('worker')}")
+
+
+def test_the_nightly_deployment_runs_the_pipeline(server, shop):
+    deployment = server.deployment()
     assert [s["schedule"]["cron"] for s in deployment["schedules"]] == ["30 3 * * *"]
+    form = deployment["parameter_openapi_schema"]["properties"]
+    assert form["data_date"]["anyOf"][0]["format"] == "date"
+    assert all(field["description"] for field in form.values())
 
-    with started([*PREFECT, "worker", "start", "--pool", "clicktower"], server, tmp_path / "worker.log"):
-        trigger = {"parameters": {"config": str(shop / "pipeline.toml"), "data_date": "2026-09-01"}}
-        url = f"/deployments/{deployment['id']}/create_flow_run"
-        run = api.post(url, json=trigger).raise_for_status().json()
-
-        def ended() -> str | None:
-            state = api.get(f"/flow_runs/{run['id']}").raise_for_status().json()["state"]["type"]
-            return state if state in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") else None
-
-        assert wait_until(ended, 300, "the run to end") == "COMPLETED", (tmp_path / "worker.log").read_text()[-3000:]
-
+    run = server.trigger(shop / "pipeline.toml", DATE)
+    server.cli("automation", "create", "--from-file", "deploy/lost-runs.yaml")  # while that runs: is it accepted?
+    assert [found["name"] for found in server.ask("POST", "/automations/filter", {})] == ["clicktower lost runs"]
+    assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
     names = ["build", "compare", "evaluate", "ingest", "publish", "report", "train"]
-    query = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-
-    def tasks_completed() -> bool:  # task states lag behind the flow's
-        tasks = api.post("/task_runs/filter", json=query).raise_for_status().json()
-        return sorted(t["task_key"].split("-")[0] for t in tasks if t["state_type"] == "COMPLETED") == names
-
-    assert wait_until(tasks_completed, 30, "the states of the tasks")
+    wait_until(lambda: sorted(n for n, s in server.tasks(run).items() if s == "COMPLETED") == names, 30, "the tasks")
     assert (shop / "report.html").exists()
     assert (shop / "release/pointer.json").exists()
+    said = server.logs_of(run)
+    assert any(line.startswith("train: done, 2 epochs") for line in said), said
+    shown = {artifact["key"]: str(artifact["data"]) for artifact in server.artifacts_of(run)}
+    assert set(shown) == {
+        f"end-to-end-{name}" for name in ("ledger", "ndcg", "drift", "promotion", "model-card", "links")
+    }
+    assert "Nothing was live yet, so the first release goes live." in shown["end-to-end-promotion"]
+    assert "| lines of the log |" in shown["end-to-end-drift"]
+    limits = server.ask("POST", "/v2/concurrency_limits/filter", {})
+    assert [found["limit"] for found in limits if found["name"].startswith("clicktower-pointer-")] == [1]
 
 
-def prefect(environment: dict[str, str], *arguments: str) -> None:
-    done = subprocess.run([*PREFECT, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_once(server, shop, expected):
+    """kill -9 of the worker with its flow, twice; then the server is stopped and started again."""
+    config, store = write(shop, "killed", epochs=LONG), shop / "killed"
+    shutil.copytree(shop / "undisturbed/private", store / "private")  # the same key: the same digests
+    run = server.trigger(config, DATE)
+    seen = {}
+    for stage in ("ingest", "train"):
+        seen[stage] = begun(store, stage, server, run)
+        server.kill("worker")
+        assert running_stages(store) == [seen[stage]["process"]], "the stage alone goes on"
+        server.start_worker()
+        server.set_state(run, "SCHEDULED", "AwaitingRetry")  # as deploy/lost-runs.yaml has the server do
+    wait_until(lambda: server.flow_run(run)["run_count"] == 3, SECONDS, "the run to be taken up again")
+    server.stop("server")
+    time.sleep(2)
+    server.start()
+
+    assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
+    assert digests(store) == expected
+    for stage, made_by in seen.items():
+        (folder,) = (store / stage).iterdir()
+        assert attempts(folder) == made_by["attempts"] == {open_result(str(folder)).manifest.attempt}, "made once"
+    assert running_stages(store) == []
+    assert (shop / "killed-release/pointer.json").exists()
 
 
-def healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=2).status_code == 200
-    except httpx.HTTPError:
-        return False
+def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_its_stage_with_it(server, shop, expected):
+    config, store = write(shop, "cancelled", epochs=20 * LONG, store="killed"), shop / "killed"
+    run = server.trigger(config, DATE)
+    first = begun(store, "train", server, run)
+    os.kill(first["process"], signal.SIGKILL)
+    wait_until(lambda: (claim(store, "train") or first)["process"] != first["process"], SECONDS, "another try")
+    assert any("Signal 9 ended it" in line and "Retry 1/" in line for line in server.logs_of(run))
+
+    second = begun(store, "train", server, run)
+    server.set_state(run, "CANCELLING")
+    wait_until(lambda: running_stages(store) == [], 30, "the stage to end")
+    assert server.end_of(run)["type"] == "CANCELLED"
+    assert not Path(f"/proc/{second['process']}").exists()
+    cancelled = {folder for folder in store.glob("train/*") if not (folder / "manifest.json").exists()}
+    assert len(cancelled) == 1, "nothing under a final name"
 
 
-def wait_until(condition, seconds: float, what: str):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.3)
-    raise AssertionError(f"waited {seconds} s for {what}")
+def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, shop, expected):
+    """A shard with a flipped byte, which nobody sees by its size; then an input that is not there."""
+    config, store = write(shop, "corrupted", step=0.004, store="killed"), shop / "killed"
+    shard = next(store.glob("build/*/attempt-*/train-*/pairs.arrow"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    run = server.trigger(config, DATE)
+    ended = server.end_of(run)
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert ended["type"] == "FAILED"
+    assert "pairs.arrow" in ended["message"]
+    assert "build" in ended["message"], "what to do"
+    page = [ended["message"], *server.logs_of(run), *(str(a["data"]) for a in server.artifacts_of(run))]
+    assert "Traceback" not in "\n".join(page)
+    assert any("pairs.arrow" in str(a["data"]) for a in server.artifacts_of(run))
 
-
-class started:
-    """A process with all that it starts, for the length of a with block."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], log: Path) -> None:
-        self._arguments = (command, environment, log)
-
-    def __enter__(self) -> None:
-        command, environment, log = self._arguments
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
-            )
-
-    def __exit__(self, *_) -> None:
-        for sign in (signal.SIGINT, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, sign)
-                self._process.wait(15)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+    gone = config.read_text(encoding="utf-8").replace("documents.tsv", "gone.tsv")
+    config.write_text(gone, encoding="utf-8")
+    ended = server.end_of(server.trigger(config, DATE))
+    assert ended["type"] == "FAILED"
+    assert "gone.tsv" in ended["message"]
+    assert "Check the paths in the TOML file" in ended["message"]

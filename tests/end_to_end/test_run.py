@@ -1,11 +1,19 @@
 """`clicktower run` as a user types it, on real engines: everything new, everything reused, only what changed."""
 
+import html
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flows import observations
+from flows.drift import alarms
+from flows.drift_rules import DriftRules
+from flows.pipeline_config import read_pipeline
+from flows.watch_drift import require_usual, watched
+from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 
 STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
@@ -59,6 +67,41 @@ def test_what_comes_from_a_simulated_log_says_so_to_the_end(shop, first):
 
 
 @pytest.mark.engine
+def test_the_first_release_goes_live_and_the_report_says_why(shop, first):
+    assert first["publish"]["metrics"]["live"]
+    assert first["publish"]["metrics"]["decision"]["reason"] in _text(shop / "report.html")
+
+
+@pytest.mark.engine
+def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_path):
+    """Three earlier logs of twice the lines, put into a store of its own: the run would stop before training."""
+    config = replace(read_pipeline(str(shop / "pipeline.toml")), store=str(tmp_path))
+    done = {name: first[name] for name in ("ingest", "build")}
+    seen = observations.observe(config, "2026-09-01", {**done, "train": first["train"], "evaluate": first["evaluate"]})
+    ledger = first["build"]["ledger"]["lines"]
+    assert seen.values["lines"] == first["build"]["ledger"]["total"]
+    assert seen.values["bots"] == pytest.approx(
+        (ledger["bot_user_agent"] + ledger["bot_behaviour"]) / seen.values["lines"]
+    )
+    assert seen.values["pairs"] == sum(first["build"]["counts"][name] for name in ("train_pairs", "dev_pairs"))
+    assert seen.num_scores == 400
+    assert [row["figure"] for row in first["drift"]][:2] == ["lines", "searches"]
+    assert len(list((shop / "store/observed").iterdir())) == 1
+
+    for day in range(3):
+        values = {**seen.values, "lines": 2 * seen.values["lines"]}
+        observations.write(str(tmp_path), replace(seen, key=f"ingest-{day}", when=f"2026-09-0{day + 1}", values=values))
+    rows = watched(config, "2026-09-01", done)
+    assert [row.figure for row in alarms(rows)] == ["lines"]
+    require_usual(config, "2026-09-01", done, rows)
+    stopping = replace(config, drift=DriftRules(stop=("lines",)))
+    rows = watched(stopping, "2026-09-01", {"ingest": first["ingest"]})
+    with pytest.raises(StageError, match=f'accept = ."ingest-{first["ingest"]["digest"]}"'):
+        require_usual(stopping, "2026-09-01", {"ingest": first["ingest"]}, rows)
+    require_usual(stopping, "2026-09-01", done, watched(stopping, "2026-09-01", done))  # told after the ingest already
+
+
+@pytest.mark.engine
 def test_the_same_run_again_is_reused_whole(shop, first):
     again = run(shop)
     assert reused(again) == list(STAGES)
@@ -69,7 +112,12 @@ def test_the_same_run_again_is_reused_whole(shop, first):
 def test_another_learning_rate_reruns_training_and_what_follows_only(shop, first):
     write_pipeline(shop, step=0.003)
     try:
-        assert reused(run(shop)) == ["ingest", "build"]
+        changed = run(shop)
+        assert reused(changed) == ["ingest", "build"]
+        decision = changed["publish"]["metrics"]["decision"]
+        assert decision["figures"]["case"] == "compared"
+        assert decision["promote"] == changed["publish"]["metrics"]["live"]
+        assert decision["reason"] in _text(shop / "report.html")
     finally:
         write_pipeline(shop)
 
@@ -110,6 +158,10 @@ def test_verify_finds_a_flipped_byte_that_a_run_cannot_see(shop, first):
     assert "model.safetensors" in done.stderr
     content[-1] ^= 1
     weights.write_bytes(content)
+
+
+def _text(page: Path) -> str:
+    return html.unescape(page.read_text(encoding="utf-8"))
 
 
 def _lines(file: Path) -> list[bytes]:

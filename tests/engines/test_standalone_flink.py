@@ -70,21 +70,26 @@ def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes
     assert day.manifest.outcome.logical_digest == expected.day_digest
 
 
-def test_a_client_killed_after_submitting_loses_nothing_and_leaves_no_process(cluster, shop, expected, tmp_path):
+def test_a_client_killed_after_submitting_loses_nothing_and_the_next_one_waits_for_its_job(
+    cluster, shop, expected, tmp_path
+):
     client = submit(shop, tmp_path, cluster)
-    cluster.wait_until_halfway()
+    job = cluster.wait_until_halfway()
     (server,) = _children(client.pid)
     client.kill()
     client.communicate()
     until(lambda: not _children(server), 10, lambda: "the job server outlives its client")
 
+    output, errors = submit(shop, tmp_path, cluster).communicate(timeout=END_SECONDS)
+    again = json.loads(output)
+    assert again["reused"], errors
     folder = the_only_ingest(tmp_path)
-    until((folder / "manifest.json").exists, END_SECONDS, cluster.logs)
+    named = [found["jid"] for found in cluster.jobs() if found["name"].startswith(f"clicktower-ingest-{folder.name}-")]
+    assert named == [job], "one job, in the cluster's own list"
     day = open_result(str(folder))
     assert day.manifest.outcome.logical_digest == expected.day_digest
-    again = run_ingest(shop, tmp_path, cluster.options)
-    assert again.reused
-    assert find_finished(str(tmp_path), again.manifest.request)[1] == []
+    assert_holds_its_manifest_and_nothing_else(day)
+    assert find_finished(str(tmp_path), day.manifest.request)[1] == []
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

@@ -69,6 +69,16 @@ def sample_run() -> RunSummary:
             "warnings": ["3 queries have no word: they have no results and count 0"],
         },
         examples=[Example(query=query, ours=rankings, bm25=rankings[::-1], why=why) for query, why in queries],
+        promotion={"live": False, "reason": f"NDCG@10 0.86 {NASTY}", "figures": {
+            "measure": "ndcg@10", "difference": interval(-0.01), "slices": [
+                {"slice": "query length", "part": "1 word", "n": 60, "live": 0.5, "candidate": 0.4,
+                 "difference": -0.1, "limit": 0.02, "decides": True, "worse": True},
+                {"slice": "spelling", "part": "all words known", "n": 9, "live": 0.5, "candidate": 0.6,
+                 "difference": 0.1, "limit": 0.02, "decides": False, "worse": False}]}},
+        drift=[{"figure": "lines", "words": "lines of the log", "value": "10", "usual": "20", "basis": "4 Mondays",
+                "alarm": f"half as many {NASTY}", "stops": False},
+               {"figure": "bots", "words": "share of bots", "value": "1%", "usual": "1%", "basis": "4 Mondays",
+                "alarm": "", "stops": False}],
         release="/tmp/store/release",
         commands=['clicktower search --release /tmp/store/release "couch beige linen"',
                   "clicktower verify /tmp/store/release"],

@@ -41,7 +41,7 @@ def test_wrong_usage_exits_with_2(arguments):
 def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
     done = clicktower("verify", str(tmp_path), "--json")
     assert done.returncode in (1, 2)
-    assert set(json.loads(done.stdout)["error"]) == {"asked", "found", "follows", "do"}
+    assert set(json.loads(done.stdout)["error"]) == {"kind", "asked", "found", "follows", "do"}
     assert done.stderr == ""
 
 

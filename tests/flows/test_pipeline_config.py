@@ -82,12 +82,13 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
     config = read_pipeline(write(tmp_path, text))
     commands = []
 
-    def run(arguments):
+    def run(arguments, **_):
         commands.append(list(arguments))
         return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
 
     monkeypatch.setattr("flows.stages.run_stage_command", run)
     monkeypatch.setattr("flows.present.stage_result", lambda result: None)
+    monkeypatch.setattr("flows.present.headline", lambda result: "")
     from flows import stages
 
     date = config.log.date or "2026-09-01"

@@ -151,12 +151,38 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
 
 @pytest.mark.parametrize("missing", [
     "description", "stages", "ledger", "privacy", "k", "training", "table", "examples", "release", "commands",
-    "settings", "versions",
+    "settings", "versions", "promotion", "drift",
 ])  # fmt: skip
 def test_any_part_may_be_missing(missing):
     empty = RunSummary(title="", simulated=False)
     page = Page(render(dataclasses.replace(sample_run(), **{missing: getattr(empty, missing)})))
     assert page.open == []
+
+
+def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
+    assert "Kept as a candidate. NDCG@10 0.86" in page.words
+    assert "It is a candidate; an earlier release stays live at" in page.words
+    assert "1 word query length 60 0.500 0.400 -0.100 too much worse -0.020" in page.words
+    assert "all words known spelling 9 0.500 0.600 +0.100 too few to decide" in page.words
+    promoted = {"live": True, "reason": "Better.", "figures": {}}
+    live = Page(render(dataclasses.replace(sample_run(), promotion=promoted)))
+    assert "Live. Better." in live.words
+    assert "The release that serves it" in live.words
+
+
+@pytest.mark.parametrize(
+    ("alarm", "usual", "told"),
+    [
+        ("half as many", "20", "half as many"),
+        ("", "20", "Nothing: every figure that could be compared is as usual."),
+        ("", "—", "There are too few earlier runs to say what is usual."),
+    ],
+)
+def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, told):
+    row = {"words": "lines", "value": "10", "usual": usual, "basis": "4 Mondays", "alarm": alarm}
+    page = Page(render(dataclasses.replace(sample_run(), drift=[row])))
+    assert told in page.words
+    assert f"lines 10 {usual} 4 Mondays" in page.words
 
 
 def test_a_run_of_which_nothing_is_known_has_a_report():

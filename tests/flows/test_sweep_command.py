@@ -59,6 +59,12 @@ def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_pa
     trained = json.loads(capsys.readouterr().out)
     assert (trained["reused"], trained["path"]) == (True, model)
 
+    assert result["best"] == f"{result['data']}/best.toml"
+    whole = ["train", "--recipe", result["best"], "--shards", shards, "--into", f"{tmp_path}/store", "--json"]
+    assert run(whole) == 0  # and so does the recipe that is written
+    assert json.loads(capsys.readouterr().out)["path"] == model
+    assert "Learning curves" in Path(result["page"]).read_text(encoding="utf-8")
+
     assert run(["sweep", str(tmp_path / "sweep.toml")]) == 0
     told = capsys.readouterr()
     assert "reused" in told.err
@@ -79,14 +85,27 @@ def test_a_plan_trains_nothing(tmp_path, shards, capsys):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("more", ["measure = 'accuracy'", "workers = 'two'", "max_trials = 1", "at_once = 0"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "measure = 'accuracy'",
+        "workers = 'two'",
+        "max_trials = 1",
+        "at_once = 0",
+        "engine = 'slurm'",
+        "halving = {eta = 1}",
+        "halving = {keep = 2}",
+    ],
+)
 def test_a_sweep_that_makes_no_sense_exits_with_2(tmp_path, shards, more, capsys):
     assert run(["sweep", write(tmp_path, shards, more=more)]) == 2
     assert not (tmp_path / "store").exists()
 
 
-def test_ctrl_c_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys):
-    """SIGINT to the whole terminal: all processes end, half-written models are gone, finished trials stay."""
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys, ending):
+    """SIGINT to the whole terminal, or SIGTERM to the sweep alone, as a scheduler sends it: all processes end,
+    half-written models are gone, finished trials stay."""
     config = write(tmp_path, shards, more="at_once = 2")
     text = Path(config).read_text(encoding="utf-8").replace("epochs = 1\n", "")
     Path(config).write_text(text.replace("step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
@@ -97,7 +116,7 @@ def test_ctrl_c_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, 
     while line and "✓ 1/2" not in told:
         line = sweep.stderr.readline()
         told += line
-    os.killpg(sweep.pid, signal.SIGINT)
+    os.killpg(sweep.pid, ending) if ending == signal.SIGINT else sweep.send_signal(ending)
     told += sweep.communicate(timeout=120)[1]
     assert sweep.returncode == 130
     assert "what was finished is kept" in told

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ from flows.verify import verify
 from schemas.errors import UsageError
 from schemas.manifest import Outcome, Request
 from schemas.release import Pointer
+from schemas.seal import to_bytes
 from schemas.stage import StageResult, run_stage
 from schemas.storage import write_atomic
 
@@ -70,7 +70,7 @@ def test_what_a_killed_attempt_left_is_not_held_against_the_output(tmp_path):
 def test_a_pointer_to_nothing_is_found(tmp_path):
     write_atomic(str(tmp_path / "releases" / "abc" / "release.json"), b"{}")
     pointer = Pointer(release="gone", previous=None, swapped="")
-    write_atomic(str(tmp_path / "pointer.json"), json.dumps(pointer.to_json()).encode())
+    write_atomic(str(tmp_path / "pointer.json"), to_bytes(pointer.to_json()))
     found = verify(str(tmp_path))
     assert "names the release gone, which is not there" in found[0]
     assert "releases/abc" in found[1]

@@ -7,8 +7,8 @@ import pytest
 
 from schemas import manifest, storage
 from schemas.day import VERSION_KEY as DAY_KEY
-from schemas.errors import UnknownVersionError, require_major
-from schemas.release import read_folder, read_pointer
+from schemas.errors import StageError, UnknownVersionError, require_major
+from schemas.release import read_decision, read_folder, read_pointer
 
 RELEASED = Path(__file__).parent / "released"
 
@@ -33,6 +33,36 @@ def test_a_release_and_pointer_of_1_0_are_read(tmp_path):
     release = read_folder(str(tmp_path))
     assert pointer is not None
     assert pointer.release == release.digest
+
+
+def test_a_release_pointer_and_decision_of_1_1_are_read_and_their_seals_hold(tmp_path):
+    for name in ("release", "pointer"):
+        (tmp_path / f"{name}.json").write_bytes((RELEASED / f"{name}-1.1.json").read_bytes())
+    pointer = read_pointer(str(tmp_path))
+    release = read_folder(str(tmp_path))
+    assert pointer is not None
+    assert pointer.release == release.digest
+    assert pointer.to_json() == read_json("pointer-1.1.json")
+    assert release.to_json() == read_json("release-1.1.json")
+    (tmp_path / "decisions").mkdir()
+    (tmp_path / "decisions" / f"{release.digest}.json").write_bytes((RELEASED / "decision-1.1.json").read_bytes())
+    decision = read_decision(str(tmp_path), release.digest)
+    assert decision is not None
+    assert decision.promote
+
+
+@pytest.mark.parametrize("name", ["release", "pointer"])
+def test_a_1_1_without_its_seal_or_with_another_is_damaged(tmp_path, name):
+    value = read_json(f"{name}-1.1.json")
+    read = {"pointer": read_pointer, "release": read_folder}[name]
+    for changed in (
+        {key: entry for key, entry in value.items() if key != "seal"},
+        value | {"seal": "0" * 64},
+        value | {"schema_version": "1.7"},
+    ):
+        (tmp_path / f"{name}.json").write_text(json.dumps(changed))
+        with pytest.raises(StageError, match="is damaged"):
+            read(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["pointer", "release", "manifest"])

@@ -65,7 +65,13 @@ def test_one_that_diverges_stops_nobody_and_is_shown_with_its_reason(swept):
     assert trial["measures"] is None
     assert "not finite, or above" in trial["failed"]
     assert all(row["trials"][0]["measures"]["dev_ndcg@10"] > 0 for row in rows[:-1])
-    assert swept[0].manifest.outcome.counts == {"points": 3, "trials": 3, "trials_reused": 1, "trials_diverged": 1}
+    assert swept[0].manifest.outcome.counts == {
+        "points": 3,
+        "trials": 3,
+        "trials_reused": 1,
+        "trials_diverged": 1,
+        "trials_stopped_early": 0,
+    }
     assert swept[0].manifest.outcome.labels == {"simulated": True}
 
 
@@ -176,7 +182,7 @@ def test_what_was_not_measured_cannot_choose(tmp_path):
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     store = str(tmp_path / "store")
     train(build, store=store, recipe=RECIPE, threads=1)
-    with pytest.raises(StageError, match="nothing: no dev pairs, no judgments, which does not tell it"):
+    with pytest.raises(StageError, match="had nothing to measure that on"):
         sweep(build, [point(step=0.02)], store=store, measure="dev_loss")
 
 

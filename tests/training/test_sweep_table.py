@@ -1,6 +1,7 @@
 """Points over their seeds, best first; what can be told apart, and what cannot."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,8 @@ def _came(value: float | None, measure: str) -> dict:
 def as_table(rows, measure="dev_ndcg@10", **labels) -> dict:
     from dataclasses import asdict
 
-    return {"measure": measure, "watched": "judgments", "rows": [asdict(row) for row in rows], "labels": labels}
+    told = [asdict(row) for row in rows]
+    return {"measure": measure, "watched": "judgments", "rungs": [], "rows": told, "labels": labels}
 
 
 def test_mean_and_spread_are_over_the_seeds():
@@ -70,6 +72,17 @@ def test_a_point_with_a_diverged_seed_comes_after_all_without_and_one_without_an
     assert [row.fields["step"] for row in rows] == [0.1, 0.2, 0.3]
     assert rows[1].mean == 0.9
     assert (rows[2].mean, rows[2].spread) == (None, None)
+
+
+def test_a_point_that_was_left_behind_comes_after_those_that_went_on_and_is_not_compared_with_them():
+    far, near = ([replace(trial, rung=rung) for trial in trials(0.5, 0.6)] for rung in (1, 0))
+    better = [replace(trial, rung=0) for trial in trials(0.8, 0.9)]
+    rows = ranked([(point(0.1, 2), near), (point(0.2, 2), far), (point(0.3, 2), better)], "dev_ndcg@10")
+    assert [(row.fields["step"], row.rung, row.told_apart) for row in rows] == [
+        (0.2, 1, None),
+        (0.3, 0, None),
+        (0.1, 0, None),
+    ]
 
 
 @settings(deadline=None)

@@ -90,8 +90,8 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         )
     table = text_table([text], model.layout.table_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
-    matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
     with alone():
+        matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
         table_RG, parts = model.layout.split(matrix)
         _, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
     traced = TracedText(text=text, side=side, words=tuple(found), traces=_traces(kept, model.recipe.cells))

@@ -101,7 +101,7 @@ def compare(
         counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
         return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
 
-    return run_stage(store, request, produce)
+    return run_stage(store, request, produce, progress)
 
 
 def _when(row: Row) -> int:

@@ -1,4 +1,4 @@
-"""BM25 over titles, on bm25s: the lexical system that every table compares with.
+"""BM25 over titles: the lexical system that every table compares with, and that the search service answers with.
 
     score(q, d) = sum over the words t of q of  idf_t * tf / (tf + k1 (1 - b + b |d| / avgdl))
     idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5))
@@ -6,37 +6,129 @@
 This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene"): the idf is never
 negative, and the factor k1 + 1, which changes no order, is left out. Words are those of the text contract,
 unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
+
+Every title's part of every word is computed once, in whole columns, and kept by word; a query adds up those of its
+words. The scores are those of the package bm25s, bit for bit: a million titles are ready in seconds where it takes
+half a minute.
 """
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-import bm25s
 import numpy as np
+import pyarrow as pa
 
+from schemas.text_columns import normalise_column, words_of_column
 from schemas.words import words
 
 K1, B = 1.2, 0.75
+_CHUNK_TITLES = 1 << 20  # cut into words at once
 
 
 class TitleBM25:
-    """BM25 scores of a query for every title of a collection."""
+    """BM25 scores of a query for the titles of a collection. Safe to ask from many threads."""
 
-    def __init__(self, titles: Sequence[str], *, k1: float = K1, b: float = B) -> None:
-        if not titles:
+    def __init__(self, titles: Sequence[str] | pa.Array | pa.ChunkedArray, *, k1: float = K1, b: float = B) -> None:
+        """Raises ValueError without a title."""
+        if not len(titles):
             raise ValueError("BM25 needs at least one title")
         self._num_titles = len(titles)
-        self._index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
-        self._index.index([words(title) for title in titles], show_progress=False)
+        self._k1, self._b = k1, b
+        self._column_of: dict[str, int] = {}
+        lengths, word_of = self._cut(titles)
+        self._mean_words = float(lengths.mean()) or 1.0
+        # One entry for each title and distinct word of it, by word and then by title: sorted as one number.
+        title_of = np.repeat(np.arange(len(lengths)), lengths)
+        keys, counts = np.unique(word_of * len(lengths) + title_of, return_counts=True)
+        word_of, title_of = np.divmod(keys, len(lengths))
+        having = np.bincount(word_of, minlength=len(self._column_of))
+        self._starts = np.concatenate([[0], np.cumsum(having)])
+        self._titles = title_of.astype(np.int32)
+        rarity = np.array([self._rarity(n) for n in having.tolist()], np.float32)
+        saturation = k1 * ((1 - b) + b * lengths / self._mean_words)
+        self._parts = (rarity[word_of] * (counts / (saturation[title_of] + counts))).astype(np.float32)
 
     @property
     def parameters(self) -> int:
         """The numbers held: one for each title and distinct word of it."""
-        return len(self._index.scores["data"])
+        return len(self._parts)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """The score of each query and title, float32 [queries, titles]; 0 where they share no word."""
         scores_BN = np.zeros((len(queries), self._num_titles), np.float32)
-        for row, query in enumerate(queries):
-            if found := words(query):
-                scores_BN[row] = self._index.get_scores(found)
+        for scores_N, query in zip(scores_BN, queries, strict=True):
+            for titles, parts in self._postings(query):
+                scores_N[titles] += parts
         return scores_BN
+
+    def best(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """(titles, scores) of the k best that share a word with a query, int32 and float32, in no order.
+
+        There are more than k where several have the k-th score, fewer where fewer share a word.
+        """
+        postings = list(self._postings(query))
+        if not postings:
+            return np.empty(0, np.int32), np.empty(0, np.float32)
+        scores_N = np.zeros(self._num_titles, np.float32)
+        found: list[np.ndarray] = []
+        for titles, parts in postings:
+            before = scores_N[titles]
+            found.append(titles[before == 0] if found else titles)  # every part is above 0
+            scores_N[titles] = before + parts
+        rows = np.concatenate(found)
+        scores = scores_N[rows]
+        if k < len(rows):
+            kept = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
+            rows, scores = rows[kept], scores[kept]
+        return rows, scores
+
+    def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
+        """The scores of some titles for a query, float32 [rows]: those that `scores` gives."""
+        found = np.zeros(len(rows), np.float32)
+        for titles, parts in self._postings(query):
+            at = np.minimum(np.searchsorted(titles, rows), len(titles) - 1)
+            found += np.where(titles[at] == rows, parts[at], np.float32(0))
+        return found
+
+    def parts(self, query: str, title: str) -> list[float]:
+        """What each word of a query adds to the score of a title, 0 where the title lacks it.
+
+        The title need not be of the collection: it is scored as if it were, with the collection's counts as they are.
+        """
+        of_title = Counter(words(title))
+        saturation = self._k1 * (1 - self._b + self._b * of_title.total() / self._mean_words)
+        parts = []
+        for word in words(query):
+            column = self._column_of.get(word)
+            if not of_title[word] or column is None:
+                parts.append(0.0)
+                continue
+            rarity = self._rarity(int(self._starts[column + 1] - self._starts[column]))
+            parts.append(rarity * of_title[word] / (of_title[word] + saturation))
+        return parts
+
+    def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(titles that have it, ascending; its part of their scores) of each known word of a query, as often as it
+        occurs."""
+        for word in words(query):
+            if (column := self._column_of.get(word)) is not None:
+                entries = slice(self._starts[column], self._starts[column + 1])
+                yield self._titles[entries], self._parts[entries]
+
+    def _rarity(self, having: int) -> float:
+        """The idf of a word that so many titles have."""
+        return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))
+
+    def _cut(self, titles: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+        """(the number of words of each title; the column of each of those words, one title after the other), int64."""
+        lengths, columns = [], []
+        number = self._column_of
+        for start in range(0, len(titles), _CHUNK_TITLES):
+            part = titles[start : start + _CHUNK_TITLES]
+            column = part if isinstance(part, pa.Array | pa.ChunkedArray) else pa.array(part)
+            offsets, found = words_of_column(normalise_column(column.cast(pa.string())))
+            lengths.append(np.diff(offsets))
+            new = [number.setdefault(word, len(number)) for word in found.dictionary.to_pylist()]
+            columns.append(np.array(new, np.int64)[found.indices.to_numpy()])
+        return np.concatenate(lengths), np.concatenate(columns)

@@ -1,10 +1,11 @@
 """A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
 
-A table here is the JSON of `training.sweep.stage`: measure, watched, rows, labels.
+A table here is the JSON of `training.sweep.stage`: measure, watched, rungs, rows, labels.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -37,11 +38,13 @@ def direction(measure: str) -> str:
 
 
 def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The header and, best first, the cells of each point: what it varies, its measures, seeds, seconds of a trial."""
+    """The header and, best first, the cells of each point: what it varies, its measures, with halving how far it was
+    trained, seeds, seconds of a trial's training."""
     chosen, rows = table["measure"], table["rows"]
     fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
     others = [name for name in MEASURES if name != chosen and any(_mean(row, name) is not None for row in rows)]
-    header = ["", *fields, chosen, *others, "seeds", "s"]
+    by_halving = len(table["rungs"]) > 1
+    header = ["", *fields, chosen, *others, *(["epochs"] if by_halving else []), "seeds", "s"]
     shown = []
     for place, row in enumerate(rows, 1):
         done = [trial for trial in row["trials"] if trial["measures"]]
@@ -51,6 +54,7 @@ def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 *(value_text(row["fields"][name]) if name in row["fields"] else "" for name in fields),
                 _chosen(row),
                 *(_figure(_mean(row, name)) for name in others),
+                *([_epochs(done)] if by_halving else []),
                 f"{len(done)}" if len(done) == len(row["trials"]) else f"{len(done)} of {len(row['trials'])}",
                 f"{fmean(trial['seconds'] for trial in done):.0f}" if done else "",
             ]
@@ -76,6 +80,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         told.append("±: the standard deviation between seeds.")
     if any(row["told_apart"] is False for row in rows):
         told.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
+    told += _halved(table)
     told += _at_an_edge(rows)
     told.append(
         f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
@@ -84,6 +89,26 @@ def notes(table: Mapping[str, Any]) -> list[str]:
     if table["labels"].get("simulated"):
         told.append("All of this comes from a simulated log.")
     return told
+
+
+def _halved(table: Mapping[str, Any]) -> list[str]:
+    """What to know where points were left behind."""
+    rungs = table["rungs"]
+    if len(rungs) < 2:
+        return []
+    steps = ", ".join(
+        f"{after['points']} of {before['points']} after {counted(before['epochs'], 'epoch')}"
+        for before, after in pairwise(rungs)
+    )
+    return [
+        f"Halving: {steps} went on. The others stand below with the figures they had when they were stopped, so these"
+        " cannot be compared with those above, and one that starts slowly is never seen to arrive. Their checkpoints"
+        " are kept: to train one to its end, use the options of its row in sweep.json."
+    ]
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def train_options(row: Mapping[str, Any]) -> list[str]:
@@ -119,6 +144,13 @@ def _chosen(row: Mapping[str, Any]) -> str:
     if row["mean"] is None:
         return "diverged"
     return _figure(row["mean"]) + (f" ± {row['spread']:.4f}" if row["spread"] is not None else "")
+
+
+def _epochs(done: Sequence[Mapping[str, Any]]) -> str:
+    if not done:
+        return ""
+    epochs, of_epochs = done[0]["epochs"], done[0]["of_epochs"]
+    return f"{epochs}" if epochs == of_epochs else f"{epochs} of {of_epochs}"
 
 
 def _mean(row: Mapping[str, Any], measure: str) -> float | None:

@@ -6,29 +6,37 @@ Every trial is an ordinary train stage with a digest of its own: one that is in 
 another sweep, counts; a sweep that was killed goes on with what is missing. A trial that diverges is a result; one that
 could not be carried out (no memory, a full disk) leaves the sweep unfinished, and the same command tries it again.
 
-Writes to STORE/sweep/DIGEST: sweep.json, the table, and sweep.md, the same for people.
+Writes to STORE/sweep/DIGEST: sweep.json, the table; sweep.md, the same for people; best.toml, the recipe of its first
+row; and sweep.html, a page with curves, if it is given what makes one of the table.
 
-A trial is a process of its own and not one of Ray Tune's: Tune knows nothing of digests, so it would train again what
-is there, and starting it takes as long as a small trial (docs/running.md, "Tuning a recipe").
+Trials run in processes of this machine, or on the nodes of a Ray cluster (training.sweep.carry_out, .on_ray). What
+comes of a sweep depends on neither, nor on how fast they are or what is lost on the way.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
+from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
 from training.judged_files import Judged
-from training.launch import fingerprints, train_request
+from training.launch import absolute, fingerprints, train_request
+from training.recipes import Recipe
+from training.sweep.best import best_toml
+from training.sweep.carry_out import CarryOut, in_processes
+from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.page import page
 from training.sweep.table import Point, Row
 from training.sweep.trials import TrialEnded, Trials
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
+
+Engine = Literal["processes", "ray"]
 
 
 class Unfinished(StageError):
@@ -46,43 +54,106 @@ def sweep(
     store: str,
     measure: str,
     judged: Judged | None = None,
+    halving: Halving | None = None,
     workers: int = 1,
     threads: int | None = None,
     device: str = "auto",
     path: str = "auto",
-    at_once: int = 1,
+    engine: Engine = "processes",
+    at_once: int | None = None,
     progress: Progress = silent,
     trial_ended: TrialEnded = lambda *_: None,
+    render: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> StageResult:
     """The table of all points on the shards of a build, ranked by `measure` (of training.sweep.table.MEASURES).
 
-    `at_once` trials run side by side, each with `workers` of `threads` threads (by default the cores shared out), as
-    in training.launch.train. Raises UsageError; Unfinished where a trial could not be carried
-    out, once all others are.
+    `at_once` trials run side by side (by default one, on Ray as many as there is room for), each with `workers` of
+    `threads` threads (by default the cores shared out, on Ray one), as in training.launch.train. `render` makes a page
+    of the table's JSON. Raises UsageError; Unfinished where a trial could not be carried out, once all others are (of
+    its rung, with halving).
     """
-    if min(at_once, workers, 1 if threads is None else threads) < 1:
+    if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
         raise UsageError(
             asked=f"{at_once} trials at once were asked for, each of {workers} workers with {threads} threads",
             found="each must be at least 1",
             do="give 1 or more",
         )
-    where = {"workers": workers, "device": device, "path": path}
-    requests, request = _requests(shards, points, measure, judged, where)
-    arguments = {"shards": shards, "store": store, "judged": judged, **where}
-    arguments["threads"] = threads or max(1, len(os.sched_getaffinity(0)) // (workers * at_once))
+    from training.gpu.device import device_named
+
+    judged = judged and Judged(**{what: absolute(uri) for what, uri in asdict(judged).items()})
+    device = device_named(device)  # here and not on each node: it is a part of what is asked
+    requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
+    place = _Place(engine=engine, workers=workers, threads=threads, device=device, at_once=at_once)
+
+    def arguments(recipe: Recipe, epochs: int) -> dict[str, Any]:
+        asked = {"shards": absolute(shards), "store": absolute(store), "judged": judged, "recipe": recipe}
+        where = {
+            "workers": workers,
+            "threads": place.num_threads,
+            "device": device,
+            "path": _path(path, recipe, device),
+        }
+        return asked | where | ({"stop_after": epochs} if epochs < recipe.epochs else {})
+
+    rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
 
     def produce(attempt: str) -> Outcome:
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
-        trials.run(arguments, at_once)
+        with place.opened(attempt, request.digest) as carry_out:
+            trials.run(rungs, arguments, carry_out)
         if trials.broken:
             raise _unfinished(trials)
-        outcome = _outcome(trials, measure, judged, open_result(shards).manifest.outcome.labels)
-        table = {**outcome.metrics, "labels": dict(outcome.labels)}
-        storage.write_atomic(storage.join(attempt, "sweep.json"), json.dumps(table, indent=1).encode())
-        storage.write_atomic(storage.join(attempt, "sweep.md"), page(table).encode())
+        outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
+        _write(attempt, outcome, points, render)
         return outcome
 
-    return run_stage(store, request, produce)
+    return run_stage(store, request, produce, progress)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where the trials run."""
+
+    engine: Engine
+    workers: int
+    threads: int | None
+    device: str
+    at_once: int | None
+
+    @property
+    def num_threads(self) -> int:
+        """Of each worker of a trial."""
+        here = len(os.sched_getaffinity(0)) // (self.workers * (self.at_once or 1))
+        return self.threads or (1 if self.engine == "ray" else max(1, here))
+
+    def opened(self, attempt: str, digest: str) -> AbstractContextManager[CarryOut]:
+        if self.engine == "processes":
+            return in_processes(self.at_once or 1)
+        from training.sweep.on_ray import Room, on_ray
+
+        room = Room(workers=self.workers, threads=self.num_threads, on_gpu=self.device != "cpu", at_once=self.at_once)
+        return on_ray(room, storage=scratch_folder(absolute(attempt)), name=digest)
+
+
+def _path(path: str, recipe: Recipe, device: str) -> str:
+    """The path by its name, so that a node where it is missing says so, instead of making another model."""
+    from training.arithmetic import COMPILED, arithmetic_of
+
+    return {COMPILED: "compiled", "torch": "torch"}.get(arithmetic_of(path, recipe, device), path)
+
+
+def _write(
+    attempt: str, outcome: Outcome, points: Sequence[Point], render: Callable[[Mapping[str, Any]], str] | None
+) -> None:
+    table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
+    files = {"sweep.json": json.dumps(table, indent=1), "sweep.md": page(table)}
+    if table["rows"][0]["mean"] is not None:
+        best = outcome.metrics["rows"][0]["fields"]
+        files["best.toml"] = best_toml(table, next(point.recipes[0] for point in points if point.fields == best))
+    if render:
+        files["sweep.html"] = render(table)
+    for name, content in files.items():
+        storage.write_atomic(storage.join(attempt, name), content.encode())
 
 
 def plan(
@@ -100,7 +171,7 @@ def plan(
 
     Raises UsageError as `sweep`.
     """
-    requests, _ = _requests(shards, points, measure, judged, {"workers": workers, "device": device, "path": path})
+    requests, _ = _requests(shards, points, measure, judged, None, workers, device, path)
     return [
         (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
         for point, of_point in zip(points, requests, strict=True)
@@ -108,7 +179,14 @@ def plan(
 
 
 def _requests(
-    shards: str, points: Sequence[Point], measure: str, judged: Judged | None, where: Mapping[str, Any]
+    shards: str,
+    points: Sequence[Point],
+    measure: str,
+    judged: Judged | None,
+    halving: Halving | None,
+    workers: int,
+    device: str,
+    path: str,
 ) -> tuple[list[list[Request]], Request]:
     """The request of every trial, by point, and that of the sweep."""
     built = open_result(shards)
@@ -121,12 +199,17 @@ def _requests(
             do="build with a dev_share above 0, or give judged files and choose by dev_ndcg@10",
         )
     watched = fingerprints(judged)
-    trials = [[train_request(built, r, judged=watched, **where) for r in point.recipes] for point in points]
+    where: dict[str, Any] = {"judged": watched, "workers": workers, "device": device, "path": path}
+    trials = [[train_request(built, recipe, **where) for recipe in point.recipes] for point in points]
     described = [_description(point, of_point) for point, of_point in zip(points, trials, strict=True)]
     request = Request(
         stage="sweep",
         stage_version=STAGE_VERSION,
-        config={"measure": measure, "points": sorted(described, key=lambda point: sorted(point["trials"].values()))},
+        config={
+            "measure": measure,
+            "points": sorted(described, key=lambda point: sorted(point["trials"].values())),
+            "halving": halving and asdict(halving),
+        },
         inputs={"shards": built.manifest.digest, "judged": watched},
     )
     return trials, request
@@ -136,7 +219,9 @@ def _description(point: Point, requests: Sequence[Request]) -> dict[str, Any]:
     return {"fields": dict(point.fields), "trials": {str(request.seed): request.digest for request in requests}}
 
 
-def _outcome(trials: Trials, measure: str, judged: Judged | None, labels: Mapping[str, Any]) -> Outcome:
+def _outcome(
+    trials: Trials, measure: str, judged: Judged | None, rungs: Sequence[Rung], labels: Mapping[str, Any]
+) -> Outcome:
     ended, rows = trials.ended.values(), trials.rows()
     return Outcome(
         counts={
@@ -144,10 +229,12 @@ def _outcome(trials: Trials, measure: str, judged: Judged | None, labels: Mappin
             "trials": len(ended),
             "trials_reused": sum(trial.reused for trial in ended),
             "trials_diverged": sum(bool(trial.failed) for trial in ended),
+            "trials_stopped_early": sum(0 < trial.epochs < trial.of_epochs for trial in ended),
         },
         metrics={
             "measure": measure,
             "watched": "judgments" if judged else "held-out clicks",
+            "rungs": [asdict(rung) for rung in rungs],
             "rows": [asdict(row) for row in rows],
         },
         labels=labels,

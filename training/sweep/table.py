@@ -31,14 +31,22 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none."""
+    """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none.
+
+    `curve`: what chooses, after each epoch. `epochs` of the `of_epochs` of its recipe are behind it, in rung `rung` of
+    a sweep by halving (training.sweep.halving), from 0.
+    """
 
     seed: int
     digest: str  # of the train request
     reused: bool = False
-    seconds: float = 0.0
+    seconds: float = 0.0  # of training, all of its epochs
     measures: Mapping[str, float] | None = None
     failed: str = ""
+    epochs: int = 0
+    of_epochs: int = 0
+    rung: int = 0
+    curve: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +54,8 @@ class Row:
     """A point over its seeds. `mean` is None where no seed gave a value, `spread` where fewer than two did.
 
     `spread`: the standard deviation between seeds. `told_apart`: the best one's lead over this point is more than two
-    standard errors of the difference; None where there is no spread to tell by.
+    standard errors of the difference; None where there is no spread to tell by, or where the best trained for longer.
+    `rung`: the last that it reached.
     """
 
     fields: Mapping[str, Any]
@@ -55,17 +64,27 @@ class Row:
     mean: float | None
     spread: float | None
     told_apart: bool | None = None
+    rung: int = 0
 
 
 def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[Row]:
     """A row for each point and its trials, best first by `measure`, one of MEASURES.
 
     A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
-    those where every seed failed come last.
+    those where every seed failed come last. Of the others, one that reached a later rung comes before those that were
+    left behind: their figures are of fewer epochs.
     """
     sign = -1 if MEASURES[measure] else 1
     rows = [_row(point, trials, measure) for point, trials in points]
-    rows.sort(key=lambda row: (row.mean is None, any(t.failed for t in row.trials), sign * (row.mean or 0.0)))
+    rows.sort(
+        key=lambda row: (
+            row.mean is None,
+            any(trial.failed for trial in row.trials),
+            -row.rung,
+            sign * (row.mean or 0.0),
+            row.trials[0].digest,  # so that of two that are equal the same is first whatever the order of points
+        )
+    )
     return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]
 
 
@@ -77,11 +96,12 @@ def _row(point: Point, trials: Sequence[Trial], measure: str) -> Row:
         trials=trials,
         mean=fmean(values) if values else None,
         spread=stdev(values) if len(values) > 1 else None,
+        rung=max((trial.rung for trial in trials), default=0),
     )
 
 
 def _beside(row: Row, best: Row, measure: str) -> Row:
-    if row.mean is None or best.mean is None or row.spread is None or best.spread is None:
+    if row.mean is None or best.mean is None or row.spread is None or best.spread is None or row.rung != best.rung:
         return row
     num_row, num_best = (len(_values(r.trials, measure)) for r in (row, best))
     error = math.sqrt(row.spread**2 / num_row + best.spread**2 / num_best)

@@ -1,34 +1,43 @@
-"""The trials of a sweep while they run: what is in the store counts, the rest is trained, a few at a time."""
+"""The trials of a sweep while they run: what is in the store counts, the rest is trained, rung by rung."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from multiprocessing.connection import wait
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.errors import Diverged, StageError
 from schemas.manifest import Request
-from schemas.stage import Progress, StageResult, find_finished
+from schemas.stage import Progress
 from training.recipes import Recipe
-from training.sweep.table import MEASURES, Point, Row, Trial, ranked
-from training.trial_process import Ended, Told, TrialProcess, interrupts_held
+from training.sweep.carry_out import CarryOut, Key
+from training.sweep.halving import Rung
+from training.sweep.standing import Standing, measured, standing
+from training.sweep.table import Point, Row, Trial, ranked
+from training.trial_process import Ended, Told
 
 TELL_SECONDS = 0.5
 
-# Told of each trial when it has ended: its point, itself, how many have ended, of how many.
+# Told of each trial when it has ended (in each rung once): its point, itself, how many have ended, of how many.
 TrialEnded = Callable[[Point, Trial, int, int], None]
 
-# A trial's seed (place in its point's recipes) and point (place in the sweep). In this order they are run: all points
-# with the first seed before any with the second, so that a sweep that is looked at early, or cut short, shows all.
-Key = tuple[int, int]
+# Of training.launch.train, but for its progress, for a recipe that is to have so many epochs behind it.
+Arguments = Callable[[Recipe, int], Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """A trial that is to be trained, from epoch `start` to `goal`, and what it told last."""
+
+    start: int
+    goal: int
+    told: Told | None = None
 
 
 class Trials:
     """The trials of some points; `requests` are those of each point's recipes.
 
-    `ended` holds those that ended, `broken` the errors of those that could not be carried out.
+    `ended` holds those that ended, as they were in their last rung, `broken` the errors of those that could not be
+    carried out.
     """
 
     def __init__(
@@ -43,10 +52,11 @@ class Trials:
     ) -> None:
         self._points, self._requests, self._store, self._measure = points, requests, store, measure
         self._progress, self._trial_ended = progress, trial_ended
-        keys = [(s, p) for p, point in enumerate(points) for s in range(len(point.recipes))]
-        self._waiting, self._num_trials = deque(sorted(keys)), len(keys)
-        self._running: dict[Key, Told | None] = {}
-        self._num_new, self._began, self._told = 0, time.monotonic(), 0.0
+        self._under_way: dict[Key, _UnderWay] = {}
+        self._trained: set[Key] = set()
+        self._num_ended, self._num_to_end, self._rung = 0, 0, 0
+        self._began, self._told = time.monotonic(), 0.0
+        self._epochs_made, self._epochs_to_come = 0.0, 0.0  # of trials that ended; of later rungs
         self.ended: dict[Key, Trial] = {}
         self.broken: list[StageError] = []
 
@@ -55,71 +65,96 @@ class Trials:
         by_point = [[self.ended[key] for key in sorted(self.ended) if key[1] == p] for p in range(len(self._points))]
         return ranked([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
 
-    def run(self, arguments: Mapping[str, Any], at_once: int) -> None:
-        """Until all have ended. `arguments`: of training.launch.train, but for the recipe. An interrupt ends them."""
-        for key in list(self._waiting):
-            finished, _ = find_finished(self._store, self._request(key))
-            if finished:
-                self._waiting.remove(key)
-                self._end(key, Ended(result=finished))
-        processes: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
-        with interrupts_held() as let_interrupts_through, ExitStack() as all_of_them:
-            while self._waiting or processes:
-                let_interrupts_through()
-                while self._waiting and len(processes) < at_once:
-                    key = self._waiting.popleft()
-                    own = all_of_them.enter_context(ExitStack())
-                    trial = own.enter_context(TrialProcess({**arguments, "recipe": self._recipe(key)}))
-                    processes[trial.pipe], self._running[key] = (key, trial, own), None
-                for pipe in wait(list(processes), TELL_SECONDS):
-                    key, trial, own = processes[pipe]
-                    told = trial.read()
-                    if isinstance(told, Told):
-                        self._running[key] = told
-                        continue
-                    own.close()
-                    del processes[pipe], self._running[key]
-                    self._num_new += 1
-                    self._end(key, told)
-                self._tell()
+    def run(self, rungs: Sequence[Rung], arguments: Arguments, carry_out: CarryOut) -> None:
+        """Until all have ended; only to the end of a rung in which some were broken, since nobody can tell then who
+        goes on. An interrupt ends them."""
+        going = list(range(len(self._points)))
+        for number in range(len(rungs)):
+            keys = sorted((s, p) for p in going for s in range(len(self._points[p].recipes)))
+            self._begin(number, rungs, keys)
+            carry_out({key: arguments(self._recipe(key), one.goal) for key, one in self._under_way.items()}, self._hear)
+            if self.broken or number + 1 == len(rungs):
+                return
+            best = [row for row in self.rows() if row.rung == number and row.mean is not None]
+            kept = [row.fields for row in best[: rungs[number + 1].points]]
+            going = [p for p in going if self._points[p].fields in kept]
 
-    def _end(self, key: Key, ended: Ended) -> None:
-        trial = Trial(seed=self._recipe(key).seed, digest=self._request(key).digest)
-        if ended.result:
-            manifest = ended.result.manifest
-            outcome = manifest.outcome
-            measures = {name: value for name in MEASURES if (value := outcome.metrics.get(name)) is not None}
-            if self._measure not in measures:
-                raise _not_measured(self._measure, ended.result)
-            seconds, reused = manifest.duration_seconds, ended.result.reused
-            trial = replace(trial, digest=manifest.digest, reused=reused, seconds=seconds, measures=measures)
-        elif ended.error:
-            trial = replace(trial, failed=ended.error.found)
-            if not isinstance(ended.error, Diverged):
-                self.broken.append(ended.error)
+    def _begin(self, number: int, rungs: Sequence[Rung], keys: Sequence[Key]) -> None:
+        """Count what is there already; the others are under way."""
+        num_seeds, later = len(self._points[0].recipes), rungs[number + 1 :]
+        self._rung, self._num_to_end = number, self._num_ended + len(keys) + num_seeds * sum(r.points for r in later)
+        before = [rung.epochs for rung in rungs[number:]]
+        self._epochs_to_come = num_seeds * sum(
+            rung.points * (rung.epochs - reached) for rung, reached in zip(later, before, strict=False)
+        )
+        for key in keys:
+            of_epochs = self._recipe(key).epochs
+            goal = min(rungs[number].epochs, of_epochs)
+            found = standing(self._store, self._request(key))
+            failed = self.ended[key] if key in self.ended and self.ended[key].failed else None
+            if failed or _is_there(found, goal, of_epochs):
+                self._end(key, failed or self._measured(key, found, goal))
+            else:
+                self._under_way[key] = _UnderWay(start=min(len(found.curve), goal), goal=goal)
+
+    def _hear(self, key: Key | None, told: Told | Ended | None) -> None:
+        if key is not None and isinstance(told, Told):
+            self._under_way[key].told = told
+        elif key is not None and isinstance(told, Ended):
+            one = self._under_way.pop(key)
+            self._epochs_made += one.goal - one.start
+            self._trained.add(key)
+            self._end(key, self._came(key, one.goal, told.error))
+        self._tell()
+
+    def _came(self, key: Key, goal: int, error: StageError | None) -> Trial:
+        """What came of a trial that was trained."""
+        found = standing(self._store, self._request(key))
+        if not error and not _is_there(found, goal, self._recipe(key).epochs):
+            error = _not_seen(self._store)
+        if not error:
+            return self._measured(key, found, goal)
+        if not isinstance(error, Diverged):
+            self.broken.append(error)
+        return replace(self._trial(key), failed=error.found)
+
+    def _measured(self, key: Key, found: Standing, goal: int) -> Trial:
+        return measured(self._trial(key), found, goal, self._measure)
+
+    def _trial(self, key: Key) -> Trial:
+        recipe, digest = self._recipe(key), self._request(key).digest
+        reused = key not in self._trained
+        return Trial(seed=recipe.seed, digest=digest, reused=reused, of_epochs=recipe.epochs, rung=self._rung)
+
+    def _end(self, key: Key, trial: Trial) -> None:
         self.ended[key] = trial
-        self._trial_ended(self._points[key[1]], trial, len(self.ended), self._num_trials)
+        self._num_ended += 1
+        self._trial_ended(self._points[key[1]], trial, self._num_ended, self._num_to_end)
 
     def _tell(self) -> None:
         if time.monotonic() - self._told < TELL_SECONDS:
             return
         self._told = time.monotonic()
         best = self.rows()[:1]
+        num_running = sum(one.told is not None for one in self._under_way.values())
         parts = (
             f"best {self._measure} {best[0].mean:.4f}" if best and best[0].mean is not None else "",
-            f"{len(self._running)} running, {len(self._waiting)} to come",
+            f"{num_running} running, {self._num_to_end - self._num_ended - num_running} to come",
             self._time_left(),
         )
-        self._progress("; ".join(filter(None, parts)), len(self.ended), self._num_trials)
+        self._progress("; ".join(filter(None, parts)), self._num_ended, self._num_to_end)
 
     def _time_left(self) -> str:
-        """As if every trial took as long as those so far; empty while too little is known."""
-        under_way = sum(told.done / told.total for told in self._running.values() if told and told.total)
-        made = self._num_new + under_way
-        if made < 0.2 or not (self._running or self._waiting):
+        """As if every epoch took as long as those so far; empty while too little is known."""
+        made, left = self._epochs_made, self._epochs_to_come
+        for key, one in self._under_way.items():
+            share = one.told.done / one.told.total if one.told and one.told.total else 0.0
+            reached = min(max(share * self._recipe(key).epochs, one.start), one.goal)
+            made, left = made + reached - one.start, left + one.goal - reached
+        if made < 1 or not left:
             return ""
-        left = (len(self._running) + len(self._waiting) - under_way) * (time.monotonic() - self._began) / made
-        return f"about {left:.0f} s left" if left < 90 else f"about {left / 60:.0f} min left"
+        seconds = left * (time.monotonic() - self._began) / made
+        return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
     def _recipe(self, key: Key) -> Recipe:
         return self._points[key[1]].recipes[key[0]]
@@ -128,11 +163,14 @@ class Trials:
         return self._requests[key[1]][key[0]]
 
 
-def _not_measured(measure: str, result: StageResult) -> StageError:
+def _is_there(found: Standing, goal: int, of_epochs: int) -> bool:
+    return found.finished or (goal < of_epochs and len(found.curve) >= goal)
+
+
+def _not_seen(store: str) -> StageError:
     return StageError(
-        asked=f"the trials were to be compared by {measure}",
-        found=f"the training in {result.folder} watched {result.manifest.outcome.metrics.get('watched', 'nothing')},"
-        " which does not tell it",
-        follows="none of the trials can be compared by it",
-        do=f"choose another of {', '.join(MEASURES)}, or give judged files",
+        asked=f"a trial was to be trained into {store}",
+        found="it was, and is not to be seen from here",
+        follows="it cannot be compared",
+        do="put the store where every node sees it: a shared folder, or a URI",
     )

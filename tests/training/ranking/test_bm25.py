@@ -1,6 +1,8 @@
 import math
 
+import bm25s
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from schemas.words import words
@@ -49,3 +51,64 @@ def test_a_query_without_a_known_word_or_any_word_scores_zero():
 
 def test_parameters_are_a_number_for_each_title_and_distinct_word():
     assert TitleBM25(["angle bracket angle", "", "hose"]).parameters == 3
+
+
+def test_the_parts_of_a_score_are_its_words():
+    titles = ["Angle Bracket", "bracket steel BRACKET", "hose"]
+    index = TitleBM25(titles)
+    # As worked above: idf(bracket) 0.470004, idf(angle) 0.980829, each over 2.2 in a title of two words.
+    assert index.parts("angle bracket", titles[0]) == pytest.approx([0.445831, 0.213638], abs=1e-6)
+    for query in ("bracket hose bracket steel", "steel angle", "nothing"):
+        for title, score in zip(titles, index.scores([query])[0], strict=True):
+            assert sum(index.parts(query, title)) == pytest.approx(float(score), abs=1e-6)
+
+
+def test_the_parts_of_a_title_that_is_not_of_the_collection():
+    index = TitleBM25(["Angle Bracket", "bracket steel BRACKET", "hose"])
+    # Of two words, so K = 1.2: "hose" ln(1 + 2.5/1.5) / 2.2; no title counts for "new", so it adds nothing.
+    assert index.parts("new hose", "hose new") == pytest.approx([0.0, 0.445831], abs=1e-6)
+    assert index.parts("hose", "") == [0.0]
+
+
+@pytest.fixture(scope="module")
+def collection() -> list[str]:
+    """2,000 titles: common words, rare ones, repeated ones, other scripts, and one without a word."""
+    rng = np.random.default_rng(1)
+    vocabulary = np.array(["in.", "x", "ﬁne", "中文字", "東京", "Café", "#10", *(f"w{n}" for n in range(200))])
+    share = 1 / np.arange(1, len(vocabulary) + 1)
+    titles = [" ".join(rng.choice(vocabulary, rng.integers(1, 12), p=share / share.sum())) for _ in range(1_999)]
+    return [*titles, " "]
+
+
+def test_scores_are_those_of_bm25s_bit_for_bit(collection):
+    reference = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy")
+    reference.index([words(title) for title in collection], show_progress=False)
+    index = TitleBM25(collection)
+    for query in [*collection[:200], "in. in. x", "w199 unseen", "東京"]:
+        expected = reference.get_scores(words(query))
+        assert index.scores([query])[0].tobytes() == expected.astype(np.float32).tobytes()
+
+
+def test_titles_may_come_as_a_column(collection):
+    expected = TitleBM25(collection).scores(collection[:20])
+    column = pa.array(collection, pa.large_string())
+    for titles in (column, column.cast(pa.string()), pa.chunked_array([column[:7], column[7:]])):
+        assert (TitleBM25(titles).scores(collection[:20]) == expected).all()
+
+
+def test_the_best_are_those_with_the_highest_scores_and_all_that_tie_with_the_last(collection):
+    index = TitleBM25(collection)
+    for query in [*collection[:100], "in. in. x", "unseen"]:
+        scores = index.scores([query])[0]
+        for k in (1, 10, 5_000):
+            rows, found = index.best(query, k)
+            limit = max(np.sort(scores)[-min(k, len(scores))], np.float32(1e-9))
+            assert sorted(rows.tolist()) == np.flatnonzero(scores >= limit).tolist()
+            assert (found == scores[rows]).all()
+
+
+def test_scores_of_some_titles_are_those_of_all(collection):
+    index = TitleBM25(collection)
+    rows = np.random.default_rng(0).permutation(len(collection))[:300]
+    for query in [*collection[:50], "in. in. x", "unseen", ""]:
+        assert (index.scores_of(query, rows) == index.scores([query])[0][rows]).all()

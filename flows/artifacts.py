@@ -1,0 +1,109 @@
+"""Artifacts: what a run's page in Prefect shows beside its stages, made as soon as it is known.
+
+So a run that fails shows what is known by then, and what went wrong. Their keys are stable, TITLE-NAME, so that Prefect
+keeps the history of each. A page is no reason to end a run: what cannot be shown is said in the terminal.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prefect import runtime
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from flows import present_markdown
+from flows.console import errors
+from flows.drift import Watched, alarms
+from flows.pipeline_config import PipelineConfig
+from schemas import storage
+from schemas.errors import StageError
+from schemas.ledger import FATES, Ledger
+from schemas.release import CARD
+
+NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure")
+
+
+def newest(config: PipelineConfig, results: Mapping[str, Any]) -> None:
+    """What the newest of some results shows."""
+    name = list(results)[-1]
+    shown = {"build": _ledger, "evaluate": _ranking, "publish": _release}
+    if name in shown:
+        shown[name](config, results[name])
+
+
+def _ledger(config: PipelineConfig, shards: Mapping[str, Any]) -> None:
+    """The fate of every line, as a table that can be sorted."""
+    ledger = Ledger.from_json(shards["ledger"])
+    rows = [
+        {"kind": FATES[fate][0], "fate": FATES[fate][1], "lines": lines, "share": f"{lines / max(ledger.total, 1):.2%}"}
+        for fate, lines in ledger.lines.items()
+        if lines
+    ]
+    about = f"The fate of all {ledger.total:,} lines. Privacy gate: {shards['metrics']['privacy_gate']}."
+    _keep(lambda key: create_table_artifact(table=rows, key=key, description=about), config, "ledger")
+
+
+def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
+    """The NDCG table with intervals."""
+    about = f"NDCG over {evaluation['metrics']['n']:,} judged queries, with 95% intervals"
+    _markdown(config, "ndcg", f"# NDCG\n\n{present_markdown.ranking(evaluation)}", about)
+
+
+def drift(config: PipelineConfig, rows: Sequence[Watched]) -> None:
+    """Every watched figure beside its usual value."""
+    count, shown = len(alarms(rows)), [row.to_json() for row in rows]
+    about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else present_markdown.usual(shown)
+    _markdown(config, "drift", f"# Drift\n\n{present_markdown.drift(shown)}", about)
+
+
+def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
+    """The decision on the release, and its model card."""
+    metrics = published["metrics"]
+    live = metrics.get("live", True)
+    text = present_markdown.promotion(metrics.get("decision"), reused=published["reused"])
+    about = "The release is live" if live else "The candidate was kept; what was live stays live"
+    _markdown(config, "promotion", f"# Promotion\n\n{text}\n\nRelease `{published['digest']}`", about)
+
+    def card(key: str) -> None:
+        content = storage.read_bytes(storage.join(published["path"], CARD)).decode()
+        text = re.sub(r"\A---\n.*?\n---\n", "", content, flags=re.DOTALL)
+        create_markdown_artifact(markdown=text, key=key, description="The model card of the release")
+
+    _keep(card, config, "model-card")
+
+
+def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
+    """Where everything is."""
+    stages = [value for value in results.values() if isinstance(value, Mapping)]
+    rows = [[r["stage"], "reused" if r["reused"] else "new", f"`{r['path']}`"] for r in stages]
+    shown = present_markdown.table(["stage", "", "output"], [*rows, ["report", "", _link(str(results["report"]))]])
+    text = f"# {config.title}\n\n{shown}\n\nServed from `{config.publish.to}`"
+    _markdown(config, "links", text, "The report, the release, and the output of every stage")
+
+
+def failed(config: PipelineConfig | None, error: StageError) -> None:
+    """Why a run ended, and what to do. Without a config: it could not be read."""
+    _markdown(config, "failure", f"# This run failed\n\n{present_markdown.failure(error)}", "What to do")
+
+
+def key_of(config: PipelineConfig | None, name: str) -> str:
+    """The key of an artifact: the run's title as Prefect takes it, and what it shows."""
+    title = re.sub(r"[^a-z0-9]+", "-", config.title.lower()).strip("-") if config else ""
+    return f"{title or 'clicktower'}-{name}"
+
+
+def _link(place: str) -> str:
+    return f"[{place}]({place})" if place.startswith(("http://", "https://")) else f"`{place}`"
+
+
+def _markdown(config: PipelineConfig | None, name: str, text: str, about: str) -> None:
+    _keep(lambda key: create_markdown_artifact(markdown=text, key=key, description=about), config, name)
+
+
+def _keep(create: Callable[[str], Any], config: PipelineConfig | None, name: str) -> None:
+    if not runtime.flow_run.id:  # called by hand, outside of a run: there is no page
+        return
+    try:
+        create(key_of(config, name))
+    except Exception as error:  # the server may be away just now, or the disk of its database full
+        errors.print(f"[dim]the run's page has no {name}: {type(error).__name__}[/]")

@@ -1,0 +1,89 @@
+"""The same flow over a range of dates, one after the other.
+
+Every date is ingested; what follows (shards, model, evaluation, release) is made once, for the last one, since `build`
+takes the days of the store as they are then: in between it would make releases that nobody is to see. `every` does the
+whole for each date, as the nights would have done.
+
+Going on is running it again: a date that is in the store answers "reused". A date that fails (its log is missing, say)
+does not keep the later ones from being ingested, but nothing is made from a window with a hole in it. `ingest_only`
+makes nothing at all: where the nights have gone on meanwhile, the next one takes the days, and a release of an older
+window would replace the live one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from beam_jobs.windows import parse_date
+from flows.pipeline_config import PipelineConfig
+from schemas.errors import StageError, UsageError
+
+# Run the flow for a date, until "ingest" or "report": the result of each stage. Raises StageError.
+RunDate = Callable[[str, str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateResult:
+    """What became of a date. `state`: done, reused (all of it was there), failed, or waiting: what comes after the
+    ingest of the last date was left out, since another date failed.
+    """
+
+    date: str
+    state: str
+    results: Mapping[str, Any] = field(default_factory=dict)
+    found: str = ""  # of a date that failed: what its error says
+
+    def to_json(self) -> dict[str, Any]:
+        return {"date": self.date, "state": self.state, "results": dict(self.results), "found": self.found}
+
+
+def dates(first: str, until: str) -> list[str]:
+    """All dates from the first to the last, ISO 8601. Raises UsageError."""
+    asked = f"the dates from {first} to {until} were to be run"
+    begin, end = parse_date(first, asked), parse_date(until, asked)
+    if begin > end:
+        raise UsageError(asked=asked, found="the first is after the last", do="give --from the earlier of them")
+    return [(begin + timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
+
+
+def require_date_in_log(config: PipelineConfig, path: str) -> None:
+    """Raises UsageError where every date would read the same files."""
+    if not any("{date}" in name for name in config.log.files):
+        raise UsageError(
+            asked=f"{path} was to be run for several dates",
+            found="its log.files do not say where the log of a date is",
+            follows="every date would be the same log",
+            do='write {date} where it belongs: files = ["logs/{date}/*.ndjson.gz"]',
+        )
+
+
+def backfill(
+    days: Sequence[str],
+    run: RunDate,
+    *,
+    every: bool = False,
+    ingest_only: bool = False,
+    ended: Callable[[DateResult], None] = lambda _: None,
+) -> list[DateResult]:
+    """What became of each date; `ended` is told of each as it ends. Raises nothing for a date that fails."""
+    done: list[DateResult] = []
+    for date in days:
+        is_last = date == days[-1]
+        failed_before = any(one.state == "failed" for one in done)
+        wanted = not ingest_only and (every or is_last)
+        until = "report" if wanted and (every or not failed_before) else "ingest"
+        one = _end(date, until, run, left_out=wanted and until == "ingest")
+        done.append(one)
+        ended(one)
+    return done
+
+
+def _end(date: str, until: str, run: RunDate, *, left_out: bool) -> DateResult:
+    try:
+        results = run(date, until)
+    except StageError as error:
+        return DateResult(date=date, state="failed", found=str(error))
+    made = [result["reused"] for result in results.values() if isinstance(result, Mapping) and "reused" in result]
+    state = "waiting" if left_out else "reused" if made and all(made) else "done"
+    return DateResult(date=date, state=state, results=results)

@@ -1,0 +1,71 @@
+"""clicktower backfill"""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows import console
+
+
+def backfill(
+    config: str,
+    *,
+    first: Annotated[str, Parameter(name="--from")],
+    until: Annotated[str, Parameter(name="--to")],
+    every: bool = False,
+    ingest_only: bool = False,
+    server: bool = False,
+    json: bool = False,
+) -> int:
+    """Run the pipeline for a range of dates, one after the other: nights that were
+    missed, or the past.
+
+        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07
+        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07 --server
+
+    Every date is ingested; shards, model, evaluation and release are made once,
+    for the last, from the days that the store then has. In between they would
+    make releases that nobody is to see, and cost as much each time. Where a
+    date fails the later ones are ingested still, but nothing is made of them.
+
+    Run it again to go on: a date that is there already answers "reused".
+
+    Parameters
+    ----------
+    config
+        The TOML file, with {date} in log.files.
+    first
+        First date (2026-09-01).
+    until
+        Last date.
+    every
+        Do the whole for every date, up to a release, as the nights would have done: to see how a model grows.
+    ingest_only
+        Ingest the dates and make nothing of them: where the nights went on meanwhile, the next one takes these days
+        too, and a release of an older window would replace the live one.
+    server
+        As runs of the nightly deployment on the Prefect server that PREFECT_API_URL names, one after the other. Its
+        worker's machine reads the TOML file at the same path.
+    json
+        Print what became of each date as one JSON object; progress goes to stderr.
+    """
+    from flows.backfill import backfill as run
+    from flows.backfill import dates, require_date_in_log
+    from flows.local_run import run_locally
+    from flows.pipeline_config import read_pipeline
+    from flows.present_backfill import as_one, date_line, summary
+    from flows.server_run import run_on_server
+    from schemas.errors import UsageError
+
+    if every and ingest_only:
+        raise UsageError(
+            asked="dates were to be run with --every and with --ingest-only",
+            found="one makes all of every date, the other nothing",
+            do="give one of them",
+        )
+    require_date_in_log(read_pipeline(config), config)
+    how = run_on_server if server else run_locally
+    days = dates(first, until)
+    done = run(days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=date_line)
+    console.emit(as_one(done), json, summary)
+    return int(any(one.state == "failed" for one in done))

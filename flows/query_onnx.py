@@ -1,0 +1,213 @@
+"""The query tower as an ONNX graph, for clients in any language: the trigrams of one text in, its unit vector out.
+
+    trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.trigrams)
+    word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
+    vector           float32 [dimensions], length 1
+
+Cutting a text into words and trigrams is the client's part, and golden.jsonl its test; words beyond the recipe's
+max_words are dealt with in the graph. A text without a word has no vector and must not be asked for.
+
+Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
+and right at one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
+cell without forget gate is an LSTM whose forget gate has the bias 100, and sigmoid(100) is 1 in float32.
+
+Shapes: d cells, G columns of W, T words.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from schemas.errors import StageError
+from training.ensemble import Ensemble
+from training.model import Model
+from training.parameters import tower_name
+from training.recipes import Recipe
+
+OPSET = 17
+_LARGEST_BYTES = 2_000_000_000  # of a protobuf message
+_OPEN_FORGET_GATE = 100.0
+_LAST = np.iinfo(np.int64).max
+
+
+class CannotExport(StageError):
+    """The tower cannot be an ONNX graph; `found` says why."""
+
+
+def query_onnx(model: Model | Ensemble) -> bytes:
+    """The serialised graph. Raises CannotExport."""
+    members = model.members if isinstance(model, Ensemble) else (model,)
+    num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
+    if num_bytes > _LARGEST_BYTES:
+        raise CannotExport(
+            asked="the query tower was to be exported to ONNX",
+            found=f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}",
+            do="use the release's model folder",
+        )
+    graph = _Graph()
+    vectors = [_unit(graph, _tower(graph, member)) for member in members]
+    if len(vectors) > 1:
+        vectors = [_unit(graph, graph.add("Concat", *vectors, axis=0))]
+    graph.add("Identity", vectors[0], output="vector")
+    return graph.model(model.dimensions).SerializeToString()
+
+
+class _Graph:
+    """Nodes and constants, as they are added."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: Any) -> str:
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def add(self, operator: str, *inputs: str, output: str = "", outputs: int = 1, at: int = 0, **attributes) -> str:
+        """A node; the name of its output number `at` of `outputs`."""
+        names = [output or f"{operator.lower()}_{len(self._nodes)}_{i}" for i in range(outputs)]
+        self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
+        return names[at]
+
+    def model(self, dimensions: int) -> onnx.ModelProto:
+        def ids(name: str) -> onnx.ValueInfoProto:
+            return helper.make_tensor_value_info(name, TensorProto.INT64, ["trigrams"])
+
+        graph = helper.make_graph(
+            self._nodes,
+            "query_tower",
+            [ids("trigram_ids"), ids("word_of_trigram")],
+            [helper.make_tensor_value_info("vector", TensorProto.FLOAT, [dimensions])],
+            self._constants,
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="clicktower")
+        made.ir_version = 8  # of opset 17's time: later runtimes read it, and so do those of then
+        return made
+
+
+def _tower(graph: _Graph, model: Model) -> str:
+    """A model's embedding of the text, [dimensions], not of length 1."""
+    table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
+    part = {name: _array(value) for name, value in parts.items()}
+    words = _word_inputs(graph, model.recipe, _array(table))
+    match model.recipe.tower:
+        case "lstm":
+            return _lstm(graph, model.recipe, words, part, "forward")
+        case "bilstm":
+            return _bilstm(graph, model.recipe, words, part)
+        case "rnn":
+            return _rnn(graph, model.recipe.cells, words, part)
+        case "bag":
+            return _sum(graph, words)
+        case "dssm":
+            return _semantic(graph, _sum(graph, words), part)
+        case "clsm":
+            return _clsm(graph, model.recipe, words, part)
+
+
+def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
+    """W l of each word, [T, G]: the rows of its trigrams added up."""
+    rows = graph.add("Gather", graph.constant(table), "trigram_ids", axis=0)
+    word = "word_of_trigram"
+    if recipe.max_words:
+        last = graph.ints(recipe.max_words - 1)
+        if recipe.overflow == "truncate":
+            is_read = graph.add("Cast", graph.add("LessOrEqual", word, last), to=TensorProto.FLOAT)
+            rows = graph.add("Mul", rows, graph.add("Unsqueeze", is_read, graph.ints(1)))
+        word = graph.add("Min", word, last)
+    num_words = graph.add("Add", graph.add("ReduceMax", word, axes=[0], keepdims=1), graph.ints(1))
+    shape = graph.add("Concat", num_words, graph.ints(table.shape[1]), axis=0)
+    nothing = graph.add("Expand", graph.constant(np.float32(0)), shape)
+    return graph.add("ScatterND", nothing, graph.add("Unsqueeze", word, graph.ints(1)), rows, reduction="add")
+
+
+def _lstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray], direction: str) -> str:
+    """Gates of ours stand as (output, forget, input, candidate), of ONNX as (input, output, forget, candidate)."""
+    d = recipe.cells
+    ours = ["o", "f", "i", "c"] if recipe.forget_gate else ["o", "i", "c"]
+    column = {gate: slice(at * d, (at + 1) * d) for at, gate in enumerate(ours)}
+
+    def in_order(values_of: Mapping[str, np.ndarray], gates: str = "iofc", missing: Any = 0.0) -> np.ndarray:
+        like = next(iter(values_of.values()))
+        return np.concatenate([values_of.get(gate, np.full_like(like, missing)) for gate in gates])
+
+    eye = np.eye(len(ours) * d, dtype=np.float32)
+    inputs = in_order({gate: eye[column[gate]] for gate in ours})
+    recurrent = in_order({gate: part["W_rec"][:, column[gate]].T for gate in ours})
+    bias = in_order({gate: part["b"][column[gate]] for gate in ours}, missing=_OPEN_FORGET_GATE)
+    given = [inputs[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
+    names = [graph.constant(value) for value in given]
+    if recipe.peepholes:
+        peep = dict(zip(ours[:-1], part["W_peep"], strict=True))
+        names += ["", "", "", graph.constant(in_order(peep, "iof")[None])]  # no lengths, no initial state
+    return _last_state(graph, "LSTM", words, names, d, direction, outputs=3)
+
+
+def _bilstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+    columns = part["b"].shape[0] // 2
+    halves = []
+    for at, direction in enumerate(("forward", "reverse")):
+        first = graph.ints(at * columns), graph.ints((at + 1) * columns), graph.ints(1)
+        of_one_way = {name: np.split(value, 2, axis=-1)[at] for name, value in part.items()}
+        halves.append(_lstm(graph, recipe, graph.add("Slice", words, *first), of_one_way, direction))
+    return graph.add("Concat", *halves, axis=0)
+
+
+def _rnn(graph: _Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
+    inputs = np.eye(d, dtype=np.float32)
+    bias = np.concatenate([part["b"], np.zeros_like(part["b"])])
+    names = [graph.constant(value[None]) for value in (inputs, part["W_rec"].T, bias)]
+    return _last_state(graph, "RNN", words, names, d, "forward", outputs=2)
+
+
+def _last_state(
+    graph: _Graph, operator: str, words: str, weights: list[str], d: int, direction: str, *, outputs: int
+) -> str:
+    """y of the last word read, [d]; Y_h is the second output of both operators, [directions, texts, d]."""
+    of_one_text = graph.add("Unsqueeze", words, graph.ints(1))
+    state = graph.add(operator, of_one_text, *weights, outputs=outputs, at=1, hidden_size=d, direction=direction)
+    return graph.add("Reshape", state, graph.ints(d))
+
+
+def _clsm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+    """The word k places to the right of each is in row t + k + w of the words with w rows of zeros at both ends."""
+    w, hidden = recipe.window // 2, recipe.hidden
+    padded = graph.add("Pad", words, graph.ints(w, 0, w, 0))
+    places = []
+    for at in range(recipe.window):
+        until = at - 2 * w or _LAST
+        rows = graph.add("Slice", padded, graph.ints(at), graph.ints(until), graph.ints(0))
+        columns = graph.ints(at * hidden), graph.ints((at + 1) * hidden), graph.ints(1)
+        places.append(graph.add("Slice", rows, *columns))
+    windows = graph.add("Sum", *places)
+    return _semantic(graph, graph.add("ReduceMax", windows, axes=[0], keepdims=0), part)
+
+
+def _sum(graph: _Graph, words: str) -> str:
+    return graph.add("ReduceSum", words, graph.ints(0), keepdims=0)
+
+
+def _semantic(graph: _Graph, hidden_H: str, part: Mapping[str, np.ndarray]) -> str:
+    """tanh(W_s tanh(h + b) + b_s), [d]."""
+    hidden = graph.add("Tanh", graph.add("Add", hidden_H, graph.constant(part["b"])))
+    row = graph.add("MatMul", graph.add("Unsqueeze", hidden, graph.ints(0)), graph.constant(part["W_s"]))
+    argument = graph.add("Add", graph.add("Reshape", row, graph.ints(-1)), graph.constant(part["b_s"]))
+    return graph.add("Tanh", argument)
+
+
+def _unit(graph: _Graph, vector: str) -> str:
+    """The vector divided by its length; a zero vector stays zero."""
+    length = graph.add("ReduceL2", vector, axes=[0], keepdims=1)
+    return graph.add("Div", vector, graph.add("Max", length, graph.constant(np.array([1e-30], np.float32))))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return np.ascontiguousarray(tensor.detach().cpu().numpy().astype(np.float32))

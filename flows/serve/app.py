@@ -1,0 +1,123 @@
+"""The service as an ASGI application: routes, refusals as JSON, and the release it follows."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from flows.serve import endpoints, openapi, page
+from flows.serve.bodies import Body, Embed, Explain, Refused, Search, read_body
+from flows.serve.live import Live, Served
+from flows.serve.metrics import CONTENT_TYPE, Counted, Metrics
+from schemas.errors import place
+
+log = logging.getLogger("clicktower.serve")
+_encoder = msgspec.json.Encoder()
+
+
+def build_app(live: Live, metrics: Metrics, *, poll_seconds: float) -> ASGIApp:
+    """The application that answers from `live` and looks for a new release every `poll_seconds`."""
+
+    def asking(endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]], kind: type[Body]) -> Any:
+        async def answer(request: Request) -> Response:
+            body = await read_body(request, kind)
+            return _json(await endpoint(body, live.current))
+
+        return answer
+
+    async def release(request: Request) -> Response:
+        return _json(endpoints.release(live.current))
+
+    async def healthz(request: Request) -> Response:
+        return _json({"status": "ok", "release": live.current.digest})
+
+    async def told(request: Request) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    async def description(request: Request) -> Response:
+        return Response(openapi.CONTENT, media_type="application/json")
+
+    async def documentation(request: Request) -> Response:
+        return Response(openapi.PAGE, media_type="text/html", headers=openapi.PAGE_HEADERS)
+
+    routes: list[BaseRoute] = [
+        Route("/v1/search", asking(endpoints.search, Search), methods=["POST"]),
+        Route("/v1/embed", asking(endpoints.embed, Embed), methods=["POST"]),
+        Route("/v1/explain", asking(endpoints.explain, Explain), methods=["POST"]),
+        Route("/v1/release", release),
+        Route("/healthz", healthz),
+        Route("/metrics", told),
+        Route("/openapi.json", description),
+        Route("/docs", documentation),
+        *page.routes(lambda: live.current.examples),
+    ]
+
+    @asynccontextmanager
+    async def following(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(live.follow(poll_seconds))
+        yield
+        task.cancel()
+
+    app = Starlette(
+        routes=routes,
+        lifespan=following,
+        exception_handlers={Refused: _refused, HTTPException: _no_such_route, ClientDisconnect: _left},
+    )
+    app.router.redirect_slashes = False
+    return Counted(_Guarded(app), metrics, frozenset(route.path for route in routes if isinstance(route, Route)))
+
+
+class _Guarded:
+    """An application whose defects are answered and logged without a word of the request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        started = False
+
+        async def noted(message: Any) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception as error:
+            log.error("a defect: %s in %s", type(error).__name__, place(error))
+            if not started:
+                answer = _json({"error": "The service failed, and this is its defect: its log says where."}, 500)
+                await answer(scope, receive, send)
+
+
+def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encoder.encode(value), status, headers, "application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return _json({"error": error.sentence}, error.status)
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        told = "There is nothing at this path: /docs lists what there is."
+    elif error.status_code == 405:
+        told = f"This path does not take {request.method}: use {dict(error.headers or {}).get('Allow', 'another')}."
+    else:
+        told = "The request could not be read: /docs says what may be sent."
+    return _json({"error": told}, error.status_code, dict(error.headers or {}))
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return _json({"error": "The body ended before it was whole: send all of it."}, 400)

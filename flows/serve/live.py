@@ -1,0 +1,80 @@
+"""The release that is served now, and the next one as soon as the pointer names it.
+
+A new release is opened beside the old one, every byte of it checked, and takes its place in one assignment. A request
+takes the reference once and keeps it to its end, so its answer is wholly of one release; the old one's memory is given
+back when its last request ended. A release that cannot be opened is told, counted, and tried again after a while; the
+old one goes on.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flows.search import OpenRelease
+from flows.serve.examples import example_queries
+from schemas.errors import StageError, place
+from schemas.release import read_pointer
+
+RETRY_SECONDS = 60.0  # after a release that could not be opened: reading it again and again would help nobody
+
+log = logging.getLogger("clicktower.serve")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """A release in memory, and queries to begin with."""
+
+    opened: OpenRelease
+    examples: list[dict[str, str]]
+
+    @property
+    def digest(self) -> str:
+        return self.opened.release.digest
+
+
+def load(uri: str) -> Served:
+    """The release that the pointer names now, all of it in memory. Raises StageError."""
+    opened = OpenRelease(uri, hashes=True)
+    opened.load()
+    return Served(opened, example_queries(opened.titles))
+
+
+class Live:
+    """The current release of a URI. `changed` is told of each new one, `failed` of each that could not be opened."""
+
+    def __init__(self, uri: str, *, changed: Callable[[Served], None], failed: Callable[[], None]) -> None:
+        """Raises StageError where nothing is published or it cannot be opened."""
+        self._uri, self._changed, self._failed = uri, changed, failed
+        self._refused, self._retry_at = "", 0.0
+        self.current = load(uri)
+        changed(self.current)
+
+    async def follow(self, every_seconds: float) -> None:
+        """Look at the pointer for ever."""
+        while True:
+            await asyncio.sleep(every_seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Take over the release that the pointer names, if it is another one. Never raises."""
+        digest = ""
+        try:
+            pointer = await asyncio.to_thread(read_pointer, self._uri)
+            digest = pointer.release if pointer else ""
+            if digest == self.current.digest or (digest == self._refused and time.monotonic() < self._retry_at):
+                return
+            if not pointer:
+                raise StageError(asked="the pointer was to be read", found="it is gone", do="publish again")
+            served = await asyncio.to_thread(load, self._uri)
+        except Exception as error:  # whatever it is: what is served goes on
+            told = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"
+            if digest != self._refused or time.monotonic() >= self._retry_at:
+                log.error("the release %s cannot be served, %s goes on: %s", digest, self.current.digest, told)
+                self._failed()
+            self._refused, self._retry_at = digest, time.monotonic() + RETRY_SECONDS
+            return
+        log.warning("serving release %s, before %s", served.digest, self.current.digest)
+        self.current = served
+        self._changed(served)

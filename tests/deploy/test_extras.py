@@ -1,0 +1,77 @@
+"""Each stage runs with nothing but the packages that its extra declares: what a worker image is made of."""
+
+import json
+
+import pytest
+
+from flows.cli import COMMANDS
+from flows.needs import NEEDS
+from tests.deploy.isolated import clicktower, declared, imports, link
+
+FOREIGN = {
+    "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
+    "beam": {"torch", "ray", "prefect", "lancedb"},
+    "train": {"apache_beam", "prefect", "lancedb"},
+    "serve": {"apache_beam", "prefect"},
+    "flows": {"torch", "ray", "apache_beam", "lancedb"},
+}
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """A folder of packages for each extra that a stage below runs with."""
+    root = tmp_path_factory.mktemp("sites")
+    for extra in ("cli", "beam", "train", "publish"):
+        link({extra}, root / extra)
+    return root
+
+
+@pytest.mark.engine  # minutes of it are Beam, torch and LanceDB being imported, each by itself
+def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
+    def run(extra: str, *words: str) -> str:
+        done = clicktower(sites / extra, *words, cwd=tmp_path)
+        assert done.returncode == 0, f"{words[0]} with [{extra}]: {done.stderr[-2000:]}"
+        return done.stdout
+
+    judged = ("--queries", "data/judgments/queries.dev.tsv", "--qrels", "data/judgments/qrels.dev.txt")
+    run("cli", "simulate", "data", "--searches", "2000", "--seed", "3")
+    run("beam", "ingest", "data/log", "--into", "store")
+    run("beam", "build", "--days", "store", "--documents", "data/documents.tsv", "--k", "3", "--into", "store")
+    run("train", "train", "--shards", _only(tmp_path, "build"), "--set", "epochs=1", "--into", "store")
+    model = ("--model", _only(tmp_path, "train"), "--documents", "data/documents.tsv")
+    run("train", "evaluate", *model, *judged, "--into", "store")
+    run("publish", "publish", *model, "--to", "release")
+    assert len(json.loads(run("publish", "search", "--release", "release", "--json", "bags"))["hits"]) == 10
+    run("cli", "verify", "store")
+
+
+def _only(folder, stage: str) -> str:
+    (output,) = (folder / "store" / stage).iterdir()
+    return f"store/{stage}/{output.name}"
+
+
+def test_a_command_whose_packages_are_missing_says_which_extra_brings_them(sites, tmp_path):
+    done = clicktower(sites / "cli", "train", "--shards", "store/build/x", "--into", "store", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "is not installed here" in done.stderr
+    assert "pip install 'clicktower[train]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("extra", sorted(FOREIGN))
+def test_an_extra_brings_no_engine_of_another(extra):
+    packages = {name.replace("-", "_") for name in declared({extra})}
+    assert packages & {"torch", "ray", "apache_beam", "prefect", "lancedb"} == (
+        {"torch", "ray", "apache_beam", "prefect", "lancedb"} - FOREIGN[extra]
+    )
+
+
+def test_the_isolated_environment_lacks_what_was_not_declared(sites):
+    """The test of the test: without this, a stage could borrow from the environment that the tests run in."""
+    wanted = ["pyarrow", "cyclopts", "torch", "apache_beam", "pytest"]
+    assert imports(sites / "cli", wanted) == ["pyarrow", "cyclopts"]
+    assert imports(sites / "beam", wanted) == ["pyarrow", "cyclopts", "apache_beam"]
+
+
+def test_the_table_of_needs_names_commands_that_exist():
+    assert set(NEEDS) <= set(COMMANDS) | {"serve"}

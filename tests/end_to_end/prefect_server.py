@@ -1,0 +1,199 @@
+"""A Prefect server, its worker and the nightly deployment as processes of their own, to be killed and started again."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parent.parent.parent
+PREFECT = [str(Path(sys.executable).parent / "prefect")]
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+SECONDS = 300.0
+
+
+class PrefectServer:
+    """On loopback, with a database of its own, ended with the block. `environment`: what runs are given besides."""
+
+    def __init__(self, work: Path, **environment: str) -> None:
+        self._work, self._sessions = work, dict[str, subprocess.Popen]()
+        self._port = free_port()
+        self.environment = (
+            os.environ
+            | environment
+            | {
+                "PREFECT_HOME": str(work / "prefect"),
+                "PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api",
+                "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+                "PREFECT_WORKER_QUERY_SECONDS": "1",
+            }
+        )
+        self.api = httpx.Client(base_url=self.environment["PREFECT_API_URL"], timeout=30)
+
+    def __enter__(self) -> "PrefectServer":
+        self.start()
+        self.cli("--no-prompt", "work-pool", "create", "clicktower", "--type", "process")
+        self.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deploy/prefect.yaml")
+        self.start_worker()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self._sessions):
+            self.kill(name)
+        self.api.close()
+
+    def start(self) -> None:
+        self._start("server", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
+        wait_until(self._healthy, SECONDS, lambda: f"the server to answer\n{self.log('server')}")
+
+    def start_worker(self) -> None:
+        self._start("worker", "worker", "start", "--pool", "clicktower", "--type", "process")
+
+    def kill(self, name: str, *, with_all: bool = True) -> None:
+        """kill -9 of the server or the worker; `with_all`: and of the flows that it started, but not of their stages.
+
+        A stage has a session of its own.
+        """
+        process = self._sessions.pop(name)
+        doomed = [process.pid, *(descendants(process.pid) if with_all else [])]
+        for pid in [pid for pid in doomed if not is_stage(pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self, name: str) -> None:
+        """As Ctrl-C does."""
+        process = self._sessions.pop(name)
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+
+    def cli(self, *arguments: str) -> None:
+        done = subprocess.run([*PREFECT, *arguments], env=self.environment, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        def answer() -> httpx.Response | None:  # a busy machine's server says 503 now and then
+            answered = self.api.request(method, path, json=body)
+            return None if answered.status_code == 503 else answered.raise_for_status()
+
+        return wait_until(answer, SECONDS, f"an answer to {path}").json()
+
+    def deployment(self) -> dict[str, Any]:
+        return self.ask("GET", "/deployments/name/clicktower/nightly")
+
+    def trigger(self, config: Path, date: str = "2026-09-01") -> str:
+        """The id of a new run of the deployment."""
+        body = {"parameters": {"config": str(config), "data_date": date}}
+        return self.ask("POST", f"/deployments/{self.deployment()['id']}/create_flow_run", body)["id"]
+
+    def set_state(self, run: str, state: str, name: str = "") -> None:
+        body = {"state": {"type": state, "name": name or state.capitalize()}, "force": True}
+        self.ask("POST", f"/flow_runs/{run}/set_state", body)
+
+    def flow_run(self, run: str) -> dict[str, Any]:
+        return self.ask("GET", f"/flow_runs/{run}")
+
+    def state(self, run: str) -> dict[str, Any]:
+        return self.flow_run(run)["state"]
+
+    def end_of(self, run: str) -> dict[str, Any]:
+        """The state that a run ends in."""
+
+        def ended() -> dict[str, Any] | None:
+            with suppress(httpx.TransportError):
+                return state if (state := self.state(run))["type"] in ENDED else None
+            return None
+
+        return wait_until(ended, SECONDS, lambda: f"the run to end: {self.logs_of(run)}\n{self.log('worker')}")
+
+    def tasks(self, run: str) -> dict[str, str]:
+        """The state of each task by name; it lags behind the flow's."""
+        found = self.ask("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
+        return {task["task_key"].split("-")[0]: task["state_type"] for task in found}
+
+    def logs_of(self, run: str) -> list[str]:
+        """What the run's page shows as its log."""
+        body = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"}
+        return [line["message"] for line in self.ask("POST", "/logs/filter", body)]
+
+    def artifacts_of(self, run: str) -> list[dict[str, Any]]:
+        return self.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+
+    def log(self, name: str) -> str:
+        return (self._work / f"{name}.log").read_text()[-3000:]
+
+    def _start(self, name: str, *arguments: str) -> None:
+        with (self._work / f"{name}.log").open("ab") as log:
+            self._sessions[name] = subprocess.Popen(
+                [*PREFECT, *arguments], env=self.environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _healthy(self) -> bool:
+        with suppress(httpx.HTTPError):
+            return self.api.get("/health", timeout=2).status_code == 200
+        return False
+
+
+def processes() -> Iterator[tuple[int, int, list[str]]]:
+    """(id, parent's id, command line) of everything that runs."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            yield int(folder.name), parent, (folder / "cmdline").read_text().split("\0")
+
+
+def descendants(pid: int) -> set[int]:
+    listed, found = list(processes()), {pid}
+    while more := {child for child, parent, _ in listed if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def is_stage(pid: int) -> bool:
+    """Whether it is a stage, or was started by one."""
+    listed = {child: (parent, words) for child, parent, words in processes()}
+    while pid in listed:
+        pid, words = listed[pid]
+        if "flows.cli" in words:
+            return True
+    return False
+
+
+def running_stages(store: Path) -> list[int]:
+    """The stages that run on a store, as the machine's own list of processes has them."""
+    return [pid for pid, _, words in processes() if "flows.cli" in words and str(store) in words]
+
+
+def claim(store: Path, stage: str) -> dict[str, Any] | None:
+    """Who makes a stage of the store at the moment."""
+    for path in store.glob(f"{stage}/*/claim.json"):
+        with suppress(OSError, ValueError):
+            return json.loads(path.read_text()) | {"attempts": attempts(path.parent)}
+    return None
+
+
+def attempts(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("attempt-*") if "scratch" not in path.name}
+
+
+def wait_until(condition: Callable[[], Any], seconds: float, what: Callable[[], str] | str) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.2)
+    raise AssertionError(f"waited {seconds} s for {what if isinstance(what, str) else what()}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,30 @@
+"""One small model and one release of it for all tests here; `live` is a copy that a test may damage."""
+
+import shutil
+
+import pytest
+
+from flows.publish import publish
+from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.trained_model import trained_stage
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")), labels={"simulated": True})
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory) -> str:
+    return write_documents(tmp_path_factory.mktemp("catalogue") / "documents.tsv")
+
+
+@pytest.fixture(scope="session")
+def published(model, documents, tmp_path_factory):
+    return publish(model, documents=documents, to=str(tmp_path_factory.mktemp("live")), config=CONFIG)
+
+
+@pytest.fixture
+def live(published, tmp_path) -> str:
+    """A copy of the published release that a test may damage."""
+    return str(shutil.copytree(published.uri, tmp_path / "live"))

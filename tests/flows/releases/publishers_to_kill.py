@@ -1,0 +1,61 @@
+"""Publishers that end themselves with SIGKILL at their n-th step on the disk: run as a program, asked line by line.
+
+    in:  URI, tab, n (0: do not kill, count the steps)
+    out: exit status (-9 where it was killed), tab, steps
+
+A step is what CPython's audit events tell of files below the URI: a folder made, a file opened to read or to write,
+renamed, linked, removed. The kill comes before the step is done. LanceDB's own steps are not seen, so that what it
+writes is there wholly or not at all at every kill; the kill inside of it is test_failures.py's.
+
+Each publisher is a fork of this process, which has loaded what takes seconds to load, and no thread: LanceDB itself
+starts one.
+"""
+
+import os
+import signal
+import sys
+
+import lance_namespace  # noqa: F401
+import onnxruntime  # noqa: F401
+import pandas  # noqa: F401
+import pyarrow.dataset  # noqa: F401
+
+import flows.golden
+import flows.query_onnx  # noqa: F401
+from flows.publish import PublishConfig, publish
+
+STEPS = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
+
+
+def published(uri: str, kill_at: int, model: str, documents: str) -> int:
+    """How many steps it took, if nothing killed it."""
+    steps = 0
+
+    def step(event: str, arguments: tuple) -> None:
+        nonlocal steps
+        if event in STEPS and arguments and str(arguments[0]).startswith(uri):
+            steps += 1
+            if steps == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(step)
+    publish(model, documents=documents, to=uri, config=PublishConfig(num_recall_queries=20))
+    return steps
+
+
+def main(model: str, documents: str) -> None:
+    for line in sys.stdin:
+        uri, kill_at = line.rstrip("\n").split("\t")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writing, str(published(uri, int(kill_at), model, documents)).encode())
+            os._exit(0)
+        os.close(writing)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with os.fdopen(reading) as pipe:
+            print(status, pipe.read(), sep="\t", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""What a release carries for others: golden texts, the ONNX tower, int8 vectors, the evaluation, the model card."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+import pytest
+import yaml
+
+from flows import make_release as making
+from flows.int8_vectors import int8_recall, quantise
+from flows.publish import publish
+from flows.query_onnx import query_onnx
+from flows.release_table import Rows, open_table
+from flows.search import search
+from schemas.ledger import Ledger
+from schemas.manifest import Outcome, Request
+from schemas.stage import open_result, run_stage
+from schemas.storage import write_atomic
+from tests.flows.releases.catalogue import CONFIG
+from tests.schemas.reference_trigrams import reference_ids, reference_words
+from tests.trained_model import TABLE_ROWS, trained_stage
+from training.model import load_model
+
+EVALUATED = {
+    "n": 2,
+    "systems": {
+        "model": {"ndcg@10": {"mean": 0.512, "low": 0.401, "high": 0.623}},
+        "bm25": {"ndcg@10": {"mean": 0.5, "low": 0.4, "high": 0.6}},
+    },
+    "confidence": 0.95,
+    "warnings": [],
+}
+PER_QUERY = {"query_ids": ["q1", "q2"], "systems": {"model": {"ndcg@10": [0.4, 0.624]}}}
+
+
+def evaluation_of(model: str, store: str) -> str:
+    request = Request(
+        stage="evaluate",
+        stage_version=1,
+        config={"gain": "exponential"},
+        inputs={"model": open_result(model).manifest.digest, "qrels": "f00d"},
+    )
+
+    def produce(folder: str) -> Outcome:
+        write_atomic(f"{folder}/per_query.json", json.dumps(PER_QUERY).encode())
+        return Outcome(metrics=EVALUATED | {"example_queries": ["angle bracket"]})
+
+    return run_stage(store, request, produce).folder
+
+
+def test_a_client_that_knows_nothing_of_us_reaches_the_golden_vectors_and_our_ranking(published):
+    """From text to words and trigram ids by the contract's second implementation, to vectors by ONNX."""
+    session = onnxruntime.InferenceSession(f"{published.folder}/query.onnx")
+    lines = Path(published.folder, "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == published.release.golden["num_texts"] > 70
+    rows = open_table(published.folder).search().select(["id", "vector"]).to_arrow()
+    documents = np.array(rows["vector"].to_pylist())
+    for line in lines:
+        case = json.loads(line)
+        assert reference_words(case["text"]) == case["words"]
+        ids = [reference_ids(word, TABLE_ROWS) for word in case["words"]]
+        assert ids == case["trigram_ids"]
+        flat = np.array([i for of_word in ids for i in of_word], np.int64)
+        word = np.repeat(np.arange(len(ids)), [len(of_word) for of_word in ids])
+        vector = session.run(None, {"trigram_ids": flat, "word_of_trigram": word})[0]
+        np.testing.assert_allclose(vector, case["vector"], atol=1e-5)
+    best = search(published.uri, case["text"], 1)[0]
+    assert best.score == pytest.approx(float((documents @ vector).max()), abs=1e-5)
+
+
+def test_a_tower_whose_graph_differs_is_not_shipped_and_that_is_said(model, documents, tmp_path, monkeypatch):
+    loaded = load_model(open_result(model).data)
+    wrong = query_onnx(replace(loaded, towers={name: tower * 1.5 for name, tower in loaded.towers.items()}))
+    monkeypatch.setattr(making, "query_onnx", lambda model: wrong)
+    made = publish(model, documents=documents, to=str(tmp_path), config=CONFIG)
+    assert made.release.query_tower["file"] is None
+    assert "its vectors would differ by up to" in made.release.query_tower["reason"]
+    assert not Path(made.folder, "query.onnx").exists()
+    assert "There is no ONNX query tower: its vectors would differ" in Path(made.folder, "README.md").read_text()
+
+
+def test_int8_vectors_are_one_scale_away_and_their_recall_is_what_brute_force_finds(published):
+    with pa.memory_map(f"{published.folder}/int8.arrow") as file:
+        table = pa.ipc.open_file(file).read_all()
+    rows = open_table(published.folder).search().select(["id", "vector"]).to_arrow()
+    assert table["id"].to_pylist() == rows["id"].to_pylist()
+    exact, whole = np.array(rows["vector"].to_pylist()), np.array(table["vector"].to_pylist())
+    scale = published.release.int8["scale"]
+    assert float(table.schema.metadata[b"scale"]) == scale
+    assert np.abs(whole).max() == 127
+    assert np.abs(exact - scale * whole).max() <= scale / 2 * 1.001
+    assert published.release.int8["num_queries"] == 20
+    assert 0.5 < published.release.int8["recall"] <= 1
+
+
+def test_int8_by_hand():
+    whole, scale = quantise(np.array([[1.0, -0.4], [0.25, 0.0]], np.float32))
+    assert scale == pytest.approx(1 / 127)
+    assert whole.tolist() == [[127, -51], [32, 0]]  # -50.8, 31.75
+    assert quantise(np.zeros((1, 2), np.float32))[0].tolist() == [[0, 0]]
+
+
+def test_what_rounding_makes_equal_costs_recall():
+    """Two documents 0.003 radians apart both round to (127, 0); a query to their side is nearer to the second."""
+    angles = np.array([0, 0.003])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    rows = Rows(ids=["a", "b"], titles=["a", "b"], vectors_TD=vectors, text_of_N=np.arange(2))
+    query = np.array([[np.cos(0.8), np.sin(0.8)]], np.float32)
+    whole = quantise(vectors)[0]
+    assert whole.tolist() == [[127, 0], [127, 0]]
+    assert int8_recall(rows, whole, query, 1) == 0.0
+    assert int8_recall(rows, whole, query, 2) == 1.0
+
+
+def test_the_evaluation_travels_with_its_values_for_each_query(model, documents, tmp_path):
+    evaluation = evaluation_of(model, str(tmp_path / "store"))
+    made = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG, evaluation=evaluation)
+    assert made.release.evaluation == EVALUATED
+    assert made.release.evaluated["inputs"]["qrels"] == "f00d"
+    assert made.release.evaluated["config"] == {"gain": "exponential"}
+    assert json.loads(Path(made.folder, "per_query.json").read_text()) == PER_QUERY
+
+
+def test_the_model_card_says_where_the_model_comes_from_how_well_it_ranks_and_what_it_is_not_for(documents, tmp_path):
+    store = str(tmp_path / "store")
+    ledger = Ledger(total=10, lines={"click_train": 7, "query_below_k": 3})
+    window = {"from": "2026-09-01", "to": "2026-09-07", "missing": ["2026-09-03"]}
+    outcome = Outcome(
+        counts={"train_pairs": 4_321, "dev_pairs": 12, "train_queries": 99, "pool_documents": 300},
+        metrics={"privacy_gate": "k = 5 keeps 7 of 10 clicks", "window": window},
+        ledger=ledger,
+    )
+    build = run_stage(
+        store, Request(stage="build", stage_version=1, config={}, inputs={}), lambda folder: outcome
+    ).manifest.digest
+    model = trained_stage(store, inputs={"shards": build}, labels={"simulated": True})
+    evaluation = evaluation_of(model, store)
+    made = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG, evaluation=evaluation)
+    text = Path(made.folder, "README.md").read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    metadata = yaml.safe_load(front)
+    assert metadata["pipeline_tag"] == "sentence-similarity"
+    metrics = metadata["model-index"][0]["results"][0]["metrics"]
+    assert metrics == [{"type": "ndcg_at_10", "value": 0.512, "name": "NDCG@10"}]
+    for said in (
+        "| this model | 0.512 [0.401, 0.623] |", "| BM25 | 0.500 [0.400, 0.600] |", "95% intervals over 2 judged",
+        "2026-09-01 to 2026-09-07, without 2026-09-03", "10, of which 7 were used", "4,321", "k = 5 keeps 7 of 10",
+        "Trained on a simulated log", "`lstm-96`", f"`{build}`", "300 documents", "## Intended use and limits",
+    ):  # fmt: skip
+        assert said in body, said
+    assert "angle bracket" not in body  # an example query of the evaluation
+
+
+def test_a_card_without_an_evaluation_or_builds_says_so(published):
+    body = Path(published.folder, "README.md").read_text(encoding="utf-8")
+    assert "nothing is known of how well it ranks" in body
+    assert "were not beside the model" in body

@@ -1,0 +1,151 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows import make_release as making
+from flows.export import export
+from flows.list_releases import list_releases
+from flows.publish import publish
+from flows.rollback import rollback
+from flows.search import search
+from flows.verify import _of_pointer, verify
+from schemas.errors import StageError, UnknownVersionError
+from schemas.release import Decision, write_decision
+from schemas.seal import sealed, to_bytes
+from tests.flows.releases.catalogue import CONFIG, write_documents
+
+DECISION = Decision(promote=False, reason="by 1e-05, too little", figures={"gain": 1e-05, "n": 3})
+
+
+def test_a_damaged_release_is_refused_by_search_and_repaired_by_publish(live, model, documents):
+    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data.write_bytes(data.read_bytes()[:-100])
+    with pytest.raises(StageError, match="bytes and should have"):
+        search(live, "angle bracket")
+    made = publish(model, documents=documents, to=live, config=CONFIG)
+    assert not made.reused
+    assert "should have" in made.repaired[0]
+    assert search(live, "angle bracket", 3)
+    assert verify(live) == []
+    Path(made.folder, "release.json").unlink()
+    with pytest.raises(StageError, match=r"no release\.json"):
+        search(live, "angle bracket")
+    assert publish(model, documents=documents, to=live, config=CONFIG).repaired == ["release.json is missing"]
+    assert search(live, "angle bracket", 3)
+
+
+def test_a_repair_that_fails_takes_nothing_away(live, model, documents, monkeypatch):
+    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    data.write_bytes(data.read_bytes() + b"x")
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(making, "build_index", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(model, documents=documents, to=live, config=CONFIG)
+    assert data.exists()
+
+
+def test_verify_finds_a_flipped_byte_and_a_version_of_the_table_that_nobody_published(live):
+    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 3] ^= 1
+    data.write_bytes(content)
+    versions = next(Path(live).glob("releases/*/documents.lance/_versions"))
+    shutil.copy(next(versions.glob("*.manifest")), versions / "1.manifest")
+    found = verify(live)
+    assert len(found) == 2
+    assert f"{data.name} has other bytes than were written" in found[0]
+    assert "1.manifest is not of this output" in found[1]
+
+
+@pytest.mark.parametrize("where", ["pointer.json", "release.json", "text contract"])
+def test_an_unknown_major_version_is_refused(live, model, documents, where):
+    path = Path(live, "pointer.json") if where == "pointer.json" else next(Path(live).glob("releases/*/release.json"))
+    value = json.loads(path.read_text())
+    if where == "text contract":
+        value["text_contract"]["trigrams"] = "2.0"
+    else:
+        value["schema_version"] = "2.0"
+    path.write_bytes(to_bytes(sealed(value)))
+    with pytest.raises(UnknownVersionError, match=r"version 2\.0"):
+        search(live, "hose")
+    if where == "pointer.json":
+        with pytest.raises(UnknownVersionError):
+            publish(model, documents=documents, to=live, config=CONFIG)
+
+
+def test_a_damaged_pointer_is_an_error_for_search_publish_and_verify(live, model, documents):
+    Path(live, "pointer.json").write_text('{"schema_version": "1.0", "rel')
+    with pytest.raises(StageError, match=r"pointer\.json is damaged"):
+        search(live, "hose")
+    with pytest.raises(StageError, match=r"pointer\.json is damaged"):
+        publish(model, documents=documents, to=live, config=CONFIG)
+    assert verify(live) == ["its pointer.json is damaged"]
+
+
+def test_a_release_of_a_later_minor_version_is_read(live):
+    path = next(Path(live).glob("releases/*/release.json"))
+    value = json.loads(path.read_text()) | {"schema_version": "1.7", "said_later": True}
+    path.write_bytes(to_bytes(sealed(value)))
+    assert search(live, "hose", 1)
+
+
+def test_one_byte_flipped_in_any_file_is_found(live, model, documents, tmp_path):
+    """Every file below the URI: of the releases, the pointer and the decisions; the lock file is empty."""
+    publish(model, documents=write_documents(tmp_path / "new.tsv", 30), to=live, config=CONFIG, candidate=True)
+    rng = np.random.default_rng(0)
+    files = [path for path in Path(live).rglob("*") if path.is_file() and path.stat().st_size]
+    names = {path.name for path in files}
+    assert {"pointer.json", "release.json", "query.onnx", "golden.jsonl", "int8.arrow", "README.md"} <= names
+    assert {path.parent.name for path in files} >= {"decisions", "data", "_versions", "model"}
+    for path in files:
+        content = path.read_bytes()
+        for place in {len(content) - 1, int(rng.integers(len(content)))}:
+            changed = bytearray(content)
+            changed[place] ^= 1 << int(rng.integers(8))
+            path.write_bytes(changed)
+            found = verify(live)
+            assert found, f"{path.relative_to(live)}, byte {place}"
+        path.write_bytes(content)
+    assert verify(live) == []
+
+
+def test_a_flipped_bit_in_any_byte_of_a_sealed_record_is_found(live, published):
+    """In all of them: spaces, quotes and exponents too, where another byte would parse to the same."""
+    write_decision(live, published.release.digest, DECISION, against=None, decided="2026-09-01")
+    for path in (Path(live, "pointer.json"), Path(live, "decisions", f"{published.release.digest}.json")):
+        content = path.read_bytes()
+        for place in range(len(content)):
+            changed = bytearray(content)
+            changed[place] ^= 0x20 if chr(content[place]).isalpha() else 1 << (place % 8)  # another case, say
+            path.write_bytes(changed)
+            assert _of_pointer(live), f"{path.name}, byte {place}"
+        path.write_bytes(content)
+    assert _of_pointer(live) == []
+
+
+def test_a_release_as_1_0_wrote_it_is_searched_verified_rolled_back_to_and_exported(live, model, tmp_path):
+    """Without a seal, and without all that came with 1.1."""
+    folder = next(Path(live, "releases").iterdir())
+    value = json.loads((folder / "release.json").read_text())
+    later = ("evaluated", "query_tower", "golden", "int8", "encoded", "seal")
+    for name in ("README.md", "query.onnx", "golden.jsonl", "int8.arrow"):
+        (folder / name).unlink()
+        value["files"] = [file for file in value["files"] if file["path"] != name]
+    old = {name: entry for name, entry in value.items() if name not in later} | {"schema_version": "1.0"}
+    (folder / "release.json").write_text(json.dumps(old))
+    pointer = json.loads(Path(live, "pointer.json").read_text())
+    pointer = {"schema_version": "1.0", "release": pointer["release"], "previous": None, "swapped": pointer["swapped"]}
+    Path(live, "pointer.json").write_text(json.dumps(pointer))
+    assert verify(live) == []
+    assert search(live, "hose", 1)
+    made = publish(model, documents=write_documents(tmp_path / "new.tsv", 30), to=live, config=CONFIG)
+    assert made.release.encoded["reused"]  # its vectors serve, too
+    assert rollback(live).release.digest == old["digest"]
+    assert export(live, form="parquet", into=str(tmp_path / "titles.parquet")).counts == {"documents": 300}
+    assert [one.state for one in list_releases(live)] == ["previous", "live"]

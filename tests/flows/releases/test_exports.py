@@ -1,0 +1,168 @@
+"""Each export read back by a reader that is not ours."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars
+import pytest
+import pytrec_eval
+
+from flows import export as exporting
+from flows.cli import run as clicktower
+from flows.export import export
+from flows.exports import opensearch
+from flows.publish import publish
+from flows.release_table import open_table
+from flows.search import search
+from schemas.errors import StageError, UsageError
+from tests.flows.releases.catalogue import CONFIG
+
+
+def documents_of(published) -> dict[str, tuple[str, list[float]]]:
+    """id -> (title, vector), as the release has them."""
+    rows = open_table(published.folder).search().select(["id", "title", "vector"]).to_arrow().to_pylist()
+    return {row["id"]: (row["title"], row["vector"]) for row in rows}
+
+
+def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
+    into = str(tmp_path / "titles.parquet")
+    made = export(published.uri, form="parquet", into=into)
+    assert made.counts == {"documents": 300}
+    expected = documents_of(published)
+    query = f"SELECT id, title, vector, list_dot_product(vector, vector) AS norm FROM '{into}'"
+    rows = duckdb.sql(query).fetchall()
+    assert {row[0]: (row[1], list(row[2])) for row in rows} == expected
+    assert [row[3] for row in rows] == pytest.approx([1.0] * 300, abs=1e-5)
+    frame = polars.read_parquet(into)
+    assert dict(zip(frame["id"], zip(frame["title"], frame["vector"].to_list(), strict=True), strict=True)) == expected
+    ((about,),) = duckdb.sql(f"SELECT value FROM parquet_kv_metadata('{into}') WHERE key = 'clicktower'").fetchall()
+    assert json.loads(about)["release"] == published.release.digest
+
+
+def test_opensearch_gets_an_index_and_bulk_bodies_of_bounded_size(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(opensearch, "BULK_BYTES", 10_000)
+    into = tmp_path / "index"
+    made = export(published.uri, form="opensearch", into=str(into))
+    bodies = sorted(into.glob("documents-*.ndjson"))
+    assert made.counts == {"documents": 300, "files": len(bodies)}
+    assert len(bodies) > 3
+    assert all(body.stat().st_size <= 10_000 for body in bodies)
+    found = {}
+    for body in bodies:
+        content = body.read_text(encoding="utf-8")
+        assert content.endswith("\n")  # without it OpenSearch refuses the body
+        lines = content.splitlines()
+        for action, document in zip(lines[::2], lines[1::2], strict=True):
+            ((name, target),) = json.loads(action).items()
+            assert name == "index"
+            value = json.loads(document)
+            found[target["_id"]] = value["title"], np.array(value["vector"], np.float32).tolist()
+    assert found == documents_of(published)
+
+    index = json.loads((into / "index.json").read_text())
+    assert index["settings"]["index"]["knn"] is True
+    vector = index["mappings"]["properties"]["vector"]
+    assert vector["type"] == "knn_vector"
+    assert vector["dimension"] == published.release.dimensions == 8
+    assert vector["method"]["name"] == "hnsw"
+    assert (vector["method"]["engine"], vector["method"]["space_type"]) == ("lucene", "cosinesimil")
+    assert set(vector["method"]["parameters"]) == {"ef_construction", "m"}
+    assert index["mappings"]["properties"]["title"] == {"type": "text"}
+
+
+def test_a_trec_run_is_read_by_trec_eval_and_ranks_as_search_does(published, tmp_path):
+    queries, into = tmp_path / "queries.tsv", tmp_path / "titles.run"
+    queries.write_text("q1\tcopper pipe\nq2\tangle bracket\nq3\t \n")
+    made = export(published.uri, form="trec", into=str(into), queries=str(queries), k=7)
+    assert made.counts == {"queries": 3, "queries_without_words": 1}
+    with into.open() as file:
+        run = pytrec_eval.parse_run(file)
+    assert {query: len(scores) for query, scores in run.items()} == {"q1": 7, "q2": 7}
+    hits = search(published.uri, "copper pipe", 7)
+    assert run["q1"] == {hit.id: pytest.approx(hit.score) for hit in hits}
+    qrels = {"q1": {hits[0].id: 1}, "q2": {"d0": 0}}
+    assert pytrec_eval.RelevanceEvaluator(qrels, {"recip_rank"}).evaluate(run)["q1"]["recip_rank"] == 1.0
+    assert into.read_text().splitlines()[0].split()[-1] == f"clicktower-{published.release.digest}"
+
+
+def test_an_id_with_white_space_has_no_place_in_a_trec_run(model, tmp_path):
+    documents, queries = tmp_path / "documents.tsv", tmp_path / "queries.tsv"
+    documents.write_text("two words\tcopper pipe\n")
+    queries.write_text("q1\tcopper pipe\n")
+    publish(model, documents=str(documents), to=str(tmp_path / "live"), config=CONFIG)
+    with pytest.raises(StageError, match="white space"):
+        export(str(tmp_path / "live"), form="trec", into=str(tmp_path / "run"), queries=str(queries))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.tsv", "live", "queries.tsv"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "opensearch"])
+def test_what_is_read_is_written_before_more_is_read(published, tmp_path, monkeypatch, form):
+    """So that memory holds a few batches, whatever the number of documents."""
+    table = open_table(published.folder).search().select(["id", "title", "vector"]).to_arrow()
+    (batch,) = table.combine_chunks().to_batches()
+    on_disk = []
+
+    class Large:
+        schema = batch.schema
+
+        def __iter__(self):
+            for _ in range(40):
+                on_disk.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+                yield batch
+
+        def to_batches(self, size):
+            return self
+
+        search = select = lambda self, *rest: self
+
+    monkeypatch.setattr(exporting, "open_table", lambda folder: Large())
+    monkeypatch.setattr(opensearch, "BULK_BYTES", 100_000)
+    export(published.uri, form=form, into=str(tmp_path / "out"))
+    all_bytes = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert on_disk[20] > 0.4 * all_bytes
+    assert on_disk[-1] > 0.9 * all_bytes
+
+
+def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_path, capsys):
+    there, queries = tmp_path / "there", str(tmp_path / "queries.tsv")
+    there.write_text("mine")
+    into = str(tmp_path / "out")
+    for arguments, said in (
+        ({"form": "csv", "into": into}, "form 'csv' is unknown"),
+        ({"form": "parquet", "into": str(there)}, "There is something of that name"),
+        ({"form": "opensearch", "into": str(tmp_path)}, "There is something of that name"),
+        ({"form": "trec", "into": into}, "none were given"),
+        ({"form": "parquet", "into": into, "queries": queries}, "parquet is not of queries"),
+        ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents a query"),
+        ({"form": "trec", "into": into, "queries": queries}, "There is no such file"),
+    ):
+        with pytest.raises(UsageError, match=f"(?i){said}"):
+            export(published.uri, **arguments)
+    with pytest.raises(StageError, match="Nothing was published there yet"):
+        export(str(tmp_path / "nowhere"), form="parquet", into=into)
+    with pytest.raises(StageError, match="Nothing was exported"):
+        export(published.uri, form="parquet", into=f"{there}/below a file")
+    assert there.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert clicktower(["export", "--release", published.uri, "--form", "csv", "--into", into]) == 2
+    assert "is unknown" in capsys.readouterr().err
+
+
+def test_an_export_that_is_interrupted_leaves_nothing(published, tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(opensearch, "index_definition", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export(published.uri, form="opensearch", into=str(tmp_path / "index"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_prints_what_it_wrote(published, tmp_path, capsys):
+    into = str(tmp_path / "titles.parquet")
+    assert clicktower(["export", "--release", published.uri, "--form", "parquet", "--into", into, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["stage"], result["path"], result["digest"]) == ("export", into, published.release.digest)
+    assert Path(into).exists()

@@ -1,0 +1,86 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import make_release as making
+from flows import publish as publishing
+from flows.publish import publish
+from flows.search import search
+from flows.verify import verify
+from schemas.errors import StageError
+from schemas.release import read_pointer
+from tests.flows.releases.catalogue import CONFIG, write_documents
+
+
+@pytest.mark.parametrize(("module", "step"), [(making, "write_rows"), (making, "build_index"), (publishing, "swap")])
+def test_an_exception_before_the_swap_leaves_the_old_release_live(live, model, tmp_path, monkeypatch, module, step):
+    before = read_pointer(live)
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        publish(model, documents=write_documents(tmp_path / "new.tsv", seed=1), to=live, config=CONFIG)
+    assert read_pointer(live) == before
+    assert search(live, "angle bracket", 3)
+    assert not list(Path(live, "releases").glob(".building-*"))
+    assert verify(live) == []
+
+
+def test_a_killed_publisher_leaves_the_old_release_live_and_the_next_one_succeeds(live, model, tmp_path):
+    before = read_pointer(live)
+    new = write_documents(tmp_path / "new.tsv", seed=2)
+    script = f"""
+import os, signal
+from flows import make_release as making
+from flows import publish as publishing
+making.build_index = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.PublishConfig(num_recall_queries=20))
+"""
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -9
+    assert list(Path(live, "releases").glob(".building-*"))  # what it left, under no final name
+    assert read_pointer(live) == before
+    assert verify(live) == []
+    made = publish(model, documents=new, to=live, config=CONFIG)
+    assert read_pointer(live).release == made.release.digest
+    abandoned = next(Path(live, "releases").glob(".building-*"))
+    os.utime(abandoned, (0, 0))  # left long ago
+    publish(model, documents=write_documents(tmp_path / "newer.tsv", seed=3), to=live, config=CONFIG)
+    assert not abandoned.exists()
+
+
+def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp_path):
+    before = read_pointer(live)
+    new = write_documents(tmp_path / "new.tsv", num_documents=5_000, seed=4)
+    script = f"""
+import resource
+from flows.publish import PublishConfig, publish
+from schemas.errors import StageError
+from flows import make_release as making
+real = making.write_rows
+def on_a_full_disk(*rows):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    return real(*rows)
+making.write_rows = on_a_full_disk
+try:
+    publish({model!r}, documents={new!r}, to={live!r}, config=PublishConfig(num_recall_queries=20))
+except StageError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert "File too large" in done.stdout
+    assert "what is live stays" in done.stdout.lower()
+    assert read_pointer(live) == before
+    assert verify(live) == []
+    assert not list(Path(live, "releases").glob(".building-*"))
+
+
+def test_a_place_that_cannot_be_written_is_an_error(model, documents, tmp_path):
+    (tmp_path / "a file").write_text("in the way")
+    with pytest.raises(StageError, match="release was to be published"):
+        publish(model, documents=documents, to=str(tmp_path / "a file" / "live"), config=CONFIG)

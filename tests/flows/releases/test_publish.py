@@ -1,0 +1,126 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.publish import publish
+from flows.search import OpenRelease, search
+from flows.verify import verify
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError
+from schemas.manifest import Outcome, Request
+from schemas.release import read_pointer, read_release
+from schemas.stage import open_result, run_stage
+from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.trained_model import trained_stage
+from training.combine import combine
+from training.ensemble import load_encoder
+from training.model import load_model
+from training.ranking.embedding import TitleEmbeddings
+
+
+def test_a_release_says_what_it_holds_and_verifies(published, model):
+    folder, release = read_release(published.uri)
+    assert folder == published.folder
+    assert release.num_documents == 300
+    assert release.dimensions == 8
+    assert release.labels == {"simulated": True}
+    assert release.text_contract == load_model(f"{folder}/model").text_contract
+    assert release.index["kind"] == "none"
+    assert release.index["recall"] == 1.0
+    assert verify(published.uri) == []
+    assert verify(folder) == []
+    assert published.to_json()["metrics"]["release"] == published.uri
+    json.dumps(published.to_json())
+
+
+def test_publishing_again_is_reused(live, model, documents):
+    before = sorted((path, path.stat().st_mtime_ns) for path in Path(live).rglob("*"))
+    again = publish(model, documents=documents, to=live, config=replace(CONFIG, keep=1))
+    assert again.reused
+    assert sorted((path, path.stat().st_mtime_ns) for path in Path(live).rglob("*")) == before
+
+
+def test_a_changed_document_makes_a_new_release_and_the_old_one_stays_readable(live, model, documents, tmp_path):
+    reader = OpenRelease(live)
+    old_pointer = read_pointer(live)
+    changed = tmp_path / "changed.tsv"
+    changed.write_text(Path(documents).read_text() + "new\tunheard of spigot\n")
+    made = publish(model, documents=str(changed), to=live, config=CONFIG)
+    assert not made.reused
+    assert made.pointer.previous == old_pointer.release
+    assert read_pointer(live).release == made.release.digest != old_pointer.release
+    assert search(live, "unheard of spigot", 1)[0].id == "new"
+    assert all(hit.id != "new" for hit in reader.search("unheard of spigot", 300))  # a reader never mixes releases
+    assert verify(live) == []
+    back = publish(model, documents=documents, to=live, config=CONFIG)  # the old release's files are taken again
+    assert back.release.digest == old_pointer.release
+    assert back.pointer.previous == made.release.digest
+
+
+def test_old_releases_beyond_keep_are_removed_but_never_the_live_one_or_its_predecessor(live, model, tmp_path):
+    digests = [read_pointer(live).release]
+    for seed in (6, 7, 8):
+        new = write_documents(tmp_path / f"{seed}.tsv", num_documents=40, seed=seed)
+        made = publish(model, documents=new, to=live, config=replace(CONFIG, keep=0))
+        digests.append(made.release.digest)
+    assert made.removed == [digests[1]]
+    assert {path.name for path in Path(live, "releases").iterdir()} == set(digests[2:])
+    assert verify(live) == []
+
+
+def test_the_table_of_an_evaluation_travels_with_the_release(model, documents, tmp_path):
+    table = {"n": 20, "systems": {"model": {"ndcg@10": {"mean": 0.5}}}}
+    request = Request(
+        stage="evaluate", stage_version=1, config={}, inputs={"model": open_result(model).manifest.digest}
+    )
+    outcome = Outcome(metrics=table | {"example_queries": ["angle bracket"]})
+    evaluation = run_stage(str(tmp_path / "store"), request, lambda folder: outcome).folder
+    to = str(tmp_path / "live")
+    made = publish(model, documents=documents, to=to, config=CONFIG, evaluation=evaluation)
+    assert made.release.evaluation == table
+    assert made.release.digest != publish(model, documents=documents, to=to, config=CONFIG).release.digest
+
+
+def test_models_side_by_side_are_published_and_searched_as_one(model, documents, tmp_path):
+    both = combine([model, trained_stage(str(tmp_path), seed=2)], store=str(tmp_path))
+    uri = str(tmp_path / "live")
+    assert publish(both.folder, documents=documents, to=uri, config=CONFIG).release.dimensions == 16
+    titles = read_documents(documents)
+    scores = TitleEmbeddings(load_encoder(both.data), titles.titles).scores(["copper pipe"])[0]
+    hits = search(uri, "copper pipe", 5)
+    np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores)[::-1][:5], rtol=1e-5)
+    assert verify(uri) == []
+
+
+def test_missing_documents_are_wrong_usage(model, tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        publish(model, documents=str(tmp_path / "nowhere.tsv"), to=str(tmp_path / "live"), config=CONFIG)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_of_another_model_is_refused(model, documents, tmp_path):
+    other = trained_stage(str(tmp_path / "store"), seed=2)
+    with pytest.raises(UsageError, match="It is of another model"):
+        publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG, evaluation=other)
+
+
+def test_a_model_with_a_flipped_byte_is_not_published(documents, tmp_path):
+    stage = trained_stage(str(tmp_path / "store"))
+    weights = next(Path(stage).glob("*/model.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(StageError, match="other bytes than were written"):
+        publish(stage, documents=documents, to=str(tmp_path / "live"), config=CONFIG)
+    assert read_pointer(str(tmp_path / "live")) is None
+
+
+def test_releases_go_to_an_object_store_too(model, documents):
+    uri = "memory://bucket/live"  # fsspec's file system in memory: it has no folders, no renaming and no locks
+    made = publish(model, documents=documents, to=uri, config=CONFIG)
+    assert read_pointer(uri).release == made.release.digest
+    assert verify(uri) == []
+    assert publish(model, documents=documents, to=uri, config=CONFIG).reused

@@ -1,0 +1,63 @@
+"""The query tower in ONNX against the model it is of, at several lengths: a graph made for one length fails here."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from flows.golden import TOLERANCE, golden, onnx_difference
+from flows.query_onnx import CannotExport, query_onnx
+from tests.trained_model import TABLE_ROWS, untrained
+from training.ensemble import Ensemble
+from training.recipes import recipe
+
+TITLES = ["hose", "steel angle bracket 2x4", "ørn 東京都 café", " ".join(f"w{i}" for i in range(200))]
+
+LSTM = replace(recipe("lstm-96"), cells=8)
+RECIPES = {
+    "lstm": LSTM,
+    "lstm with all gates": replace(LSTM, forget_gate=True, peepholes=True),
+    "lstm with a forget gate": replace(LSTM, forget_gate=True),
+    "lstm with peepholes": replace(LSTM, peepholes=True),
+    "lstm of few words, the rest merged": replace(LSTM, max_words=3),
+    "lstm of few words, the rest cut": replace(LSTM, max_words=3, overflow="truncate"),
+    "lstm in double precision": replace(LSTM, dtype="float64"),
+    "bilstm": replace(recipe("bilstm-96"), cells=8),
+    "bilstm with all gates": replace(recipe("bilstm-96"), cells=8, forget_gate=True, peepholes=True),
+    "rnn": replace(recipe("rnn-288"), cells=8),
+    "dssm": replace(recipe("dssm"), cells=8, hidden=12),
+    "clsm of one word": replace(recipe("clsm-1"), cells=8, hidden=12),
+    "clsm of three words": replace(recipe("clsm-3"), cells=8, hidden=12),
+    "clsm of five words, cut": replace(recipe("clsm-5"), cells=8, hidden=12, max_words=4, overflow="truncate"),
+    "bag": replace(recipe("bag-512"), cells=16, start="uniform"),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_graph_gives_the_models_vectors_at_every_length(name):
+    model = untrained(RECIPES[name])
+    graph = query_onnx(model)
+    onnx.checker.check_model(onnx.load_from_string(graph), full_check=True)
+    expected = golden(model, TITLES)
+    assert len({len(words) for words in expected.words}) > 5
+    np.testing.assert_allclose(np.linalg.norm(expected.vectors_ND, axis=1), 1, rtol=1e-5)
+    assert onnx_difference(graph, expected) < TOLERANCE
+
+
+def test_models_side_by_side_are_one_graph():
+    both = Ensemble(members=(untrained(LSTM), untrained(replace(RECIPES["bag"], seed=2))))
+    assert onnx_difference(query_onnx(both), golden(both, TITLES)) < TOLERANCE
+
+
+def test_the_graph_of_another_model_is_noticed():
+    expected = golden(untrained(LSTM), TITLES)
+    assert onnx_difference(query_onnx(untrained(replace(LSTM, seed=2))), expected) > 0.01
+    assert onnx_difference(query_onnx(untrained(replace(LSTM, forget_gate=True))), expected) > 0.01
+
+
+def test_a_table_that_no_onnx_file_can_hold_is_refused(monkeypatch):
+    model = untrained(LSTM)
+    monkeypatch.setattr("flows.query_onnx._LARGEST_BYTES", 4 * TABLE_ROWS * 24 - 1)
+    with pytest.raises(CannotExport, match="trigram table has 4,896,000 bytes"):
+        query_onnx(model)

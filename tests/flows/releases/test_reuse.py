@@ -1,0 +1,142 @@
+"""Only new or changed titles are encoded, a killed publisher's finished parts are taken, and no vector changes.
+
+On the compiled path to the last bit: torch rounds a text by what stands beside it, so the model here is one that the
+kernel serves.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows import encode_titles as encoding
+from flows.publish import publish
+from flows.release_table import open_table
+from flows.verify import verify
+from schemas.stage import open_result
+from schemas.words import normalise
+from tests.flows.releases.catalogue import CONFIG
+from tests.trained_model import trained_stage
+from training.model import load_model
+from training.recipes import lstm_96
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    recipe = replace(lstm_96(), cells=32, tie_towers=True)
+    folder = trained_stage(str(tmp_path_factory.mktemp("store")), recipe=recipe)
+    assert load_model(open_result(folder).data).compiled
+    return folder
+
+
+@pytest.fixture(scope="module")
+def published(model, documents, tmp_path_factory):
+    return publish(model, documents=documents, to=str(tmp_path_factory.mktemp("live")), config=CONFIG)
+
+
+def vectors_of(folder: str) -> dict[str, bytes]:
+    rows = open_table(folder).search().select(["id", "vector"]).to_arrow()
+    vectors = np.asarray(rows["vector"].combine_chunks().flatten()).reshape(len(rows), -1)
+    return {i: vector.tobytes() for i, vector in zip(rows["id"].to_pylist(), vectors, strict=True)}
+
+
+def distinct_titles(documents: str) -> int:
+    return len({normalise(line.split("\t")[1]) for line in Path(documents).read_text().splitlines()})
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[str]:
+    """The titles that are encoded from here on."""
+    told: list[str] = []
+    real = encoding.unit_vectors
+
+    def telling(model, texts, side, **rest):
+        told.extend(texts)
+        return real(model, texts, side, **rest)
+
+    monkeypatch.setattr(encoding, "unit_vectors", telling)
+    return told
+
+
+def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, documents, tmp_path, encoded):
+    changed = tmp_path / "changed.tsv"
+    lines = Path(documents).read_text().splitlines(keepends=True)
+    changed.write_text("".join([*lines[5:], "new\tUnheard of spigot\n", "newer\tunheard  OF spigot\n"]))
+    made = publish(model, documents=str(changed), to=live, config=CONFIG)
+    assert encoded == ["unheard of spigot"]
+    titles = distinct_titles(str(changed))
+    assert made.release.encoded == {"titles": titles, "encoded": 1, "resumed": 0, "reused": titles - 1}
+    assert made.to_json()["metrics"]["encoded"]["reused"] == titles - 1
+    fresh = publish(model, documents=str(changed), to=str(tmp_path / "fresh"), config=CONFIG)
+    assert fresh.release.encoded["encoded"] == titles
+    assert vectors_of(made.folder) == vectors_of(fresh.folder)
+    assert verify(live) == []
+
+
+def test_another_model_encodes_every_title(live, documents, tmp_path, encoded):
+    publish(trained_stage(str(tmp_path / "store"), seed=2), documents=documents, to=live, config=CONFIG)
+    assert len(encoded) == distinct_titles(documents)
+
+
+def test_a_kept_release_of_the_model_serves_where_the_live_one_is_of_another(live, model, documents, tmp_path, encoded):
+    publish(trained_stage(str(tmp_path / "store"), seed=2), documents=documents, to=live, config=CONFIG)
+    encoded.clear()
+    made = publish(model, documents=documents, to=live, config=replace(CONFIG, num_recall_queries=10))
+    assert encoded == []
+    assert made.release.encoded["reused"] == distinct_titles(documents)
+
+
+def test_vectors_of_a_damaged_release_are_not_used_again(live, model, documents, encoded):
+    data = next(Path(live).glob("releases/*/documents.lance/data/*.lance"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    publish(model, documents=documents, to=live, config=replace(CONFIG, num_recall_queries=10))
+    assert len(encoded) == distinct_titles(documents)
+
+
+def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
+    model, documents, published, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(encoding, "PART_TITLES", 50)
+    to, real, parts = str(tmp_path / "live"), encoding.unit_vectors, []
+
+    def until_the_third(model, texts, side, **rest):
+        parts.append(len(texts))
+        if len(parts) == 3:
+            raise KeyboardInterrupt
+        return real(model, texts, side, **rest)
+
+    monkeypatch.setattr(encoding, "unit_vectors", until_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        publish(model, documents=documents, to=to, config=CONFIG)
+    left = sorted(Path(to, "encoding").iterdir())
+    assert [path.suffix for path in left] == [".part", ".part"]
+    left[0].write_bytes(left[0].read_bytes()[:-1] + b"\0")  # one of them is damaged since
+    monkeypatch.setattr(encoding, "unit_vectors", real)
+    made = publish(model, documents=documents, to=to, config=CONFIG)
+    titles = distinct_titles(documents)
+    assert made.release.encoded == {"titles": titles, "encoded": titles - 50, "resumed": 50, "reused": 0}
+    assert list(Path(to, "encoding").iterdir()) == []
+    assert vectors_of(made.folder) == vectors_of(published.folder)
+
+
+def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "PART_TITLES", 50)
+    told: list[tuple] = []
+    publish(model, documents=documents, to=str(tmp_path), config=CONFIG, progress=lambda *now: told.append(now))
+    counts = [done for what, done, total in told if what == "encode titles"]
+    titles = distinct_titles(documents)
+    assert counts == [*range(0, titles, 50), titles]
+
+
+@pytest.mark.engine
+def test_workers_of_a_cluster_give_the_same_bytes(model, documents, published, tmp_path, monkeypatch, encoded):
+    monkeypatch.setattr(encoding, "PART_TITLES", 100)
+    to = str(tmp_path / "live")
+    made = publish(model, documents=documents, to=to, config=CONFIG, workers=2)
+    assert encoded == []  # not in this process
+    assert made.release.encoded["encoded"] == distinct_titles(documents)
+    assert list(Path(to, "encoding").iterdir()) == []
+    assert vectors_of(made.folder) == vectors_of(published.folder)

@@ -1,0 +1,142 @@
+from dataclasses import replace
+from pathlib import Path
+
+import lancedb
+import numpy as np
+import pytest
+from lancedb.index import IvfFlat
+
+from flows import make_release as making
+from flows.publish import publish
+from flows.release_index import open_search
+from flows.release_table import Rows, read_columns, write_rows
+from flows.search import OpenRelease, search
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError
+from schemas.release import read_pointer
+from tests.flows.releases.catalogue import CONFIG
+from training.model import load_model
+from training.ranking.bm25 import TitleBM25
+from training.ranking.embedding import TitleEmbeddings
+from training.ranking.ndcg import descending_order
+from training.ranking.retrieval import top_k
+
+
+def test_search_without_an_index_ranks_as_exact_search_does(published, documents):
+    catalogue = read_documents(documents)
+    encoder = load_model(f"{published.folder}/model")
+    scores = TitleEmbeddings(encoder, catalogue.titles).scores(["angle bracket"])
+    rows, expected = top_k(scores, 20, descending_order(catalogue.ids))
+    hits = search(published.uri, "Angle  BRACKET", 20)
+    assert [hit.rank for hit in hits] == list(range(1, 21))
+    assert [hit.score for hit in hits] == pytest.approx(expected[0].tolist(), abs=1e-5)
+    # Two ways to add up a dot product differ by rounding, so only what is further apart has one order.
+    apart = np.diff(expected[0], prepend=np.inf, append=-np.inf) < -1e-5
+    for rank in np.flatnonzero(apart[:-1] & apart[1:]):
+        assert hits[rank].id == catalogue.ids[rows[0, rank]]
+
+
+def test_search_with_an_index_finds_what_it_promises(model, documents, tmp_path):
+    config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=20)
+    made = publish(model, documents=documents, to=str(tmp_path / "ivf"), config=config)
+    assert made.release.index["kind"] == "ivf"
+    assert [step["recall_at"] for step in made.release.index["steps"]] == [20, 200]
+    assert all(step["recall"] >= 0.9 for step in made.release.index["steps"])
+    again = publish(model, documents=documents, to=str(tmp_path / "again"), config=config)
+    assert Path(again.folder, "ivf.safetensors").read_bytes() == Path(made.folder, "ivf.safetensors").read_bytes()
+    catalogue = read_documents(documents)
+    scores = TitleEmbeddings(load_model(f"{made.folder}/model"), catalogue.titles).scores(["angle bracket"])
+    hits = search(made.uri, "Angle  BRACKET", 20)
+    assert len({hit.id for hit in hits}) == 20
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits:
+        row = catalogue.ids.index(hit.id)
+        assert catalogue.titles[row] == hit.title
+        assert hit.score == pytest.approx(scores[0, row], abs=1e-5)
+
+
+def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
+    path = tmp_path / "documents.tsv"
+    path.write_text("a\tangle bracket\nc\tAngle Bracket\nb\tangle bracket\nd\tgarden hose\n")
+    made = publish(model, documents=str(path), to=str(tmp_path / "live"), config=CONFIG)
+    hits = search(made.uri, "angle bracket", 10)
+    assert [hit.id for hit in hits] == ["c", "b", "a", "d"]
+    assert hits[0].score == pytest.approx(1.0, abs=1e-6)
+
+
+def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
+    real = making.build_index.__globals__["_recall"]
+
+    attempts = iter([0.5, 0.6])
+
+    def misses_twice(*found):
+        return next(attempts, None) or real(*found)
+
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", misses_twice)
+    config = replace(CONFIG, index="ivf", min_recall=0.7)
+    harder = publish(model, documents=documents, to=str(tmp_path / "harder"), config=config).release.index
+    assert [tried["num_probes"] for tried in harder["tried"]][:3] == [4, 8, 12]
+    assert (harder["kind"], harder["num_probes"], harder["recall_at"]) == ("ivf", 12, 10)
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
+    exact = publish(model, documents=documents, to=str(tmp_path / "exact"), config=replace(config, seed=1))
+    assert exact.release.index["kind"] == "none"
+    assert "searches are exact" in exact.release.index["note"]
+    assert not Path(exact.folder, "ivf.safetensors").exists()
+    monkeypatch.setitem(making.build_index.__globals__, "_recall", lambda *a: 0.4)
+    with pytest.raises(StageError, match="Even exact search found only"):
+        publish(model, documents=documents, to=str(tmp_path / "broken"), config=config)
+    assert read_pointer(str(tmp_path / "broken")) is None
+
+
+def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(9_000, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"d{row}" for row in range(len(vectors))]
+    write_rows(str(tmp_path), Rows(ids=ids, titles=ids, vectors_TD=vectors, text_of_N=np.arange(len(ids))))
+    index = IvfFlat(distance_type="dot", num_partitions=95)
+    lancedb.connect(str(tmp_path)).open_table("documents").create_index("vector", config=index)
+    found, _, read = read_columns(str(tmp_path))
+    assert found.to_pylist() == ids
+    opened = open_search(str(tmp_path), {"kind": "ivf-flat", "num_partitions": 95, "num_probes": 1}, read)
+    for query in vectors[:50]:
+        rows, cosines = opened.best(query, 10)
+        assert set(rows.tolist()) == set(np.argsort(vectors @ query)[-10:].tolist())
+        assert cosines == pytest.approx(vectors[rows] @ query, abs=1e-6)
+
+
+def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documents):
+    catalogue = read_documents(documents)
+    opened = OpenRelease(published.uri)
+    query = "steel angle hose"
+    cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
+    bm25 = TitleBM25(catalogue.titles).scores([query])[0]
+    both = {i: (c, b) for i, c, b in zip(catalogue.ids, cosines.tolist(), bm25.tolist(), strict=True)}
+    hits = opened.search(query, 300, "hybrid", weight=0.3)
+    best = sorted((c + 0.3 * b for c, b in both.values()), reverse=True)
+    assert [hit.score for hit in hits] == pytest.approx(best, abs=1e-5)
+    for hit in [*hits, *opened.search(query, 7, both=True), *opened.search(query, 7, "bm25", both=True)]:
+        assert (hit.cosine, hit.bm25) == pytest.approx(both[hit.id], abs=1e-5)
+    lexical = opened.search(query, 300, "bm25")
+    assert [hit.score for hit in lexical] == sorted(bm25[bm25 > 0].tolist(), reverse=True)
+    assert [hit.cosine for hit in lexical] == [None] * len(lexical)
+    assert opened.search("neverseen", 5, "bm25") == []
+    for k in (1, 2, 5):  # a shorter ranking is the beginning of a longer one, whatever is equal at its edge
+        for mode in ("vector", "bm25", "hybrid"):
+            shorter = [(hit.id, hit.score) for hit in opened.search(query, k, mode)]
+            assert shorter == [(hit.id, hit.score) for hit in opened.search(query, 50, mode)][:k]
+
+
+def test_search_says_what_is_wrong(live, published, tmp_path):
+    for text in ("", " \t "):
+        with pytest.raises(UsageError, match="no word"):
+            search(live, text)
+    with pytest.raises(UsageError, match="no such mode"):
+        search(live, "hose", mode="exact")
+    for weight in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="0 or more"):
+            search(live, "hose", mode="hybrid", weight=weight)
+    with pytest.raises(UsageError, match="at least 1"):
+        search(live, "hose", 0)
+    with pytest.raises(StageError, match="Nothing was published there yet"):
+        search(str(tmp_path / "nowhere"), "hose")

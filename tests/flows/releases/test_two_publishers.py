@@ -1,0 +1,149 @@
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from flows import make_release as making
+from flows import publish as publishing
+from flows.pointer import swap
+from flows.publish import Published, publish
+from flows.verify import _of_pointer, verify
+from schemas import storage
+from schemas.errors import StageError
+from schemas.release import read_pointer
+from tests.flows.releases.catalogue import CONFIG, write_documents
+
+
+def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
+    seen_by_both = read_pointer(live)
+    winner = swap(live, expected=seen_by_both, release="winner")
+    with pytest.raises(StageError, match="Another publisher moved it to winner"):
+        swap(live, expected=seen_by_both, release="loser")
+    assert read_pointer(live) == winner
+
+
+def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
+    script = f"""
+import sys
+from flows.pointer import swap
+from schemas.errors import StageError
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    print(swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
+except StageError as error:
+    print(error.found)
+"""
+    pipes = {"text": True, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    publishers = [subprocess.Popen([sys.executable, "-c", script, f"r{i}"], **pipes) for i in range(6)]
+    assert [publisher.stdout.readline() for publisher in publishers] == ["ready\n"] * 6
+    for publisher in publishers:
+        publisher.stdin.write("go\n")
+        publisher.stdin.flush()
+    said = [publisher.communicate()[0].strip() for publisher in publishers]
+    live = read_pointer(str(tmp_path)).release
+    assert sorted(said) == sorted([live] + [f"another publisher moved it to {live} in the meantime"] * 5)
+
+
+def test_a_pointer_that_moves_while_a_release_is_made_is_not_undone(live, model, tmp_path, monkeypatch):
+    real = making.build_index
+
+    def while_another_publishes(*args, **kwargs):
+        swap(live, expected=read_pointer(live), release="theirs")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(making, "build_index", while_another_publishes)
+    new = write_documents(tmp_path / "new.tsv", seed=5)
+    with pytest.raises(StageError, match="Another publisher moved it"):
+        publish(model, documents=new, to=live, config=CONFIG)
+    monkeypatch.undo()
+    again = publish(model, documents=new, to=live, config=CONFIG)  # its files were kept: nothing is encoded again
+    assert again.milliseconds_per_search is None
+    assert read_pointer(live).release == again.release.digest
+
+
+def publish_together(monkeypatch, requests: list[dict]) -> tuple[list[Published], list[StageError]]:
+    """Each request by a publisher of its own, all of them ready to swap before the first one does."""
+    ready, real, made, refused = threading.Barrier(len(requests)), publishing.swap, [], []
+
+    def when_all_are_ready(*args, **kwargs):
+        ready.wait(timeout=60)
+        return real(*args, **kwargs)
+
+    def one(request: dict) -> None:
+        try:
+            made.append(publish(**request))
+        except StageError as error:
+            refused.append(error)
+
+    monkeypatch.setattr(publishing, "swap", when_all_are_ready)
+    publishers = [threading.Thread(target=one, args=[request]) for request in requests]
+    for publisher in publishers:
+        publisher.start()
+    for publisher in publishers:
+        publisher.join()
+    return made, refused
+
+
+def test_of_two_publishers_at_once_one_wins_and_the_other_says_so(live, model, tmp_path, monkeypatch):
+    before = read_pointer(live)
+    requests = [
+        {"model": model, "documents": write_documents(tmp_path / f"{seed}.tsv", 60, seed), "to": live, "config": CONFIG}
+        for seed in (40, 41)
+    ]
+    (won,), (refused,) = publish_together(monkeypatch, requests)
+    assert refused.found == f"another publisher moved it to {won.release.digest} in the meantime"
+    assert read_pointer(live) == won.pointer
+    assert won.pointer.previous == before.release
+    assert verify(live) == []
+
+
+def test_two_publishers_of_the_same_release_both_have_it_live(live, model, tmp_path, monkeypatch):
+    new = write_documents(tmp_path / "new.tsv", 60, 42)
+    request = {"model": model, "documents": new, "to": live, "config": CONFIG}
+    (one, other), refused = publish_together(monkeypatch, [request, request])
+    assert refused == []
+    assert one.release == other.release
+    assert one.pointer == other.pointer == read_pointer(live)
+    assert verify(live) == []
+
+
+def test_on_an_object_store_a_swap_between_comparison_and_writing_is_not_lost(monkeypatch):
+    """fsspec's file system in memory creates an object only if it is not there, as the object stores do."""
+    uri = "memory://between/live"
+    first = swap(uri, expected=None, release="first")
+    real = storage.write_new
+
+    def after_another(where, content):
+        monkeypatch.setattr(storage, "write_new", real)
+        swap(uri, expected=first, release="theirs")
+        return real(where, content)
+
+    monkeypatch.setattr(storage, "write_new", after_another)
+    with pytest.raises(StageError, match="Another publisher moved it to theirs"):
+        swap(uri, expected=first, release="ours")
+    assert read_pointer(uri).release == "theirs"
+    assert _of_pointer(uri)[0].endswith("names the release theirs, which is not there")
+
+
+def test_on_an_object_store_a_publisher_that_dies_or_dawdles_between_its_two_writes_breaks_nothing(monkeypatch):
+    uri = "memory://dawdling/live"
+    swap(uri, expected=None, release="first")
+    begun = storage.read_bytes(f"{uri}/pointer.json")
+
+    def killed(where, content):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(storage, "write_atomic", killed)
+    with pytest.raises(KeyboardInterrupt):
+        swap(uri, expected=read_pointer(uri), release="second")
+    monkeypatch.undo()
+    second = read_pointer(uri)
+    assert (second.release, second.previous, second.number) == ("second", "first", 2)
+    third = swap(uri, expected=second, release="third")
+    storage.write_atomic(f"{uri}/pointer.json", begun)  # of a publisher that wakes up late
+    assert read_pointer(uri) == third
+    storage.write_atomic(f"{uri}/swaps/0000000002.json", b'{"schema_version": "1.1"')
+    with pytest.raises(StageError, match=r"swaps/0000000002\.json is damaged"):
+        read_pointer(uri)

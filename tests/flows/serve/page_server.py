@@ -1,0 +1,29 @@
+"""The service in a thread of the test, on a port of its own."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from flows.serve.app import build_app
+from flows.serve.live import Live
+from flows.serve.metrics import Metrics
+
+
+@contextmanager
+def serving(release: str) -> Iterator[str]:
+    """The origin of the service, as http://127.0.0.1:PORT."""
+    metrics = Metrics(shared=False)
+    live = Live(release, changed=metrics.serving, failed=metrics.failed)
+    app = build_app(live, metrics, poll_seconds=0.2)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)

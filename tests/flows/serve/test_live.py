@@ -1,0 +1,190 @@
+"""A running service while releases change: real processes, asked without a pause."""
+
+import asyncio
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flows.serve import live as following
+from flows.serve.live import Live
+from schemas import storage
+from schemas.release import read_pointer
+from tests.flows.serve.service_release import publish_named
+from tests.trained_model import trained_stage
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")))
+
+
+def ask(url: str, path: str, body: dict | None = None) -> str:
+    content = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, content, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read().decode()
+
+
+@contextmanager
+def serving(release: str, log: Path, *options: str):
+    """The url of `clicktower serve` on a free port, what it says in `log`; ended by SIGTERM, which must end it well."""
+    command = [sys.executable, "-m", "flows.cli", "serve", "--release", release, "--port", "0", "--json", *options]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            url = json.loads(process.stdout.readline())["url"]
+            ask(url, "/healthz")
+            yield url
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+
+
+class Asker(threading.Thread):
+    """Asks one query after the other, and keeps every answer that is not wholly of one known release."""
+
+    def __init__(self, url: str, mode: str, name_of: dict[str, str]) -> None:
+        super().__init__(daemon=True)
+        self.url, self.mode, self.name_of = url, mode, name_of
+        self.stopping = threading.Event()
+        self.wrong: list[str] = []
+        self.seen: set[str] = set()
+        self.num_answers = 0
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                found = json.loads(ask(self.url, "/v1/search", {"query": "steel pipe", "mode": self.mode, "k": 20}))
+                name = self.name_of[found["release"]]
+                if not found["hits"] or not all(
+                    hit["id"].startswith(f"{name}-") and hit["title"].endswith(name) for hit in found["hits"]
+                ):
+                    self.wrong.append(f"mixed: {found}")
+                self.seen.add(name)
+            except Exception as error:
+                self.wrong.append(repr(error))
+            self.num_answers += 1
+
+
+@pytest.mark.engine
+def test_releases_change_under_load_and_no_request_is_lost_or_mixed(model, tmp_path):
+    uri = str(tmp_path / "live")
+    first = publish_named(model, uri, "one", tmp_path)
+    elsewhere = [publish_named(model, str(tmp_path / "x"), name, tmp_path) for name in ("two", "three")]
+    name_of = {first.release.digest: "one"} | {
+        made.release.digest: name for made, name in zip(elsewhere, ("two", "three"), strict=True)
+    }
+    with serving(uri, tmp_path / "log", "--poll-seconds", "0.1") as url:
+        askers = [Asker(url, mode, name_of) for mode in ("vector", "vector", "bm25", "hybrid")]
+        for asker in askers:
+            asker.start()
+
+        def until(told: str) -> None:
+            for _ in range(600):
+                if told in ask(url, "/metrics"):
+                    return
+                threading.Event().wait(0.1)
+            raise AssertionError(f"{told} was never told:\n" + ask(url, "/metrics"))
+
+        publish_named(model, uri, "two", tmp_path)
+        until('swaps_total{outcome="served"} 1.0')
+        # A release that cannot be opened: its table loses its end before the pointer names it.
+        third = Path(shutil.copytree(elsewhere[1].folder, Path(uri, "releases", elsewhere[1].release.digest)))
+        data = next(third.glob("documents.lance/data/*.lance"))
+        data.write_bytes(data.read_bytes()[:-10])
+        pointer = f"{uri}/pointer.json"
+        sound = storage.read_bytes(pointer)
+        storage.write_atomic(pointer, storage.read_bytes(str(tmp_path / "x" / "pointer.json")))
+        until('swaps_total{outcome="failed"} 1.0')
+        assert json.loads(ask(url, "/healthz"))["release"] == elsewhere[0].release.digest
+        storage.write_atomic(pointer, sound)
+        publish_named(model, uri, "one", tmp_path)  # back to the first
+        until('swaps_total{outcome="served"} 2.0')
+        for asker in askers:
+            asker.stopping.set()
+            asker.join(60)
+        port = int(url.rsplit(":", 1)[1])
+        listening = Path("/proc/net/tcp").read_text()
+        assert re.search(rf"0100007F:{port:04X} 00000000:0000 0A", listening)
+        assert not re.search(rf"00000000:{port:04X} 00000000:0000 0A", listening)
+    told = Path(tmp_path, "log").read_text()
+    assert [asker.wrong for asker in askers] == [[], [], [], []]
+    assert set.union(*(asker.seen for asker in askers)) == {"one", "two"}
+    assert min(asker.num_answers for asker in askers) > 10
+    assert told.count("cannot be served") == 1
+    assert "bytes and should have" in told
+    assert "steel" not in told  # what people ask is in no log
+
+
+@pytest.mark.engine
+def test_workers_share_a_port_and_their_numbers_and_end_together(model, tmp_path):
+    uri = str(tmp_path / "live")
+    publish_named(model, uri, "one", tmp_path)
+    with serving(uri, tmp_path / "log", "--workers", "2", "--host", "0.0.0.0") as url:
+        for _ in range(40):
+            ask(url, "/v1/search", {"query": "steel pipe"})
+        found = ask(url, "/metrics")
+        assert 'clicktower_requests_total{route="/v1/search",status="200"} 40.0' in found
+        assert "clicktower_release_documents 300.0" in found
+    assert "no authentication" in Path(tmp_path, "log").read_text()
+    with pytest.raises(urllib.error.URLError):
+        ask(url, "/healthz")
+
+
+def test_a_release_that_cannot_be_opened_is_tried_again_after_a_while(model, tmp_path, monkeypatch):
+    uri = str(tmp_path / "live")
+    first = publish_named(model, uri, "one", tmp_path)
+    changed, failures = [], []
+    live = Live(uri, changed=changed.append, failed=lambda: failures.append(1))
+    second = publish_named(model, uri, "two", tmp_path)
+    files = [*Path(second.folder).glob("model/*"), *Path(second.folder).glob("documents.lance/data/*")]
+    content = bytearray(files[-1].read_bytes())
+    content[len(content) // 2] ^= 1  # sizes alone would not show it
+    sound = files[-1].read_bytes()
+    files[-1].write_bytes(content)
+    asyncio.run(live.look())
+    asyncio.run(live.look())
+    assert (live.current.digest, len(failures)) == (first.release.digest, 1)
+    files[-1].write_bytes(sound)
+    asyncio.run(live.look())  # not yet
+    assert live.current.digest == first.release.digest
+    monkeypatch.setattr(following, "RETRY_SECONDS", 0.0)
+    live._retry_at = 0.0
+    asyncio.run(live.look())
+    assert live.current.digest == second.release.digest == read_pointer(uri).release
+    assert [served.digest for served in changed] == [first.release.digest, second.release.digest]
+    Path(uri, "pointer.json").unlink()
+    asyncio.run(live.look())
+    assert (live.current.digest, len(failures)) == (second.release.digest, 2)
+
+
+def test_the_old_release_is_given_back_when_its_last_request_ended(model, tmp_path):
+    import gc
+    import weakref
+
+    uri = str(tmp_path / "live")
+    publish_named(model, uri, "one", tmp_path)
+    live = Live(uri, changed=lambda served: None, failed=lambda: None)
+    answering = live.current
+    old = weakref.ref(answering.opened)
+    publish_named(model, uri, "two", tmp_path)
+    asyncio.run(live.look())
+    gc.collect()
+    assert old() is answering.opened  # a request under way holds it
+    assert {hit.id.split("-")[0] for hit in answering.opened.search("steel pipe", 50)} == {"one"}
+    del answering
+    gc.collect()
+    assert old() is None

@@ -1,0 +1,256 @@
+"""The endpoints in this process: what they answer, what they refuse, and that nothing makes them fail."""
+
+import json
+import re
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from flows.serve import openapi
+from flows.serve.bodies import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
+from flows.serve.process import ServeConfig, is_loopback, make_app
+from schemas.errors import StageError, UsageError
+from tests.flows.serve.service_release import publish_named
+from tests.trained_model import trained_stage
+from training.ranking.embedding import unit_vectors
+
+SENTENCE = re.compile(r"[A-Z].{10,}: .{5,}\.")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("service")
+    model = trained_stage(str(folder / "store"), labels={"simulated": True})
+    return publish_named(model, str(folder / "live"), "one", folder)
+
+
+@pytest.fixture(scope="module")
+def client(published):
+    with TestClient(make_app(ServeConfig(release=published.uri)), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def opened(published):
+    from flows.search import OpenRelease
+
+    return OpenRelease(published.uri)
+
+
+@pytest.mark.parametrize("mode", ["vector", "bm25", "hybrid"])
+def test_search_answers_what_the_release_answers(client, opened, mode):
+    asked = {"query": "Angle  BRACKET ørn", "k": 7, "mode": mode, "weight": 0.5}
+    found = client.post("/v1/search", json=asked).json()
+    expected = opened.search(asked["query"], 7, mode, weight=0.5, both=True)
+    assert found["hits"] == [asdict(hit) for hit in expected]
+    assert (found["release"], found["query"], found["mode"]) == (opened.release.digest, asked["query"], mode)
+    assert found["took_ms"] > 0
+    assert client.post("/v1/search", json=asked | {"release": opened.release.digest}).json()["hits"] == found["hits"]
+
+
+def test_ten_documents_by_vector_unless_asked_otherwise(client, opened):
+    found = client.post("/v1/search", json={"query": "copper pipe"}).json()
+    assert found["mode"] == "vector"
+    assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in opened.search("copper pipe", 10)]
+
+
+@pytest.mark.parametrize("texts", [["copper pipe"], ["copper pipe", "ørn", "2x4 " * 200] * 20])
+def test_embed_gives_the_vectors_of_the_model(client, opened, texts):
+    for side in ("query", "document"):
+        found = client.post("/v1/embed", json={"texts": texts, "side": side}).json()
+        assert np.float32(found["vectors"]).tolist() == unit_vectors(opened.model, texts, side).tolist()
+        assert (found["release"], found["dimensions"]) == (opened.release.digest, 8)
+
+
+def test_explain_takes_a_document_or_any_title(client, opened):
+    hit = opened.search("copper pipe", 1, both=True)[0]
+    by_id = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id}).json()
+    by_title = client.post("/v1/explain", json={"query": "copper pipe", "title": hit.title}).json()
+    assert by_id | {"took_ms": 0} == by_title | {"took_ms": 0}
+    assert by_id["cosine"] == pytest.approx(hit.cosine, abs=1e-5)
+    assert by_id["bm25"] == pytest.approx(hit.bm25, abs=1e-5)
+    for wrong in ({}, {"id": hit.id, "title": hit.title}):
+        assert client.post("/v1/explain", json={"query": "copper pipe", **wrong}).status_code == 422
+    assert client.post("/v1/explain", json={"query": "copper pipe", "id": "nowhere"}).status_code == 404
+
+
+def test_it_says_what_it_serves(client, opened):
+    found = client.get("/v1/release").json()
+    assert (found["release"], found["num_documents"], found["dimensions"]) == (opened.release.digest, 300, 8)
+    assert found["index"]["recall"] == 1.0
+    assert found["labels"] == {"simulated": True}
+    assert client.get("/healthz").json() == {"status": "ok", "release": opened.release.digest}
+
+
+SEARCH = {"query": "copper pipe"}
+EMBED = {"texts": ["copper pipe"], "side": "query"}
+REFUSED = [
+    ("search", {}, 422, "query"),
+    ("search", {"query": ""}, 422, "query"),
+    ("search", {"query": " \t\n "}, 422, "has no word"),
+    ("search", {"query": "a" * (MOST_LETTERS + 1)}, 422, "query"),
+    ("search", {"query": "copper\0pipe"}, 422, r"control character \(U\+0000\) at place 7"),
+    ("search", {"query": "copper\x1b[31m"}, 422, r"U\+001B"),
+    ("search", {"query": 7}, 422, "query"),
+    ("search", SEARCH | {"k": 0}, 422, "k"),
+    ("search", SEARCH | {"k": -1}, 422, "k"),
+    ("search", SEARCH | {"k": MOST_RESULTS + 1}, 422, "k"),
+    ("search", SEARCH | {"k": 10**30}, 422, "k"),
+    ("search", SEARCH | {"k": 1.5}, 422, "k"),
+    ("search", SEARCH | {"k": True}, 422, "k"),
+    ("search", SEARCH | {"mode": "exact"}, 422, "mode"),
+    ("search", SEARCH | {"weight": -0.1}, 422, "weight"),
+    ("search", SEARCH | {"weight": "1"}, 422, "weight"),
+    ("search", SEARCH | {"quary": "a"}, 422, "quary"),
+    ("search", SEARCH | {"release": "gone"}, 404, "release"),
+    ("search", [SEARCH], 422, "object"),
+    ("search", None, 422, "object"),
+    ("embed", {"texts": [], "side": "query"}, 422, "texts"),
+    ("embed", EMBED | {"texts": ["a"] * (MOST_TEXTS + 1)}, 422, "texts"),
+    ("embed", EMBED | {"texts": ["copper", " "]}, 422, "number 2"),
+    ("embed", EMBED | {"texts": ["copper", "a\x7f"]}, 422, "control"),
+    ("embed", EMBED | {"side": "title"}, 422, "side"),
+    ("embed", EMBED | {"release": "gone"}, 404, "release"),
+    ("explain", {"query": "a", "title": " "}, 422, "word"),
+    ("explain", {"query": "a", "title": "b", "release": "gone"}, 404, "release"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "told"), REFUSED)
+def test_what_cannot_be_answered_is_refused_in_a_sentence(client, path, body, status, told):
+    answer = client.post(f"/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert SENTENCE.fullmatch(answer.json()["error"])
+    assert re.search(told, answer.json()["error"])
+
+
+BYTES = [
+    (b"", 400),
+    (b"{", 400),
+    (b'{"query": "a"} x', 400),
+    (b'{"query": "\xff"}', 400),
+    (b'{"query": "\\ud800"}', 400),
+    (b'{"query": "a", "weight": NaN}', 400),
+    (b'{"query": "a", "weight": 1e999}', 422),
+    (b"[" * 200_000, 422),
+    (b'{"query": ' + b"[" * 200_000, 422),
+    (b'{"deep": ' * 20_000, 422),
+    (b'{"query": "' + b"a" * MOST_BYTES + b'"}', 413),
+]
+
+
+@pytest.mark.parametrize(("content", "status"), BYTES, ids=[content[:20] for content, _ in BYTES])
+def test_bytes_that_are_not_what_is_asked_for_are_refused(client, content, status):
+    answer = client.post("/v1/search", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status
+    assert SENTENCE.fullmatch(answer.json()["error"])
+
+
+def test_another_content_type_path_or_method_is_refused(client):
+    body = json.dumps(SEARCH)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert client.post("/v1/search", content=body, headers={"Content-Type": kind}).status_code == 415
+    kind = "Application/JSON; charset=utf-8"
+    assert client.post("/v1/search", content=body, headers={"Content-Type": kind}).status_code == 200
+    for method, path, status in [("GET", "/v1/search", 405), ("PUT", "/", 405), ("DELETE", "/metrics", 405),
+                                 ("GET", "/v1", 404), ("POST", "/v1/search/", 404), ("GET", "/%00", 404)]:  # fmt: skip
+        answer = client.request(method, path)
+        assert answer.status_code == status
+        assert SENTENCE.fullmatch(answer.json()["error"])
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+TEXT = st.text(st.characters(), min_size=1, max_size=40)
+MODES = st.sampled_from(["vector", "bm25", "hybrid"])
+LIKELY = {
+    "search": st.fixed_dictionaries(
+        {"query": TEXT}, optional={"k": st.integers(1, MOST_RESULTS), "mode": MODES, "weight": st.floats(0, 1_000)}
+    ),
+    "embed": st.fixed_dictionaries(
+        {"texts": st.lists(TEXT, min_size=1, max_size=12), "side": st.sampled_from(["query", "document"])}
+    ),
+    "explain": st.fixed_dictionaries({"query": TEXT, "title": TEXT}),
+}
+
+
+@pytest.mark.parametrize("path", list(LIKELY))
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_is_sent_is_answered_or_refused(client, path, data):
+    body = data.draw(LIKELY[path])
+    if data.draw(st.booleans()):
+        names = st.sampled_from([*body, "release", "id", "other"])
+        body = body | data.draw(st.dictionaries(names, JUNK, max_size=2))
+    content = json.dumps(body).encode()
+    if data.draw(st.integers(0, 3)) == 0:
+        at = data.draw(st.integers(0, len(content)))
+        content = content[:at] + data.draw(st.binary(max_size=4)) + content[at + data.draw(st.integers(0, 3)) :]
+    answer = client.post(f"/v1/{path}", content=content, headers={"Content-Type": "application/json"})
+    found = answer.json()
+    if answer.status_code == 200:
+        assert set(openapi.DESCRIPTION["paths"][f"/v1/{path}"]["post"]["responses"]["200"]["content"][
+            "application/json"]["schema"]["required"]) <= set(found)  # fmt: skip
+    else:
+        assert 400 <= answer.status_code < 500
+        assert list(found) == ["error"]
+        assert found["error"].endswith(".")
+
+
+def test_metrics_count_what_was_asked_and_hold_no_text(published):
+    with TestClient(make_app(ServeConfig(release=published.uri))) as client:
+        for _ in range(3):
+            client.post("/v1/search", json={"query": "zanzibar"})
+        client.post("/v1/search", json={"query": ""})
+        client.get("/zanzibar")
+        text = client.get("/metrics").text
+    assert 'clicktower_requests_total{route="/v1/search",status="200"} 3.0' in text
+    assert 'clicktower_requests_total{route="/v1/search",status="422"} 1.0' in text
+    assert 'clicktower_requests_total{route="other",status="404"} 1.0' in text
+    assert 'clicktower_request_seconds_count{route="/v1/search"} 4.0' in text
+    assert f'clicktower_release_info{{release="{published.release.digest}"}} 1.0' in text
+    assert "clicktower_release_documents 300.0" in text
+    assert 'clicktower_release_swaps_total{outcome="failed"} 0.0' in text
+    assert "zanzibar" not in text
+
+
+def test_the_description_names_every_endpoint_and_its_page_loads_nothing_from_elsewhere(client):
+    described = client.get("/openapi.json").json()
+    assert described["openapi"].startswith("3.1")
+    for path, ways in described["paths"].items():
+        for method in ways:
+            assert client.request(method.upper(), path).status_code in (200, 415)
+    page = client.get("/docs")
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    for link in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert client.get(link).status_code == 200
+    for path, body in re.findall(r"http://127.0.0.1:8080(/v1/\w+) -d &#x27;(.+?)&#x27;", page.text):
+        assert client.post(path, json=json.loads(body.replace("&quot;", '"'))).status_code == 200
+
+
+def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkeypatch, caplog):
+    def broken(*args, **kwargs):
+        raise RuntimeError("zanzibar")
+
+    monkeypatch.setattr("flows.search.OpenRelease.search", broken)
+    answer = client.post("/v1/search", json={"query": "zanzibar"})
+    assert answer.status_code == 500
+    assert "RuntimeError in tests.flows.serve.test_service" in caplog.text
+    assert "zanzibar" not in caplog.text + answer.text
+
+
+def test_what_cannot_be_served_is_said_at_the_start(tmp_path):
+    with pytest.raises(StageError, match="Nothing was published there yet"):
+        make_app(ServeConfig(release=str(tmp_path)))
+    for wrong in ({"port": -1}, {"workers": 0}, {"poll_seconds": 0.0}):
+        with pytest.raises(UsageError, match="was to be started"):
+            ServeConfig(release="release", **wrong)
+    found = [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "a.example")]
+    assert found == [True] * 3 + [False] * 4

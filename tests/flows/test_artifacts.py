@@ -1,0 +1,135 @@
+"""What the artifacts of a run say. That they are on its page is read back in end_to_end/test_prefect_server.py."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows import artifacts, present_markdown
+from flows.drift import Watched
+from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from schemas.errors import StageError
+
+CONFIG = PipelineConfig(
+    log=LogSection(files=("log",)), documents=DocumentsSection(file="d"),
+    judgments=JudgmentsSection(queries="q", qrels="r"), title="Größe & Co.: shop 2", report="https://here/report.html",
+)  # fmt: skip
+KEY = "gr-e-co-shop-2"
+INTERVAL = {"mean": 0.5, "low": 0.4, "high": 0.6}
+SYSTEMS = {name: {"ndcg@1": INTERVAL, "ndcg@10": INTERVAL} for name in ("model", "bm25", "random")}
+SLICE = {"slice": "query length", "part": "1 word", "n": 60, "live": 0.5, "candidate": 0.4, "difference": -0.1,
+         "limit": 0.02, "decides": True, "worse": True}  # fmt: skip
+DECISION = {"promote": False, "reason": "It is worse | so the live model stays.",
+            "figures": {"slices": [SLICE, SLICE | {"part": "2 words", "n": 9, "decides": False, "worse": False}],
+                        "click_derived": True}}  # fmt: skip
+ROWS = [
+    Watched(figure="lines", words="lines of the log", value="10", usual="20", basis="4 Mondays", alarm="half",
+            stops=True),
+    Watched(figure="bots", words="share of bots", value="1%", usual="—", basis="no earlier day"),
+]  # fmt: skip
+ERROR = StageError(asked="the stage train was run", found="the disk is full", do="make room")
+
+
+def results(release: Path) -> dict:
+    def stage(name: str, **others) -> dict:
+        return {"stage": name, "digest": f"d-{name}", "path": f"/store/{name}", "reused": False, "labels": {}, **others}
+
+    ledger = {"total": 10, "lines": {"impression": 7, "query_below_k": 2, "unreadable_field": 1}}
+    metrics = {"n": 400, "n_informative": 300, "systems": SYSTEMS, "confidence": 0.95, "gain": "exponential",
+               "difference": {"measures": {"ndcg@10": INTERVAL | {"p": 0.01}}}, "warnings": []}  # fmt: skip
+    return {
+        "ingest": stage("ingest"),
+        "build": stage("build", ledger=ledger, metrics={"privacy_gate": "k = 5 keeps 3 of 4 clicks"}),
+        "evaluate": stage("evaluate", metrics=metrics),
+        "publish": stage("publish", metrics={"live": False, "decision": DECISION}) | {"path": str(release)},
+        "report": CONFIG.report,
+    }
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch) -> dict[str, dict]:
+    """The artifacts of one run that fails at its end, by key: what was asked of Prefect."""
+    (tmp_path / "README.md").write_text('---\ntags: ["x"]\n---\n\n# lstm-96\n\n---\nmore\n')
+    found, asked = results(tmp_path), {}
+    for kind in ("markdown", "table"):
+        monkeypatch.setattr(artifacts, f"create_{kind}_artifact", lambda *, key, **value: asked.update({key: value}))
+    monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
+    for name in ("ingest", "build", "evaluate", "publish"):
+        artifacts.newest(CONFIG, {name: found[name]})
+    artifacts.drift(CONFIG, ROWS)
+    artifacts.links(CONFIG, found)
+    artifacts.failed(CONFIG, ERROR)
+    artifacts.failed(None, ERROR)
+    return asked
+
+
+def test_everything_has_a_stable_key(made):
+    assert set(made) == {f"{KEY}-{name}" for name in artifacts.NAMES} | {"clicktower-failure"}
+
+
+def test_the_ledger_is_a_table_of_every_fate(made):
+    rows = made[f"{KEY}-ledger"]["table"]
+    assert {(row["kind"], row["lines"], row["share"]) for row in rows} == {
+        ("kept", 7, "70.00%"), ("dropped", 2, "20.00%"), ("unreadable", 1, "10.00%"),
+    }  # fmt: skip
+    assert "k = 5 keeps 3 of 4 clicks" in made[f"{KEY}-ledger"]["description"]
+
+
+def test_the_promotion_says_why_and_which_slices(made):
+    text = made[f"{KEY}-promotion"]["markdown"]
+    assert "**Kept as a candidate.** It is worse" in text
+    assert "| query length: 1 word | 60 | 0.500 | 0.400 | -0.100 | -0.020 | too much worse |" in text
+    assert "too few queries to decide" in text
+    assert "derived from clicks" in text
+
+
+def test_drift_failure_links_and_card_say_what_they_are_for(made):
+    assert "- ⚠ half **It stopped the run.**" in made[f"{KEY}-drift"]["markdown"]
+    assert made[f"{KEY}-drift"]["description"] == "1 figure out of the usual"
+    assert "**Found.** The disk is full" in made[f"{KEY}-failure"]["markdown"]
+    assert "**What to do.** Make room" in made["clicktower-failure"]["markdown"]
+    assert "[https://here/report.html](https://here/report.html)" in made[f"{KEY}-links"]["markdown"]
+    assert made[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")
+
+
+def test_outside_of_a_run_nothing_is_made_and_nobody_is_asked(monkeypatch):
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda **_: pytest.fail("there is no page"))
+    artifacts.failed(CONFIG, ERROR)
+
+
+def test_a_server_that_is_away_does_not_end_the_run(monkeypatch, capsys):
+    def away(**_):
+        raise ConnectionError("the text of an error may quote data")
+
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", away)
+    monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
+    artifacts.failed(CONFIG, ERROR)
+    told = capsys.readouterr().err
+    assert "the run's page has no failure: ConnectionError" in told
+    assert "quote" not in told
+
+
+@pytest.mark.parametrize("title", ["Größe & Co.: shop 2", "店", "", "a--b", "Ends with -"])
+def test_keys_are_as_prefect_takes_them(title):
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", artifacts.key_of(replace(CONFIG, title=title), "ndcg"))
+
+
+def test_every_row_of_a_markdown_table_has_the_columns_of_its_head():
+    text = present_markdown.promotion(DECISION, reused=False)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+    assert present_markdown.table(["a"], [["x|y"]]).endswith("| x\\|y |")
+
+
+@pytest.mark.parametrize(
+    ("decision", "reused", "told"),
+    [
+        (None, True, "was live already"),
+        (None, False, "nothing was asked"),
+        ({"promote": True, "reason": "Better.", "figures": {}}, False, "**Promoted.** Better."),
+        ({"promote": False, "reason": "Worse.", "figures": {}}, True, "**Kept as a candidate.** Worse."),
+    ],
+)
+def test_a_promotion_in_a_sentence(decision, reused, told):
+    assert told in present_markdown.promotion(decision, reused=reused)

@@ -1,0 +1,60 @@
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from flows.encode_lines import encode_lines, open_encoder
+from schemas.errors import StageError, UsageError
+from tests.trained_model import trained_stage
+from training.ranking.embedding import unit_vectors
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")))
+
+
+def encoded(model: str, content: bytes, side="query"):
+    return list(encode_lines(open_encoder(model, None), io.BytesIO(content), side))
+
+
+def test_every_line_has_its_vector_whatever_it_ends_with(model):
+    texts = ["angle bracket", "", "ørn  PIPE", " \t", "last"]
+    expected = unit_vectors(open_encoder(model, None), ["angle bracket", "ørn pipe", "last"], "query")
+    for end in ("\n", "\r\n"):
+        for content in (end.join(texts), end.join(texts) + end):
+            found = encoded(model, content.encode())
+            values = np.concatenate([vectors.values for vectors in found])
+            assert values[[0, 2, 4]].tolist() == expected.tolist()
+            assert not values[[1, 3]].any()
+            lines = b"".join(vectors.lines() for vectors in found).splitlines()
+            assert [json.loads(line) for line in lines] == [expected[0].tolist(), None, expected[1].tolist(), None,
+                                                             expected[2].tolist()]  # fmt: skip
+            raw = b"".join(vectors.raw() for vectors in found)
+            assert np.frombuffer(raw, "<f4").reshape(5, 8).tolist() == values.tolist()
+    assert encoded(model, b"") == []
+
+
+def test_a_line_is_answered_before_the_next_one_is_typed(model):
+    command = [sys.executable, "-m", "flows.cli", "encode", "--model", model, "--side", "document"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for text in (b"angle bracket\n", b"copper pipe\n"):
+            process.stdin.write(text)
+            process.stdin.flush()
+            assert len(json.loads(process.stdout.readline())) == 8
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
+
+
+def test_what_cannot_be_encoded_is_said(model, tmp_path):
+    with pytest.raises(StageError, match="Line 2 is not UTF-8"):
+        encoded(model, b"angle\n\xff\nbracket\n")
+    for given in ((None, None), (model, "release")):
+        with pytest.raises(UsageError, match="one only"):
+            open_encoder(*given)
+    with pytest.raises(StageError, match="Nothing was published there yet"):
+        open_encoder(None, str(tmp_path))

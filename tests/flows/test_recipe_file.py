@@ -1,0 +1,76 @@
+"""A recipe in a file, as a sweep writes it: for `train --recipe`, and for a pipeline."""
+
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from flows.pipeline_config import read_pipeline
+from flows.recipe_file import recipe_named
+from schemas.errors import UsageError
+from training.recipes import Recipe, names, recipe
+from training.sweep.best import best_toml
+
+PIPELINE = """
+[log]
+files = ["log.jsonl"]
+[documents]
+file = "documents.tsv"
+[judgments]
+queries = "queries.tsv"
+qrels = "qrels.txt"
+"""
+
+
+def written(of: Recipe, **fields) -> str:
+    row = {"fields": fields, "mean": 0.5}
+    return best_toml({"rows": [row], "measure": "dev_loss", "watched": "judgments"}, of)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_sweep_writes_is_the_whole_recipe(tmp_path, name):
+    asked = replace(recipe(name), step=1e-05, gamma=7.5, seed=3, epochs=2)
+    path = tmp_path / "best.toml"
+    path.write_text(written(asked, step=1e-05, gamma=7.5), encoding="utf-8")
+    assert recipe_named(str(path)) == asked
+    assert recipe_named(name) == recipe(name)
+
+
+def test_a_recipe_of_somebodys_own_is_written_as_one(tmp_path):
+    asked = Recipe(name='of "mine"', cells=8, forget_gate=True)
+    path = tmp_path / "best.toml"
+    path.write_text(written(asked), encoding="utf-8")
+    assert recipe_named(str(path)) == asked
+
+
+def test_it_is_a_section_of_a_pipeline_and_a_pipeline_can_name_it(tmp_path):
+    text = written(replace(recipe("lstm-64"), step=0.004), step=0.004)
+    (tmp_path / "pasted.toml").write_text(PIPELINE + text, encoding="utf-8")
+    pasted = read_pipeline(str(tmp_path / "pasted.toml")).train
+    assert (pasted.recipe, pasted.set["step"]) == ("lstm-64", 0.004)
+    assert set(tomllib.loads(text)) == {"train"}
+    (tmp_path / "best.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "named.toml").write_text(PIPELINE + '[train]\nrecipe = "best.toml"\n', encoding="utf-8")
+    named = read_pipeline(str(tmp_path / "named.toml")).train
+    assert named.recipe == str(tmp_path / "best.toml")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (None, "no such file"),
+        ("[train", "not TOML"),
+        ("step = 1", "train is missing"),
+        ('[train]\nrecipe = "lstm-95"', "no recipe of that name"),
+        ('[train]\nrecipe = "lstm-96"\n[train.set]\nsteps = 1', "no field steps"),
+        ('[train]\nrecipe = "lstm-96"\n[train.set]\nstep = -1', "above 0"),
+        ('[train]\nrecipe = "lstm-96"\nepochs = 3', "epochs is unknown"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused_by_name(tmp_path, content, found):
+    path = tmp_path / "best.toml"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=found) as caught:
+        recipe_named(str(path))
+    assert str(path) in caught.value.asked

@@ -1,0 +1,204 @@
+"""A sweep as a job on a real Ray head, with its dashboard, its token, and nodes that are really killed."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.cli import run
+from tests.training.small_shards import shop, write_build
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "ray"
+BIN = Path(sys.executable).parent
+SECONDS = 240
+
+SWEEP = """
+shards = "{shards}"
+into = "{store}"
+measure = "dev_loss"
+threads = 1
+{more}
+[set]
+cells = 8
+minibatch = 32
+micro_batch = 8
+epochs = {epochs}
+[fields]
+step = [0.001, 0.02]
+"""
+HALVING = "[halving]\neta = 2\nmin_epochs = 20\n"
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory) -> str:
+    pairs, pool = shop(120)
+    dev, _ = shop(30, seed=9)
+    place = str(tmp_path_factory.mktemp("build"))
+    return write_build(place, {"train-00000": pairs, "dev-00000": dev}, pool)
+
+
+class Cluster:
+    """A head without CPUs and two nodes of one each, as deploy/ray starts them, on ports of its own."""
+
+    def __init__(self, work: Path) -> None:
+        self.work, self._started = work, dict[str, subprocess.Popen]()
+        head, self.dashboard = _free_ports(2)
+        (work / "token").write_text("a-token-of-at-least-some-length-0123456789")
+        # A dead node is noticed after three seconds instead of half a minute.
+        quick = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+        quick |= {"RAY_health_check_initial_delay_ms": "0"}
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{work}/token"}
+        self.environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | token | quick
+        self._start("head", "start-head", f"--port={head}", f"--dashboard-port={self.dashboard}")
+        for name in ("node-1", "node-2"):
+            self._start(name, "start-node", "1", f"--address=127.0.0.1:{head}")
+
+    def _start(self, name: str, script: str, *options: str) -> None:
+        log = self.work / f"{name}.log"
+        with log.open("wb") as file:
+            self._started[name] = subprocess.Popen(
+                [str(DEPLOY / script), str(self.work), *options],
+                stdout=file,
+                stderr=file,
+                env=self.environment,
+                start_new_session=True,
+            )
+        wait_for(lambda: "Ray runtime started" in log.read_text(), lambda: log.read_text())
+
+    def job(self, *words: str) -> subprocess.Popen:
+        """`ray job ...` with the token, at the dashboard."""
+        command = [str(BIN / "ray"), "job", words[0], "--address", f"http://127.0.0.1:{self.dashboard}", *words[1:]]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=self.environment)
+
+    def processes(self, name: str) -> set[int]:
+        """Those of a node: its raylet, its workers and what they started."""
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+        found = {self._started[name].pid}
+        while more := {pid for pid, parent in parents if parent in found} - found:
+            found |= more
+        return found
+
+    def kill(self, name: str) -> None:
+        """kill -9 of all of a node at once, as when its machine is gone."""
+        for pid in self.processes(name):
+            os.kill(pid, signal.SIGKILL)
+        self._started.pop(name).wait()
+
+    def stop(self) -> None:
+        for name in reversed(list(self._started)):
+            self._started[name].terminate()
+        for name, process in self._started.items():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill(name)
+
+
+def _free_ports(number: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
+    pytest.importorskip("ray")
+    cluster = Cluster(tmp_path_factory.mktemp("ray"))
+    yield cluster
+    cluster.stop()
+
+
+def wait_for(is_so: Callable[[], object], tell: Callable[[], object] = lambda: "") -> None:
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, tell()
+        time.sleep(0.05)
+
+
+def trainings(store: Path) -> list[int]:
+    """The processes that train now: who makes an output signs a claim on it."""
+    found = []
+    for claim in store.glob("train/*/claim.json"):
+        try:
+            found.append(json.loads(claim.read_text())["process"])
+        except (OSError, ValueError):  # given back, or being signed
+            continue
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def write(path: Path, shards: str, *, epochs: int, more: str = "", halving: str = "") -> tuple[str, Path]:
+    """The path of a sweep, and that of its store."""
+    path.mkdir()
+    text = SWEEP.format(shards=shards, store=path / "store", epochs=epochs, more=more) + halving
+    (path / "sweep.toml").write_text(text, encoding="utf-8")
+    return str(path / "sweep.toml"), path / "store"
+
+
+def told(rows: list[dict]) -> list:
+    """What a table says, but for how long it took."""
+    return [
+        (row["fields"], row["mean"], [(t["digest"], t["epochs"], t["measures"], t["curve"]) for t in row["trials"]])
+        for row in rows
+    ]
+
+
+@pytest.mark.engine
+def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(cluster, shards, tmp_path, capsys):
+    """The node is killed, as a whole, while it trains the last trial from the checkpoint of the rung before."""
+    config, store = write(tmp_path / "on-ray", shards, epochs=60, halving=HALVING)
+    job = cluster.job("submit", "--", "clicktower", "sweep", config, "--json")
+    wait_for(lambda: _is_in_last_rung(store) or job.poll() is not None)
+    assert job.poll() is None, job.communicate()[0]
+    [process] = trainings(store)
+    [node] = [name for name in ("node-1", "node-2") if process in cluster.processes(name)]
+    cluster.kill(node)
+    assert not list(store.glob("train/*/manifest.json")), "it was to be killed before it finished"
+    output = job.communicate(timeout=SECONDS)[0]
+    assert job.returncode == 0, output
+    result = json.loads(next(line for line in output.splitlines() if line.startswith('{"stage"')))
+
+    here, _ = write(tmp_path / "here", shards, epochs=60, more="at_once = 2", halving=HALVING)
+    assert run(["sweep", here, "--json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert told(result["metrics"]["rows"]) == told(expected["metrics"]["rows"])
+    assert result["digest"] == expected["digest"]
+    best = result["metrics"]["rows"][0]["trials"][0]
+    manifest = json.loads((store / "train" / best["digest"] / "manifest.json").read_text())
+    assert manifest["outcome"]["metrics"]["resumed_at"] == 20 * 4  # 120 pairs in minibatches of 32
+    assert sorted(os.listdir(result["data"])) == ["best.toml", "sweep.html", "sweep.json", "sweep.md"]
+
+
+def _is_in_last_rung(store: Path) -> bool:
+    """Both trials have been stopped at the first rung, where each kept a checkpoint, and one goes on."""
+    return len(list(store.glob("train/*/checkpoints/update-000000080.json"))) == 2 and len(trainings(store)) == 1
+
+
+@pytest.mark.engine
+def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluster, shards, tmp_path, capsys):
+    config, store = write(tmp_path / "stopped", shards, epochs=100_000)
+    job = cluster.job("submit", "--submission-id", "to-be-stopped", "--", "clicktower", "sweep", config)
+    wait_for(lambda: trainings(store) or job.poll() is not None)
+    [process, *_] = trainings(store)
+    stop = cluster.job("stop", "to-be-stopped")
+    assert stop.wait(SECONDS) == 0, stop.communicate()[0]
+    wait_for(lambda: not is_there(process))
+    job.communicate(timeout=SECONDS)
+    assert not list(store.glob("sweep/*/manifest.json"))

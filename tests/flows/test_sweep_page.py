@@ -1,0 +1,65 @@
+"""The page of a sweep: every trial's curve, every point's place, and nothing from elsewhere."""
+
+import re
+from typing import Any
+
+from flows.report.sweep_page import render
+
+
+def trial(seed: int, curve: list[float | None], of_epochs: int) -> dict[str, Any]:
+    measures = {"dev_ndcg@10": curve[-1]} if curve else None
+    return {"seed": seed, "digest": f"digest-{seed}", "reused": False, "seconds": 2.0, "measures": measures,
+            "failed": "" if curve else "its gradients are not finite", "epochs": len(curve), "of_epochs": of_epochs,
+            "rung": 0, "curve": curve}  # fmt: skip
+
+
+def row(name: str, mean: float | None, *trials: dict[str, Any]) -> dict[str, Any]:
+    return {"fields": {"recipe": name}, "options": ["--recipe", name], "trials": list(trials), "mean": mean,
+            "spread": 0.01, "told_apart": None, "rung": 0}  # fmt: skip
+
+
+TABLE = {
+    "measure": "dev_ndcg@10",
+    "watched": "judgments",
+    "rungs": [{"points": 3, "epochs": 1}, {"points": 1, "epochs": 3}],
+    "labels": {"simulated": True},
+    "rows": [
+        row("lstm-96", 0.85, trial(1, [0.5, 0.7, 0.8], 3), trial(2, [0.6, None, 0.9], 3)),
+        row("<script>alert(1)</script>", 0.55, trial(1, [0.5], 3), trial(2, [0.6], 3)),
+        row("dssm", None, trial(1, [], 3), trial(2, [], 3)),
+    ],
+}
+
+
+def test_every_curve_is_drawn_and_the_first_points_means_stand_out():
+    told = render(TABLE)
+    assert told.count('class="line aside"') == 4  # trials that have one; those that diverged have none
+    curves = re.search(r'aria-label="(dev_ndcg@10 after each epoch[^"]*)"', told)
+    assert curves
+    # The mean of 0.5 and 0.6, and of 0.8 and 0.9; where a seed has no value neither has the mean.
+    assert curves[1] == "dev_ndcg@10 after each epoch: 1st from 0.5500 to 0.8500; 2nd from 0.5500 to 0.5500"
+
+
+def test_the_ranking_shows_means_seeds_and_how_far_a_point_came():
+    told = render(TABLE)
+    assert '<text class="value"' in told
+    assert "0.5500 after 1 of 3" in told
+    wide = told[told.index('class="whiskers wide"') :].split("</svg>")[0]
+    assert wide.count('class="mean there"') == 4
+    assert (wide.count('class="mean first"'), wide.count('class="mean"')) == (1, 1)
+    assert "diverged with seed 2: its gradients are not finite." in told
+
+
+def test_the_page_loads_and_runs_nothing_and_escapes_what_a_user_wrote():
+    told = render(TABLE)
+    assert "<script" not in told
+    assert "&lt;script&gt;" in told
+    assert not re.search(r"(src|href)=|url\(|@import", told)
+    assert "Simulated." in told
+
+
+def test_a_sweep_of_which_nothing_came_has_a_page_too():
+    told = render({**TABLE, "rungs": [], "rows": TABLE["rows"][2:], "labels": {}})
+    assert "1 point by dev_ndcg@10" in told
+    assert "best.toml" not in told
+    assert "<svg" not in told

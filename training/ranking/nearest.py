@@ -1,0 +1,139 @@
+"""The nearest of many vectors, in memory: all of them compared, or those of the partitions nearest to the query (IVF).
+
+Vectors have length 1, so a dot product is a cosine. Partitions are made by spherical k-means on a sample; a search
+compares the query with every centre and then with all vectors of the nearest partitions. Equal vectors are always in
+one partition, so many documents of one title are found as one is.
+
+Suffixes: N vectors, D dimensions, P partitions, K results.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from schemas.stage import Progress, silent
+
+_SAMPLE_OF_PARTITION = 64
+_ROUNDS = 10
+_BLOCK = 1_024  # vectors compared with all centres at once
+# Rows of one matrix product may round in different ways, so equal vectors get equal cosines only when the few best are
+# computed again, one row like the other.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Partitions:
+    """Where vectors are: the centre of each partition, and the partition of each vector."""
+
+    centres_PD: np.ndarray  # float32, length 1
+    of_N: np.ndarray  # int32
+
+
+class Nearest:
+    """Vectors in memory, ready to be searched. Safe to ask from many threads."""
+
+    def __init__(self, vectors_ND: np.ndarray, partitions: Partitions | None = None) -> None:
+        """The vectors are copied where there are partitions. Raises ValueError for partitions of other vectors."""
+        self._partitions = partitions
+        self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
+        if partitions is None:
+            return
+        (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
+        fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
+        if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
+            raise ValueError("the partitions are not of these vectors")
+        self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # vectors of one partition lie side by side
+        self._place_of = np.empty(len(of_N), np.int32)
+        self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
+        self._vectors_ND = self._vectors_ND[self._row_at]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(of_N, minlength=num_partitions))])
+
+    def __len__(self) -> int:
+        return len(self._vectors_ND)
+
+    def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, cosines) of the k nearest vectors, int64 and float32, in no order; more where several are k-th.
+
+        num_probes: how many partitions are looked into; all vectors are compared without it, or where those partitions
+        hold fewer than k.
+        """
+        if self._partitions is None or num_probes is None:
+            places, cosines = None, self._vectors_ND @ query_D
+        else:
+            places, cosines = self._probe(query_D, num_probes)
+            if len(cosines) < k:
+                places, cosines = None, self._vectors_ND @ query_D
+        if k < len(cosines):
+            at = np.flatnonzero(cosines >= _kth(cosines, k) - np.float32(_ROUNDING))
+        else:
+            at = np.arange(len(cosines))
+        places = at if places is None else places[at]
+        cosines = _one_by_one(self._vectors_ND[places], query_D)
+        if k < len(cosines):
+            kept = cosines >= _kth(cosines, k)
+            places, cosines = places[kept], cosines[kept]
+        return (places if self._partitions is None else self._row_at[places]), cosines
+
+    def cosines_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The cosines of some vectors, float32 [rows]: those that `best` gives."""
+        places = rows if self._partitions is None else self._place_of[rows]
+        return _one_by_one(self._vectors_ND[places], query_D)
+
+    def _probe(self, query_D: np.ndarray, num_probes: int) -> tuple[np.ndarray, np.ndarray]:
+        """(places, cosines) of all vectors in the nearest partitions."""
+        assert self._partitions is not None
+        to_centres = self._partitions.centres_PD @ query_D
+        num_probes = min(num_probes, len(to_centres))
+        nearest = np.sort(np.argpartition(to_centres, len(to_centres) - num_probes)[len(to_centres) - num_probes :])
+        starts, ends = self._starts[nearest], self._starts[nearest + 1]
+        parts = [self._vectors_ND[a:b] @ query_D for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        sizes = ends - starts
+        places = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+        return places, np.concatenate(parts)
+
+
+def partition(vectors_ND: np.ndarray, *, seed: int = 0, progress: Progress = silent) -> Partitions:
+    """2 √N partitions of vectors: the same ones for the same vectors and seed (on one kind of processor)."""
+    num_partitions = max(1, round(2 * len(vectors_ND) ** 0.5))
+    rng = np.random.default_rng(seed)
+    sample = np.sort(rng.permutation(len(vectors_ND))[: num_partitions * _SAMPLE_OF_PARTITION])
+    sample_SD = np.ascontiguousarray(vectors_ND[sample], np.float32)
+    centres_PD = sample_SD[np.sort(rng.permutation(len(sample_SD))[:num_partitions])]
+    steps = _ROUNDS + 1
+    for round_number in range(_ROUNDS):
+        progress("make the index", round_number, steps)
+        centres_PD = _moved(centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD))
+    progress("make the index", _ROUNDS, steps)
+    of_N = _nearest_centre(vectors_ND, centres_PD)
+    progress("make the index", steps, steps)
+    return Partitions(centres_PD=centres_PD, of_N=of_N)
+
+
+def _moved(centres_PD: np.ndarray, sample_SD: np.ndarray, of_S: np.ndarray) -> np.ndarray:
+    """Each centre in the direction of the sum of its vectors; one without any stays."""
+    order = np.argsort(of_S, kind="stable")
+    present, starts = np.unique(of_S[order], return_index=True)
+    sums = np.add.reduceat(sample_SD[order], starts, axis=0)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    moved_PD = centres_PD.copy()
+    moved_PD[present] = np.divide(sums, lengths, out=centres_PD[present].copy(), where=lengths > 0)
+    return moved_PD
+
+
+def _nearest_centre(vectors_ND: np.ndarray, centres_PD: np.ndarray) -> np.ndarray:
+    """int32 [N]."""
+    of_N = np.empty(len(vectors_ND), np.int32)
+    turned_DP = np.ascontiguousarray(centres_PD.T)
+    for start in range(0, len(vectors_ND), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        of_N[block] = (vectors_ND[block] @ turned_DP).argmax(axis=1)
+    return of_N
+
+
+def _kth(values: np.ndarray, k: int) -> np.float32:
+    """The k-th largest."""
+    return np.partition(values, len(values) - k)[len(values) - k]
+
+
+def _one_by_one(vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:
+    return np.einsum("kd,d->k", vectors_KD, query_D.astype(np.float32, copy=False))
