@@ -3,9 +3,9 @@
 A figure alarms where it is both far from usual (a stated limit) and unusual for how much it varies (robust spread).
 
 Usual is the median of the same weekdays among the last `days` days where there are `same_weekdays` of them; a shop is
-quiet every Sunday. Until then it is the median of all of them, and a value that lies within what they have shown does
-not alarm. A slow drift, which no day shows, is told from the week's median beside that of the week `days` earlier.
-Logs without a date have no weekdays: the last `days` runs count.
+quiet every Sunday. Until then it is the median of all of them, and a value near what they have shown does not alarm. A
+slow drift, which no day shows, is told from the week's median beside that of the week `days` earlier. Logs without a
+date have no weekdays: the last `days` runs count.
 """
 
 import math
@@ -19,10 +19,11 @@ import numpy as np
 from flows.drift_rules import FIGURES, DriftRules, Figure, Kind
 from flows.observations import NUM_POINTS, Observation
 
-SPREAD = 4.0  # robust standard deviations that a value must be away
+SPREAD = 3.0  # robust standard deviations that a value must be away
 MAD_TO_SIGMA = 1.4826
 SHORTEST = 3  # earlier values with fewer of which nothing is compared
 SHORTEST_WEEK = 4  # days that a week must hold to have a median
+MEDIANS_APART = math.sqrt(math.pi / 7)  # how much the medians of two weeks differ by chance, where a day varies by 1
 MIN_SCORES = 100  # with fewer queries their sampling alone looks like drift
 DAYS_ALIKE = 0.2  # of the number of days a build united: builds over more or fewer are not compared
 _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
@@ -66,25 +67,36 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
         return Watched(figure=name, words=figure.words, value=shown, usual="—", basis=_too_few(len(taken), today))
     usual = median(taken)
     basis = f"{len(taken)} {_WEEKDAYS[today.date.weekday()] if by_weekday else 'days' if today.dated else 'runs'}"
-    seen = not by_weekday and min(taken) <= value <= max(taken)
+    seen = not by_weekday and _is_within(figure, value, taken, limit)
+    spread = _spread_of_weeks(name, recent) if by_weekday else _mad([_scaled(figure, v) for v in taken])
     jump, slow = "", ""
-    if not seen and _is_far(figure, value, usual, taken, limit):
+    if not seen and _is_far(figure, value, usual, limit, spread):
         jump = f"{figure.words}: {_sentence(figure, value, usual, limit)}, from {basis} before"
     else:
-        slow = _slow(name, today, alike, rules)
+        slow = _slow(name, today, alike, rules, spread)
     return Watched(figure=name, words=figure.words, value=shown, usual=_shown(figure, usual), basis=basis,
                    alarm=jump or slow, stops=bool(jump) and _may_stop(name, today, rules))  # fmt: skip
 
 
-def _is_far(figure: Figure, value: float, usual: float, taken: Sequence[float], limit: float) -> bool:
-    """Beyond the limit, and beyond what the earlier values vary."""
+def _is_far(figure: Figure, value: float, usual: float, limit: float, spread: float) -> bool:
+    """Beyond the limit, and beyond what earlier values vary."""
     if figure.kind == "times":
         if not (value > 0 and usual > 0):
             return (value > 0) != (usual > 0)
-        distance, varies = abs(math.log(value / usual)), _mad([math.log(max(v, 1)) for v in taken])
-        return distance > max(math.log(limit), SPREAD * varies)
+        return abs(math.log(value / usual)) > max(math.log(limit), SPREAD * spread)
     far = usual - value if figure.kind == "drop" else abs(value - usual)
-    return far > max(limit, SPREAD * _mad(taken))
+    return far > max(limit, SPREAD * spread)
+
+
+def _is_within(figure: Figure, value: float, taken: Sequence[float], limit: float) -> bool:
+    """Whether earlier values have shown it, or one that is less than half a limit away."""
+    nearest = min(max(value, min(taken)), max(taken))
+    return not _is_far(figure, value, nearest, math.sqrt(limit) if figure.kind == "times" else limit / 2, 0.0)
+
+
+def _scaled(figure: Figure, value: float) -> float:
+    """A value on the scale that its differences are told on: counts as logarithms, an empty day as one line."""
+    return math.log(max(value, 1)) if figure.kind == "times" else value
 
 
 def _mad(values: Sequence[float]) -> float:
@@ -93,7 +105,15 @@ def _mad(values: Sequence[float]) -> float:
     return MAD_TO_SIGMA * median(abs(v - middle) for v in values)
 
 
-def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: DriftRules) -> str:
+def _spread_of_weeks(name: str, recent: Sequence[Observation]) -> float:
+    """The same of days, without what is weekly: from how far each is from the same weekday a week before."""
+    of_day = {o.date: _scaled(FIGURES[name], o.values[name]) for o in recent}
+    week = timedelta(days=7)
+    apart = [abs(value - of_day[day - week]) for day, value in of_day.items() if day - week in of_day]
+    return MAD_TO_SIGMA * median(apart) / math.sqrt(2) if apart else 0.0
+
+
+def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: DriftRules, spread: float) -> str:
     """A week that is far from the week `days` earlier, where no single day is. It never stops a run."""
     if not today.dated:
         return ""
@@ -107,7 +127,7 @@ def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: Dr
     if min(len(now), len(before)) < SHORTEST_WEEK:
         return ""
     was, is_now = median(before), median(now)
-    if not _is_far(figure, is_now, was, [was], limit):
+    if not _is_far(figure, is_now, was, limit, spread * MEDIANS_APART):
         return ""
     both = _sentence(figure, is_now, was, limit)
     return f"{figure.words}: a slow drift, {both}, medians of this week and of the one {rules.days} days before"

@@ -25,10 +25,10 @@ class Vectors:
     values: np.ndarray
     has_word: list[bool]
 
-    def lines(self) -> bytes:
-        """A JSON array on a line for each; null where there is no word."""
-        rows = zip(self.values.tolist(), self.has_word, strict=True)
-        return "".join((json.dumps(row) if known else "null") + "\n" for row, known in rows).encode()
+    def lines(self, *, objects: bool = False) -> bytes:
+        """A JSON array on a line for each, or {"vector": array}; null instead of it where there is no word."""
+        rows = [row if known else None for row, known in zip(self.values.tolist(), self.has_word, strict=True)]
+        return "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
 
     def raw(self) -> bytes:
         """Little-endian float32, one vector after the other."""

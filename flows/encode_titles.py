@@ -98,7 +98,8 @@ def _on_ray(
 ) -> Iterator[tuple[int, np.ndarray]]:
     from flows.encode_on_ray import encode_parts
 
-    for at in encode_parts(trained.data, {at: (texts, names[at]) for at, texts in left.items()}, workers):
+    parts = {at: (texts, storage.absolute(names[at])) for at, texts in left.items()}
+    for at in encode_parts(storage.absolute(trained.data), parts, workers):
         found = _read_part(names[at], len(left[at]), model.dimensions)
         # Not to be seen from here (a folder of the worker's own machine), or cleared away by another publisher.
         yield at, unit_vectors(model, left[at], "document") if found is None else found

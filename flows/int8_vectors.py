@@ -14,7 +14,7 @@ import pyarrow as pa
 from flows.release_table import Rows
 from schemas import storage
 from schemas.release import INT8_VECTORS
-from training.ranking.retrieval import score_blocks, top_k
+from training.ranking.retrieval import score_blocks
 
 LEVELS = 127
 _BATCH_ROWS = 65_536
@@ -61,9 +61,11 @@ def int8_recall(rows: Rows, quantised_TD: np.ndarray, queries_QD: np.ndarray, k:
     def exact(block: slice) -> np.ndarray:
         return (queries_QD[block] @ rows.vectors_TD.T)[:, rows.text_of_N]
 
+    at = len(rows) - min(k, len(rows))
     for start, exact_BN in score_blocks(len(queries_QD), len(rows), exact):
         block = slice(start, start + len(exact_BN))
-        limit_B1 = top_k(exact_BN, k)[1][:, -1:]
-        rows_BK = top_k((whole_QD[block] @ whole_TD.T)[:, rows.text_of_N], k)[0]
-        found += int((np.take_along_axis(exact_BN, rows_BK, axis=1) >= limit_B1 - 1e-5).sum())
+        limit_B1 = np.partition(exact_BN, at, axis=1)[:, at, None]
+        whole_BN = (whole_QD[block] @ whole_TD.T)[:, rows.text_of_N]
+        nearest_BK = np.argpartition(whole_BN, at, axis=1)[:, at:]
+        found += int((np.take_along_axis(exact_BN, nearest_BK, axis=1) >= limit_B1 - 1e-5).sum())
     return found / (min(k, len(rows)) * len(queries_QD))

@@ -20,6 +20,7 @@ NEEDS = {
     "publish": ("publish",),
     "search": ("publish",),
     "serve": ("serve",),
+    "encode": ("train",),
 }
 OURS = ("schemas", "beam_jobs", "training", "flows")
 
@@ -32,10 +33,10 @@ def missing_package(error: BaseException, command: str) -> StageError | None:
         if package and package not in OURS:
             extras = ",".join(NEEDS.get(command, ("all",)))
             return StageError(
-                asked=f"clicktower {command} was called",
+                asked=f"the command {command} was called",
                 found=f"the package {package} is not installed here",
                 follows="no output was published under a final name",
-                do=f"pip install 'clicktower[{extras}]', or run the command where that is installed",
+                do=f"install it (pip install 'clicktower[{extras}]'), or run the command where it is installed",
             )
         at = at.__cause__ or at.__context__
     return None

@@ -14,7 +14,7 @@ from flows.promote import Evaluation, decide, decide_first, decide_same_model
 from flows.promotion_rules import PromotionRules
 from flows.set_fields import with_fields
 from schemas import storage
-from schemas.errors import StageError, UsageError
+from schemas.errors import StageError, TransientError, UsageError
 from schemas.judgments import are_click_derived
 from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
 from schemas.stage import Progress, silent
@@ -87,7 +87,7 @@ def decide_by(
                 return _kept("The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED)
             try:
                 of_live = _anew(live_folder, candidate, judgments, progress)
-            except UsageError:
+            except (UsageError, TransientError):
                 raise
             except StageError as error:
                 return _kept(f"The live model could not be measured anew ({error.found}){_UNCOMPARED}")

@@ -52,9 +52,11 @@ def promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _description(results: Mapping[str, dict]) -> str:
     log, build, metrics = results["ingest"]["counts"], results["build"]["counts"], results["ingest"]["metrics"]
+    first, last = metrics["first_time"], metrics["last_time"]  # None for a log without times (ORCAS)
+    when = f" from {first[:10]} to {last[:10]}" if first and last else ""
     return (
-        f"{results['build']['ledger']['total']:,} log lines from {metrics['first_time'][:10]} to "
-        f"{metrics['last_time'][:10]}: {log['queries']:,} different queries, {build['train_pairs']:,} training pairs."
+        f"{results['build']['ledger']['total']:,} log lines{when}: {log['queries']:,} different queries, "
+        f"{build['train_pairs']:,} training pairs."
     )
 
 

@@ -76,6 +76,11 @@ class OpenRelease:
         """The documents' titles by row: large_string."""
         return self._documents[1]
 
+    @property
+    def documents_search(self) -> Search:
+        """The documents' vectors, ready to be searched."""
+        return self._documents[2]
+
     def load(self) -> None:
         """Read and prepare everything now. Raises StageError where something cannot be read."""
         _ = self.bm25
@@ -91,7 +96,7 @@ class OpenRelease:
         mode. Raises UsageError without a word, and for k, mode or weight out of range.
         """
         _require(text, k, mode, weight)
-        search = self._documents[2]
+        search = self.documents_search
         query = None if mode == "bm25" and not both else self.vector(text)
         cosines = bm25 = None
         if mode == "vector":

@@ -6,8 +6,11 @@ Both are called in Ray Train's controller, before it starts the workers again; w
 
 import errno
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import ray
 import ray.train
 from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.controller.state import (
@@ -73,6 +76,29 @@ class EndWithoutRoom(ControllerCallback):
             )
         if type(previous_state) is type(current_state):
             time.sleep(WAIT_SECONDS)  # Ray would ask again at once
+
+
+@contextmanager
+def told_as_losses(workers: int) -> Iterator[None]:
+    """Within, what Ray raises arrives as what a user can act on: an error of ours, or that the cluster was lost."""
+    try:
+        yield
+    except ray.train.TrainingFailedError as error:
+        raise error_for_a_user(error) or error from None
+    except (ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
+        raise error_for_a_user(error) or error from None
+    except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
+        raise error_for_a_user(error) or cluster_lost(workers, error) from None
+
+
+def cluster_lost(workers: int, error: Exception) -> TransientError:
+    """What is told where the cluster does not answer, or not any more."""
+    return TransientError(
+        asked=f"training was to run on {workers} Ray workers",
+        found=f"the cluster does not answer ({type(error).__name__})",
+        follows="the last checkpoint is kept",
+        do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
+    )
 
 
 def error_for_a_user(error: BaseException | None) -> Exception | None:

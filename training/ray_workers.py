@@ -41,7 +41,7 @@ from schemas.errors import StageError
 from schemas.stage import Progress, scratch_folder
 from training.gpu.device import gpu_share, process_group_backend
 from training.model import WEIGHTS
-from training.ray_losses import EndInVain, EndWithoutRoom, error_for_a_user
+from training.ray_losses import EndInVain, EndWithoutRoom, told_as_losses
 from training.worker import Job, work
 from training.workers import ProcessGroup
 
@@ -58,6 +58,7 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
     """
     v2: Any = ray.train  # whose declared types are those of Train V1
     with contextlib.ExitStack() as at_the_end:
+        at_the_end.enter_context(told_as_losses(workers))
         at_the_end.enter_context(cluster(workers * job.threads))
         num_gpus = _gpus(job)
         board = at_the_end.enter_context(_board(job, progress))
@@ -80,10 +81,7 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
             ),
         )
         with _relay(board, progress):
-            try:
-                result = trainer.fit()
-            except ray.train.TrainingFailedError as error:
-                raise error_for_a_user(error) or error from None
+            result = trainer.fit()
     if not result.return_value:  # it was to stop early
         return {}
     if not storage.exists(storage.join(job.output, WEIGHTS)):
@@ -210,7 +208,10 @@ def cluster(num_cpus: int) -> Iterator[None]:
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if "RAY_ADDRESS" in os.environ:
-        ray.init(**quiet)
+        try:
+            ray.init(**quiet)
+        except RuntimeError as error:  # of many kinds, where no head answers
+            raise ConnectionError(str(error)) from error
     else:
         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
     try:

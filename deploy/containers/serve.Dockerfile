@@ -4,7 +4,8 @@
 #   docker run --rm -p 127.0.0.1:8080:8080 -v "$PWD/release:/data/release:ro" clicktower-serve
 #
 # Not run: no image was ever built from this file, for want of a Docker engine.
-# Run: BuildKit's parser (v0.34.2) and hadolint 2.15.1; publish and search with nothing but the packages of this extra
+# Run: BuildKit's parser (v0.34.2) and hadolint 2.15.1; this extra installed under constraints.txt into an empty
+# environment (6.0 GB with torch's CUDA libraries), and search there; publish with the packages of [publish] alone
 # (tests/deploy/test_extras.py).
 
 # hadolint global ignore=DL3008

@@ -9,6 +9,7 @@ def encode(
     model: str | None = None,
     release: str | None = None,
     raw: bool = False,
+    json: bool = False,
 ) -> None:
     """Turn lines of text into vectors, as they come.
 
@@ -29,6 +30,8 @@ def encode(
         Or the folder or URI that `publish` wrote to.
     raw
         Write float32 bytes instead of JSON lines.
+    json
+        Write {"vector": ...} objects instead of arrays.
     """
     import sys
 
@@ -36,5 +39,5 @@ def encode(
 
     encoder = open_encoder(model, release)
     for vectors in encode_lines(encoder, sys.stdin.buffer, side):
-        sys.stdout.buffer.write(vectors.raw() if raw else vectors.lines())
+        sys.stdout.buffer.write(vectors.raw() if raw else vectors.lines(objects=json))
         sys.stdout.buffer.flush()

@@ -4,14 +4,15 @@
     for f in documents-*.ndjson; do
       curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
 
-The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors have length 1, so its score, (1 + cosine) / 2, ranks as ours does.
+The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors have
+length 1, so its score, (1 + cosine) / 2, ranks as ours does.
 """
 
 import json
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas import storage
 from schemas.release import Release
@@ -68,9 +69,15 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The two lines of each document: what is to be done with it, and what it is. Nine digits name one float32."""
-    vectors = np.asarray(batch["vector"].flatten()).reshape(batch.num_rows, -1)
-    for document_id, title, vector in zip(batch["id"].to_pylist(), batch["title"].to_pylist(), vectors, strict=True):
+    """The two lines of each document: what is to be done with it, and what it is."""
+    columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _written(batch["vector"]).to_pylist())
+    for document_id, title, numbers in zip(*columns, strict=True):
         action = json.dumps({"index": {"_id": document_id}}, ensure_ascii=False)
-        numbers = ",".join(f"{value:.9g}" for value in vector.tolist())
         yield f'{action}\n{{"title":{json.dumps(title, ensure_ascii=False)},"vector":[{numbers}]}}\n'.encode()
+
+
+def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
+    """Each vector's numbers with commas between, in the fewest digits that name the float32."""
+    numbers = pc.cast(vectors.flatten(), pa.string())
+    offsets = pa.array(range(0, len(numbers) + 1, vectors.type.list_size), pa.int32())
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")

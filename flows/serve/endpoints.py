@@ -1,6 +1,7 @@
 """The endpoints: a body in, an object out. Each takes the served release once, so its answer is wholly of that one."""
 
 import time
+from functools import partial
 from typing import Any
 
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from schemas.errors import UsageError
 from training.ranking.embedding import unit_vectors
 
 _FEW_TEXTS = 8  # a handful takes less than handing it to a thread does
+_FEW_RESULTS = 100  # for more, every document may be compared: tens of milliseconds for a million
 
 
 async def embed(body: Embed, served: Served) -> dict[str, Any]:
@@ -29,10 +31,11 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
 
 
 async def search(body: Search, served: Served) -> dict[str, Any]:
-    """In the event loop: a search takes about as long as handing it to a thread and waiting for its turn would."""
+    """In the event loop, where handing it to a thread and waiting for its turn would take longer than the search."""
     opened, started = _of_release(body.release, served), time.perf_counter()
+    ask = partial(opened.search, body.query, body.k, body.mode, weight=body.weight, both=True)
     try:
-        hits = opened.search(body.query, body.k, body.mode, weight=body.weight, both=True)
+        hits = ask() if body.k <= _FEW_RESULTS else await run_in_threadpool(ask)
     except UsageError as error:
         raise _refused(error) from None
     took_ms = round((time.perf_counter() - started) * 1000, 3)

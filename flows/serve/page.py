@@ -1,6 +1,6 @@
 """The page at /, with its style and scripts: static files of this package, and nothing from anywhere else."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import resources
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ MEDIA_TYPES = {
     "page.css": "text/css",
     "icon.svg": "image/svg+xml",
     "page.js": "text/javascript",
+    "keys.js": "text/javascript",
     "service.js": "text/javascript",
     "results.js": "text/javascript",
     "why.js": "text/javascript",
@@ -36,11 +37,11 @@ def routes(examples: Callable[[], list[dict[str, str]]]) -> list[BaseRoute]:
     return [*parts, Route("/static/examples.json", offered)]
 
 
-def _file(name: str) -> Callable[[Request], Response]:
+def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
     content = (resources.files("flows.serve") / "static" / name).read_bytes()
     media_type = MEDIA_TYPES[name]
 
     async def answer(request: Request) -> Response:
         return Response(content, media_type=media_type, headers=HEADERS)
 
-    return answer  # type: ignore[return-value]
+    return answer

@@ -51,10 +51,10 @@ def _only(folder, stage: str) -> str:
 
 
 def test_a_command_whose_packages_are_missing_says_which_extra_brings_them(sites, tmp_path):
-    done = clicktower(sites / "cli", "train", "--shards", "store/build/x", "--into", "store", cwd=tmp_path)
+    done = clicktower(sites / "cli", "check", "log.ndjson", cwd=tmp_path)
     assert done.returncode == 1
     assert "is not installed here" in done.stderr
-    assert "pip install 'clicktower[train]'" in done.stderr
+    assert "pip install 'clicktower[beam]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

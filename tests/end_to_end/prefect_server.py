@@ -42,6 +42,7 @@ class PrefectServer:
         self.start()
         self.cli("--no-prompt", "work-pool", "create", "clicktower", "--type", "process")
         self.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deploy/prefect.yaml")
+        self.api.post(f"/deployments/{self.deployment()['id']}/pause_deployment")  # at half past three it would begin
         self.start_worker()
         return self
 

@@ -59,7 +59,8 @@ to = "release"
 JOBS = """
 import json, sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-print(json.dumps([job["Entrypoint"] for job in ray._private.state.jobs() if "flows.cli train" in job["Entrypoint"]]))
+entrypoints = [job["Entrypoint"] for job in ray._private.state.jobs()]
+print(json.dumps([one for one in entrypoints if "-m flows.cli " "train" in one]))  # not this one, which reads otherwise
 """
 
 
@@ -76,7 +77,7 @@ class RayCluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(work / "token"),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # a minute, unless told: how long a lost head is waited for
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "15",  # a minute, unless told: how long a lost head is waited for
         }
 
     def start(self) -> None:
@@ -103,18 +104,26 @@ class RayCluster:
         return (self._work / f"{name}.log").read_text()
 
     def _start(self, name: str, script: str, *options: str) -> None:
+        """Until it runs: on a busy machine Ray gives up after half a minute."""
+        command = [str(ROOT / "deploy/ray" / script), str(self._work), *options]
+
+        def running() -> bool:
+            if "Ray runtime started" in self.log(name):
+                return True
+            if self._processes[-1].poll() is not None:
+                self._kill(self._processes.pop())
+                self._processes.append(self._begin(name, command))
+            return False
+
+        self._processes.append(self._begin(name, command))
+        wait_until(running, SECONDS, lambda: self.log(name))
+
+    def _begin(self, name: str, command: list[str]) -> subprocess.Popen:
+        environment = os.environ | self.environment
         with (self._work / f"{name}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen(
-                    [str(ROOT / "deploy/ray" / script), str(self._work), *options],
-                    env=os.environ | self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            return subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(lambda: "Ray runtime started" in self.log(name), SECONDS, lambda: self.log(name))
 
     @staticmethod
     def _kill(process: subprocess.Popen) -> None:

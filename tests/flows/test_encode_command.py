@@ -33,6 +33,7 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
             lines = b"".join(vectors.lines() for vectors in found).splitlines()
             assert [json.loads(line) for line in lines] == [expected[0].tolist(), None, expected[1].tolist(), None,
                                                              expected[2].tolist()]  # fmt: skip
+            assert b"".join(v.lines(objects=True) for v in found).splitlines()[1] == b'{"vector": null}'
             raw = b"".join(vectors.raw() for vectors in found)
             assert np.frombuffer(raw, "<f4").reshape(5, 8).tolist() == values.tolist()
     assert encoded(model, b"") == []

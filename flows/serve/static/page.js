@@ -1,7 +1,8 @@
 // The page: what a person does, the address bar, and what is shown when.
 
-import { explain, release, examples, search } from "./service.js";
-import { draw, focusBeside, reveal, same, step } from "./results.js";
+import { listenToKeys } from "./keys.js";
+import { draw, reveal, same } from "./results.js";
+import { examples, explain, release, search } from "./service.js";
 import { drawWhy } from "./why.js";
 
 const TYPING_PAUSE = 250; // milliseconds
@@ -25,6 +26,7 @@ async function show(query) {
     return;
   }
   const waiting = setTimeout(() => {
+    if (mine !== newest) return;
     sides.setAttribute("aria-busy", "true");
     at("status").textContent = "Searching…";
   }, 150);
@@ -47,12 +49,14 @@ async function show(query) {
   }
 }
 
-// Both rankings, of one release: the next one may take over between two answers.
+// Both rankings, of one release: the next one may take over between two answers, in one worker before the other.
 async function both(query) {
-  for (;;) {
+  for (let tries = 0; tries < 20; tries++) {
     const found = await Promise.all([search(query, "vector"), search(query, "bm25")]);
     if (found[0].release === found[1].release) return found;
+    await new Promise((resolve) => setTimeout(resolve, 200));
   }
+  throw new Error("The service is changing to another release. Search again in a moment.");
 }
 
 function summary(model, bm25) {
@@ -165,30 +169,7 @@ function showSide(name) {
   }
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const here = document.activeElement;
-  const result = here.closest?.(".result");
-  if (event.key === "/" && here !== at("query")) {
-    at("query").focus();
-    at("query").select();
-  } else if (event.key === "ArrowDown" && here === at("query")) {
-    sides.querySelector(`[data-side="${sides.dataset.show}"] .result`)?.focus();
-  } else if (result && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-    step(result, event.key === "ArrowDown" ? 1 : -1, at("query"));
-  } else if (result && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
-    const side = event.key === "ArrowLeft" ? "model" : "bm25";
-    showSide(side);
-    focusBeside(sides, result, side);
-  } else if (event.key === "Escape" && here.closest?.(".results li")) {
-    const button = here.closest("li").querySelector(".result");
-    if (button.getAttribute("aria-expanded") === "true") toggle(button);
-    button.focus();
-  } else {
-    return;
-  }
-  event.preventDefault();
-});
+listenToKeys(at("query"), sides, { toggle, showSide });
 
 function fromAddress() {
   at("query").value = new URLSearchParams(location.search).get("q") ?? "";

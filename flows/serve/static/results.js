@@ -44,8 +44,9 @@ function drawSide(side, query, mine, others) {
 function elsewhere(span, name, hit, there, looked) {
   if (!looked) return; // the other side says itself that it has none
   if (there === undefined) {
-    const scored = name === "model" ? `BM25 ${hit.bm25.toFixed(2)}` : `cosine ${hit.cosine.toFixed(3)}`;
-    span.textContent = name === "model" && !hit.bm25 ? "only here: it has no word of the query" : `only here · ${scored}`;
+    if (name === "bm25") span.textContent = `only here · cosine ${hit.cosine.toFixed(3)}`;
+    else if (hit.bm25) span.textContent = `only here · BM25 ${hit.bm25.toFixed(2)}`;
+    else span.textContent = "only here: it has no word of the query";
     span.classList.add("only");
     return;
   }

@@ -1,6 +1,6 @@
 // What the page asks of the service. Whatever goes wrong becomes an Error whose message is a sentence for the reader.
 
-const FETCHED = 200; // documents of each ranking, so that most have a place in the other; index.html says so too
+const FETCHED = 100; // documents of each ranking, to find places in the other one; index.html says so too
 const MOST_LETTERS = 2000; // of a query, that the service reads
 
 async function ask(path, body) {

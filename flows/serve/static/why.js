@@ -57,7 +57,9 @@ function reading(name, text, most) {
   const line = element("bdi", { class: "typed" });
   if (text.num_words > 5 * LONG) {
     line.classList.add("long");
-    line.setAttribute("tabindex", "0");
+    for (const [key, value] of Object.entries({ tabindex: "0", role: "group", "aria-label": name })) {
+      line.setAttribute(key, value);
+    }
   }
   for (let piece = 0; piece + 1 < sorted.length; piece++) {
     const [start, end] = [sorted[piece], sorted[piece + 1]];
@@ -69,12 +71,15 @@ function reading(name, text, most) {
     }
     const share = over.reduce((sum, word) => sum + word.share, 0) / over.length;
     const keyword = over.some((word) => word.keyword);
-    const told = over.map((word) => `${word.word} ${signed(word.share)}`).join(", ");
+    const told = over.map((word) => `${word.word} ${signed(word.share)}${cells(word)}`).join("; ");
     const kind = `word ${shade(share, most)}${keyword ? " keyword" : ""}`;
     line.append(element("span", { class: kind, title: told }, letters));
   }
   return element("p", { class: "reading" }, element("span", { class: "quiet" }, name), " ", line);
 }
+
+const cells = (word) =>
+  word.moved === null ? "" : `, moves ${Math.round(100 * word.moved)}% of the most active cells`;
 
 function facts(found) {
   const parts = [`cosine ${found.cosine.toFixed(3)}`];
@@ -131,7 +136,8 @@ function spelled(word, most) {
   }
   for (const [number, letter] of letters.entries()) {
     const { letters: three, share } = word.trigrams[number];
-    whole.append(element("span", { class: `letter ${shade(share, most)}`, title: `${three} ${signed(share)}` }, letter));
+    const told = { class: `letter ${shade(share, most)}`, title: `${three} ${signed(share)}` };
+    whole.append(element("span", told, letter));
   }
   return whole;
 }
@@ -159,8 +165,10 @@ function trigrams(name, text, most) {
 
 function legend(words, cut) {
   const sentences = [
-    "A share is how much the cosine falls when the word, or the one letter trigram, is left out. Words lean on each other, so shares do not add up to the cosine.",
-    "Below each table are the letter trigrams that weigh most, framed if both texts have them; # is where a word begins or ends. A letter has the colour of the trigram around it.",
+    "A share is how much the cosine falls when the word, or the one letter trigram, is left out. " +
+      "Words lean on each other, so shares do not add up to the cosine.",
+    "Below each table are the letter trigrams that weigh most, framed if both texts have them; " +
+      "# is where a word begins or ends. A letter has the colour of the trigram around it.",
   ];
   if (words.some((word) => word.keyword !== null)) {
     sentences.push("Underlined are keywords: words at which the model’s most active cells move.");

@@ -11,7 +11,7 @@ from flows.promotion_rules import PARTS, PromotionRules
 from flows.publish import Published, publish
 from flows.rollback import rollback
 from schemas.documents import read_documents
-from schemas.errors import UsageError
+from schemas.errors import TransientError, UsageError
 from schemas.release import read_decision, read_pointer
 from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
@@ -165,6 +165,24 @@ def test_a_live_model_that_cannot_be_read_stays_and_the_reason_says_so(shop, tmp
     candidate = shop.published(to, 1, shop.fewer, decide=decide)
     assert not candidate.decision.promote
     assert "other bytes than were written" in candidate.decision.reason
+
+
+def test_a_disk_that_fails_meanwhile_decides_nothing(shop, tmp_path, monkeypatch):
+    """A run that is tried again may find it mended: no decision is recorded."""
+    to = str(tmp_path / "release")
+    shop.published(to, 0, shop.documents, evaluation=None)
+    before = read_pointer(to)
+    of_candidate = shop.evaluated(shop.models[1], shop.documents).folder
+
+    def failing(*_, **__):
+        raise TransientError(asked="a file was to be written", found="the disk is full", do="make room")
+
+    monkeypatch.setattr("training.evaluate.evaluate", failing)
+    decide = decide_by(RULES, shop.judgments(shop.documents))
+    with pytest.raises(TransientError):
+        shop.published(to, 1, shop.documents, evaluation=of_candidate, decide=decide)
+    assert read_pointer(to) == before
+    assert [read_decision(to, folder.name) for folder in Path(to, "releases").iterdir()] == [None, None]
 
 
 def test_the_rules_always_and_never(shop, tmp_path):

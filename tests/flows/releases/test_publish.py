@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.list_releases import list_releases
 from flows.publish import publish
+from flows.rollback import rollback
 from flows.search import OpenRelease, search
 from flows.verify import verify
+from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
@@ -118,9 +121,18 @@ def test_a_model_with_a_flipped_byte_is_not_published(documents, tmp_path):
     assert read_pointer(str(tmp_path / "live")) is None
 
 
-def test_releases_go_to_an_object_store_too(model, documents):
+def test_releases_go_to_an_object_store_too(model, documents, tmp_path):
     uri = "memory://bucket/live"  # fsspec's file system in memory: it has no folders, no renaming and no locks
     made = publish(model, documents=documents, to=uri, config=CONFIG)
     assert read_pointer(uri).release == made.release.digest
     assert verify(uri) == []
     assert publish(model, documents=documents, to=uri, config=CONFIG).reused
+    new = write_documents(tmp_path / "new.tsv", num_documents=40, seed=50)
+    second = publish(trained_stage(str(tmp_path / "store"), seed=2), documents=new, to=uri, config=CONFIG)
+    assert [one.state for one in list_releases(uri)] == ["live", "previous"]
+    back = rollback(uri)
+    assert (back.pointer.release, back.pointer.number) == (made.release.digest, 3)
+    assert back.pointer.previous == second.release.digest
+    assert verify(uri) == []
+    storage.write_atomic(f"{uri}/swaps/0000000001.json", b"{}")
+    assert verify(uri) == ["its swaps/0000000001.json is damaged"]

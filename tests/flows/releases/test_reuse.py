@@ -134,7 +134,8 @@ def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, 
 @pytest.mark.engine
 def test_workers_of_a_cluster_give_the_same_bytes(model, documents, published, tmp_path, monkeypatch, encoded):
     monkeypatch.setattr(encoding, "PART_TITLES", 100)
-    to = str(tmp_path / "live")
+    monkeypatch.chdir(tmp_path)
+    to = "live"  # which a worker, in a folder of its own, would take for another place
     made = publish(model, documents=documents, to=to, config=CONFIG, workers=2)
     assert encoded == []  # not in this process
     assert made.release.encoded["encoded"] == distinct_titles(documents)

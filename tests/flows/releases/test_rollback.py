@@ -203,3 +203,16 @@ def test_a_candidate_that_is_to_be_decided_on_as_well_is_wrong_usage(live, model
         publish(model, documents=documents, to=live, config=CONFIG, candidate=True, decide=lambda *_: None)
     with pytest.raises(UsageError, match="at least 1"):
         publish(model, documents=documents, to=live, config=CONFIG, workers=0)
+
+
+def test_the_publish_command_makes_a_candidate_and_says_so(live, model, tmp_path, capsys):
+    new = write_documents(tmp_path / "new.tsv", num_documents=40, seed=28)
+    command = ["publish", "--model", model, "--documents", new, "--to", live, "--candidate"]
+    assert clicktower([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["metrics"]["live"] is False
+    assert "candidate" in result["metrics"]["decision"]["reason"]
+    assert read_pointer(live).release != result["digest"]
+    assert clicktower(command) == 0
+    assert "candidate" in capsys.readouterr().err
+    assert clicktower([*command[:-1], "--workers", "0"]) == 2

@@ -58,8 +58,8 @@ def test_typing_shows_both_rankings_as_the_service_gives_them(browser, origin):
         expect(page.locator("#start")).to_contain_text("Type what a person would type")
         page.keyboard.type("the steel bracket")
         expect(page.locator(MODEL)).to_have_count(50)
-        vector = ask(origin, "search", query="the steel bracket", k=200, mode="vector")
-        bm25 = ask(origin, "search", query="the steel bracket", k=200, mode="bm25")
+        vector = ask(origin, "search", query="the steel bracket", k=100, mode="vector")
+        bm25 = ask(origin, "search", query="the steel bracket", k=100, mode="bm25")
         for selector, hits, digits in ((MODEL, vector["hits"][:50], 3), (BM25, bm25["hits"][:50], 2)):
             assert page.locator(f"{selector} .title").all_text_contents() == [hit["title"] for hit in hits]
             scores = page.locator(f"{selector} .score").all_text_contents()
