@@ -1,7 +1,7 @@
 """Requests at a fixed rate, whatever the answers do: an open-loop load of HTTP/1.1 POSTs over kept connections.
 
 A request's time runs from the moment it was due, so a service that falls behind cannot hide it by slowing the asker
-down (coordinated omission). Connections are opened as needed and kept.
+down (coordinated omission). Connections are opened as needed, up to MOST_CONNECTIONS as a proxy would, and kept.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+MOST_CONNECTIONS = 64
 
 
 @dataclass(slots=True)
@@ -24,9 +26,14 @@ class Load:
 class _Connections:
     def __init__(self, host: str, port: int, load: Load) -> None:
         self._host, self._port, self._load = host, port, load
+        self._free = asyncio.Semaphore(MOST_CONNECTIONS)
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, request: bytes) -> int:
+        async with self._free:
+            return await self._ask(request)
+
+    async def _ask(self, request: bytes) -> int:
         if self._idle:
             reader, writer = self._idle.pop()
         else:

@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--per-second", type=float, default=500)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--without", nargs="*", default=[], choices=["lancedb", "bm25s", "http"])
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
