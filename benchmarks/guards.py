@@ -18,11 +18,11 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from flows.drift import alarms, watch  # noqa: E402
-from flows.drift_rules import DriftRules  # noqa: E402
-from flows.observations import Observation  # noqa: E402
-from flows.promote import Evaluation, decide  # noqa: E402
-from flows.promotion_rules import PromotionRules  # noqa: E402
+from flows.guards.drift import alarms, watch  # noqa: E402
+from flows.guards.drift_rules import DriftRules  # noqa: E402
+from flows.guards.observations import Observation  # noqa: E402
+from flows.guards.promote import Evaluation, decide  # noqa: E402
+from flows.guards.promotion_rules import PromotionRules  # noqa: E402
 
 NUM_QUERIES = 400
 WEEK = (1, 1.1, 1.05, 1, 0.9, 0.5, 0.33)

@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows import present_markdown
 from flows.console import errors
-from flows.drift import Watched, alarms
+from flows.guards.drift import Watched, alarms
 from flows.pipeline_config import PipelineConfig
 from schemas import storage
 from schemas.errors import StageError

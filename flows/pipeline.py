@@ -14,10 +14,10 @@ from prefect import flow, runtime
 
 from flows import artifacts, stages
 from flows.console import explain
+from flows.guards.watch_drift import require_usual, watched
 from flows.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from flows.pointer_slot import pointer_slot
 from flows.stage_task import failed, stage_task
-from flows.watch_drift import require_usual, watched
 from schemas.errors import StageError
 
 ingest = stage_task(stages.ingest)

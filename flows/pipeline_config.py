@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from beam_jobs.windows import parse_date
 from flows import toml_file
-from flows.drift_rules import DriftRules
-from flows.promotion_rules import PromotionRules
+from flows.guards.drift_rules import DriftRules
+from flows.guards.promotion_rules import PromotionRules
 from schemas import storage
 from schemas.errors import UsageError
 

@@ -1,8 +1,8 @@
 """One publisher of a release URI at a time: a concurrency slot of the Prefect server that runs share.
 
-The pointer itself is swapped by compare-and-swap (flows.pointer), which leaves a gap of milliseconds on an object
-store. The slot closes it for all runs of one server, and spares the second of two the work on a release that would
-lose. Without a server there is nobody to share a slot with.
+The pointer itself is swapped by compare-and-swap (flows.releases.pointer): the second of two publishers would work on a
+release that loses. The slot spares it that, for all runs of one server. Without a server there is nobody to share a
+slot with.
 """
 
 import hashlib

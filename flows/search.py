@@ -7,9 +7,9 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from flows.release_folder import files_of
-from flows.release_index import Search, open_search
-from flows.release_table import read_columns
+from flows.releases.release_folder import files_of
+from flows.releases.release_index import Search, open_search
+from flows.releases.release_table import read_columns
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from flows import present
+from flows.guards.promotion_rules import PromotionRules
 from flows.pipeline_config import PipelineConfig, dated, is_dated
-from flows.promotion_rules import PromotionRules
 from flows.submit import run_stage_command, tell
 
 

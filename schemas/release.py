@@ -1,16 +1,16 @@
 """A release: what is served, as a whole, behind a pointer that is swapped in one step.
 
     URI/pointer.json                     {"release": DIGEST, "previous": DIGEST | null, "swapped", "number"}
-    URI/swaps/NUMBER.json                on an object store: the pointer that swap made, created once (flows.pointer)
+    URI/swaps/NUMBER.json                on an object store: the pointer that swap made, created once
     URI/encoding/                        vectors of a release in the making; gone when it is made
     URI/decisions/DIGEST.json            why a release went live, or did not: a Decision, and against what
     URI/releases/DIGEST/release.json     everything a reader needs to know, written last
     URI/releases/DIGEST/README.md        the model card
     URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
-    URI/releases/DIGEST/query.onnx       the query tower (flows.query_onnx), where it could be exported exactly
+    URI/releases/DIGEST/query.onnx       the query tower (flows.releases.query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
     URI/releases/DIGEST/documents.lance  id, title, vector (float32, length 1): a LanceDB table
-    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (flows.release_index)
+    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (flows.releases.release_index)
     URI/releases/DIGEST/int8.arrow       id, vector (int8; times `scale` the float32 one, rounded)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 

@@ -33,10 +33,12 @@ def is_respelled(content: bytes) -> bool:
 def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
     """Whether a parsed record is not what was sealed.
 
-    since: the schema version from which on records of this kind are sealed; an earlier one may be without.
+    since: the schema version from which on records of this kind are sealed; an earlier one may be without. One that
+    names no version is of none.
     """
     if SEAL not in value:
-        return _minor(value.get("schema_version")) >= _minor(since)
+        version = value.get("schema_version")
+        return version is None or _minor(version) >= _minor(since)
     return sealed(value) != value
 
 

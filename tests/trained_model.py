@@ -24,9 +24,7 @@ def trained_stage(
         write_model(folder, recipe, model.layout, model.towers)
         return Outcome(labels=labels or {})
 
-    request = Request(
-        stage="train", stage_version=1, config={"seed": seed, "recipe": recipe.name}, inputs=inputs or {}
-    )
+    request = Request(stage="train", stage_version=1, config={"seed": seed, "recipe": recipe.name}, inputs=inputs or {})
     return run_stage(store, request, produce).folder
 
 

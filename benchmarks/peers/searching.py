@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.golden import onnx_inputs
+from flows.releases.golden import onnx_inputs
 from flows.search import OpenRelease
 from schemas.release import QUERY_TOWER, TABLE
 from schemas.trigrams import trigram_ids

@@ -28,7 +28,7 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.export import export as run
+    from flows.releases.export import export as run
 
     with console.progress_bar("export") as progress:
         result = run(release, form=form, into=into, queries=queries, k=k, progress=progress)  # type: ignore[arg-type]

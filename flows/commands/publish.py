@@ -65,14 +65,14 @@ def publish(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.publish import PublishConfig
-    from flows.publish import publish as run
+    from flows.releases.publish import PublishConfig
+    from flows.releases.publish import publish as run
 
     config = with_fields(PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
-            from flows.promotion_evidence import asked
+            from flows.guards.promotion_evidence import asked
 
             decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
         result = run(

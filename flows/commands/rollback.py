@@ -22,7 +22,7 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
     json
         Print the result as one JSON object.
     """
-    from flows.rollback import rollback as run
+    from flows.releases.rollback import rollback as run
 
     result = run(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows import artifacts, present_markdown
-from flows.drift import Watched
+from flows.guards.drift import Watched
 from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from schemas.errors import StageError
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from flows.publish import publish
+from flows.releases.publish import publish
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
 

@@ -20,9 +20,9 @@ import onnxruntime  # noqa: F401
 import pandas  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 
-import flows.golden
-import flows.query_onnx  # noqa: F401
-from flows.publish import PublishConfig, publish
+import flows.releases.golden
+import flows.releases.query_onnx  # noqa: F401
+from flows.releases.publish import PublishConfig, publish
 
 STEPS = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from flows import make_release as making
-from flows.int8_vectors import int8_recall, quantise
-from flows.publish import publish
-from flows.query_onnx import query_onnx
-from flows.release_table import Rows, open_table
+from flows.releases import make_release as making
+from flows.releases.int8_vectors import int8_recall, quantise
+from flows.releases.publish import publish
+from flows.releases.query_onnx import query_onnx
+from flows.releases.release_table import Rows, open_table
 from flows.search import search
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request

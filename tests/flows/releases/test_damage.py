@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows import make_release as making
-from flows.export import export
-from flows.list_releases import list_releases
-from flows.publish import publish
-from flows.rollback import rollback
+from flows.releases import make_release as making
+from flows.releases.export import export
+from flows.releases.list_releases import list_releases
+from flows.releases.publish import publish
+from flows.releases.rollback import rollback
 from flows.search import search
 from flows.verify import _of_pointer, verify
 from schemas.errors import StageError, UnknownVersionError

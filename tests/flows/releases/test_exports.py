@@ -9,12 +9,12 @@ import polars
 import pytest
 import pytrec_eval
 
-from flows import export as exporting
 from flows.cli import run as clicktower
-from flows.export import export
-from flows.exports import opensearch
-from flows.publish import publish
-from flows.release_table import open_table
+from flows.releases import export as exporting
+from flows.releases.export import export
+from flows.releases.exports import opensearch
+from flows.releases.publish import publish
+from flows.releases.release_table import open_table
 from flows.search import search
 from schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows import make_release as making
-from flows import publish as publishing
-from flows.publish import publish
+from flows.releases import make_release as making
+from flows.releases import publish as publishing
+from flows.releases.publish import publish
 from flows.search import search
 from flows.verify import verify
 from schemas.errors import StageError
@@ -36,8 +36,8 @@ def test_a_killed_publisher_leaves_the_old_release_live_and_the_next_one_succeed
     new = write_documents(tmp_path / "new.tsv", seed=2)
     script = f"""
 import os, signal
-from flows import make_release as making
-from flows import publish as publishing
+from flows.releases import make_release as making
+from flows.releases import publish as publishing
 making.build_index = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
 publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.PublishConfig(num_recall_queries=20))
 """
@@ -59,9 +59,9 @@ def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp
     new = write_documents(tmp_path / "new.tsv", num_documents=5_000, seed=4)
     script = f"""
 import resource
-from flows.publish import PublishConfig, publish
+from flows.releases.publish import PublishConfig, publish
 from schemas.errors import StageError
-from flows import make_release as making
+from flows.releases import make_release as making
 real = making.write_rows
 def on_a_full_disk(*rows):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.publish import publish
+from flows.releases.publish import publish
 from flows.search import OpenRelease
 from flows.verify import verify
 from schemas.release import read_pointer

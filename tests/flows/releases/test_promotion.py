@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.promotion_evidence import Judgments, asked, decide_by, of_release
-from flows.promotion_rules import PARTS, PromotionRules
-from flows.publish import Published, publish
-from flows.rollback import rollback
+from flows.guards.promotion_evidence import Judgments, asked, decide_by, of_release
+from flows.guards.promotion_rules import PARTS, PromotionRules
+from flows.releases.publish import Published, publish
+from flows.releases.rollback import rollback
 from schemas.documents import read_documents
 from schemas.errors import TransientError, UsageError
 from schemas.release import read_decision, read_pointer

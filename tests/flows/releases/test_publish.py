@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.list_releases import list_releases
-from flows.publish import publish
-from flows.rollback import rollback
+from flows.releases.list_releases import list_releases
+from flows.releases.publish import publish
+from flows.releases.rollback import rollback
 from flows.search import OpenRelease, search
 from flows.verify import verify
 from schemas import storage

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from flows.golden import TOLERANCE, golden, onnx_difference
-from flows.query_onnx import CannotExport, query_onnx
+from flows.releases.golden import TOLERANCE, golden, onnx_difference
+from flows.releases.query_onnx import CannotExport, query_onnx
 from tests.trained_model import TABLE_ROWS, untrained
 from training.ensemble import Ensemble
 from training.recipes import recipe
@@ -58,6 +58,6 @@ def test_the_graph_of_another_model_is_noticed():
 
 def test_a_table_that_no_onnx_file_can_hold_is_refused(monkeypatch):
     model = untrained(LSTM)
-    monkeypatch.setattr("flows.query_onnx._LARGEST_BYTES", 4 * TABLE_ROWS * 24 - 1)
+    monkeypatch.setattr("flows.releases.query_onnx._LARGEST_BYTES", 4 * TABLE_ROWS * 24 - 1)
     with pytest.raises(CannotExport, match="trigram table has 4,896,000 bytes"):
         query_onnx(model)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows import encode_titles as encoding
-from flows.publish import publish
-from flows.release_table import open_table
+from flows.releases import encode_titles as encoding
+from flows.releases.publish import publish
+from flows.releases.release_table import open_table
 from flows.verify import verify
 from schemas.stage import open_result
 from schemas.words import normalise

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run as clicktower
-from flows.list_releases import list_releases
-from flows.publish import publish
-from flows.rollback import rollback
+from flows.releases.list_releases import list_releases
+from flows.releases.publish import publish
+from flows.releases.rollback import rollback
 from flows.search import search
 from flows.verify import verify
 from schemas.errors import StageError, UnknownVersionError, UsageError

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from lancedb.index import IvfFlat
 
-from flows import make_release as making
-from flows.publish import publish
-from flows.release_index import open_search
-from flows.release_table import Rows, read_columns, write_rows
+from flows.releases import make_release as making
+from flows.releases.publish import publish
+from flows.releases.release_index import open_search
+from flows.releases.release_table import Rows, read_columns, write_rows
 from flows.search import OpenRelease, search
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError

@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from flows import make_release as making
-from flows import publish as publishing
-from flows.pointer import swap
-from flows.publish import Published, publish
+from flows.releases import make_release as making
+from flows.releases import publish as publishing
+from flows.releases.pointer import swap
+from flows.releases.publish import Published, publish
 from flows.verify import _of_pointer, verify
 from schemas import storage
 from schemas.errors import StageError
@@ -26,7 +26,7 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys
-from flows.pointer import swap
+from flows.releases.pointer import swap
 from schemas.errors import StageError
 print("ready", flush=True)
 sys.stdin.readline()

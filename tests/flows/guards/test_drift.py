@@ -6,9 +6,9 @@ from math import exp, log, sqrt
 
 import pytest
 
-from flows.drift import alarms, population_stability, watch
-from flows.drift_rules import FIGURES, DriftRules
-from flows.observations import Observation, earlier, points, write
+from flows.guards.drift import alarms, population_stability, watch
+from flows.guards.drift_rules import FIGURES, DriftRules
+from flows.guards.observations import Observation, earlier, points, write
 
 START = date(2026, 8, 3)  # a Monday
 RULES = DriftRules()

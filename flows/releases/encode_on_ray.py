@@ -59,7 +59,7 @@ def encode_parts(
 
 
 def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
-    from flows.encode_titles import encode_part
+    from flows.releases.encode_titles import encode_part
 
     encode_part(_loaded(model), texts, name)
 

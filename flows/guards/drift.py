@@ -16,8 +16,8 @@ from statistics import median
 
 import numpy as np
 
-from flows.drift_rules import FIGURES, DriftRules, Figure, Kind
-from flows.observations import NUM_POINTS, Observation
+from flows.guards.drift_rules import FIGURES, DriftRules, Figure, Kind
+from flows.guards.observations import NUM_POINTS, Observation
 
 SPREAD = 3.0  # robust standard deviations that a value must be away
 MAD_TO_SIGMA = 1.4826

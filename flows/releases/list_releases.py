@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from flows import release_folder
+from flows.releases import release_folder
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.release import Decision, Release, read_decision, read_pointer

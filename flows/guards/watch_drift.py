@@ -1,6 +1,7 @@
 """A run's figures set beside those of earlier runs, after each stage that makes more of them known.
 
-What was seen is kept in the store (flows.observations). An alarm that section [drift] names under `stop` ends the run.
+What was seen is kept in the store (flows.guards.observations). An alarm that section [drift] names under `stop` ends
+the run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,10 +9,10 @@ from typing import Any
 
 from rich.text import Text
 
-from flows import observations
 from flows.console import errors
-from flows.drift import Watched, alarms, watch
-from flows.drift_rules import FIGURES
+from flows.guards import observations
+from flows.guards.drift import Watched, alarms, watch
+from flows.guards.drift_rules import FIGURES
 from flows.pipeline_config import PipelineConfig
 from schemas.errors import StageError
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flows.release_table import Rows
+from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.release import INT8_VECTORS
 from training.ranking.retrieval import score_blocks

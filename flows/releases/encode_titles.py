@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.release_folder import files_of
-from flows.release_table import open_table
+from flows.releases.release_folder import files_of
+from flows.releases.release_table import open_table
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import damaged_files
@@ -96,7 +96,7 @@ def _here(model: Model | Ensemble, left: dict[int, list[str]]) -> Iterator[tuple
 def _on_ray(
     trained: StageResult, left: dict[int, list[str]], names: Sequence[str], model: Model | Ensemble, workers: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    from flows.encode_on_ray import encode_parts
+    from flows.releases.encode_on_ray import encode_parts
 
     parts = {at: (texts, storage.absolute(names[at])) for at, texts in left.items()}
     for at in encode_parts(storage.absolute(trained.data), parts, workers):

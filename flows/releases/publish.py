@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from flows import release_folder
-from flows.pointer import swap
+from flows.releases import release_folder
+from flows.releases.pointer import swap
 from schemas import storage
 from schemas.errors import StageError, UsageError, os_error_kind
 from schemas.manifest import Request
@@ -121,7 +121,7 @@ def publish(
     model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
     once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
     beside the release. The live release it is given is None where nothing is live, or what is cannot be read. workers:
-    of encoding (flows.encode_titles); they change no byte.
+    of encoding (flows.releases.encode_titles); they change no byte.
 
     Raises UsageError or StageError; the pointer then stays where it was, and StageError too if another publisher moved
     it in the meantime.
@@ -148,7 +148,7 @@ def publish(
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
         milliseconds, is_there = None, release is not None
         if release is None:
-            from flows.make_release import make_release  # torch and LanceDB take seconds to import
+            from flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
             release, milliseconds = make_release(
                 to, request, trained, documents, config, evaluated, progress, workers=workers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.observations import observe
+from flows.guards.observations import observe
 from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request

@@ -3,9 +3,9 @@
 import pytest
 
 from flows import stages
-from flows.drift_rules import DriftRules
+from flows.guards.drift_rules import DriftRules
+from flows.guards.promotion_rules import PromotionRules
 from flows.pipeline_config import read_pipeline
-from flows.promotion_rules import PromotionRules
 from flows.set_fields import with_fields
 from schemas.errors import UsageError
 

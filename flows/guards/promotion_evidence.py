@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.promote import Evaluation, decide, decide_first, decide_same_model
-from flows.promotion_rules import PromotionRules
+from flows.guards.promote import Evaluation, decide, decide_first, decide_same_model
+from flows.guards.promotion_rules import PromotionRules
 from flows.set_fields import with_fields
 from schemas import storage
 from schemas.errors import StageError, TransientError, UsageError

@@ -9,15 +9,15 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flows import release_folder
-from flows.encode_titles import encode_titles
-from flows.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
-from flows.int8_vectors import write_int8
-from flows.model_card import model_card, origin_of
-from flows.publish import PublishConfig
-from flows.query_onnx import OPSET, CannotExport, query_onnx
-from flows.release_index import IndexKind, build_index
-from flows.release_table import Rows, write_rows
+from flows.releases import release_folder
+from flows.releases.encode_titles import encode_titles
+from flows.releases.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
+from flows.releases.int8_vectors import write_int8
+from flows.releases.model_card import model_card, origin_of
+from flows.releases.publish import PublishConfig
+from flows.releases.query_onnx import OPSET, CannotExport, query_onnx
+from flows.releases.release_index import IndexKind, build_index
+from flows.releases.release_table import Rows, write_rows
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError

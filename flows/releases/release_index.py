@@ -15,7 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from flows.release_table import Rows
+from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.errors import StageError
 from schemas.stage import Progress, silent

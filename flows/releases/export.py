@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from flows.exports.opensearch import write_opensearch
-from flows.exports.parquet import write_parquet
-from flows.exports.trec import write_trec
-from flows.release_table import open_table
+from flows.releases.exports.opensearch import write_opensearch
+from flows.releases.exports.parquet import write_parquet
+from flows.releases.exports.trec import write_trec
+from flows.releases.release_table import open_table
 from flows.search import OpenRelease
 from schemas import storage
 from schemas.errors import StageError, UsageError, os_error_kind

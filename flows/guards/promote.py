@@ -1,7 +1,8 @@
 """Whether a candidate's model replaces the live one: pure functions of evaluations, which move nothing.
 
 Two models are compared on the same queries, judgments and documents, under one protocol: what is decided is about the
-models, also where the documents changed since the live release was made (flows.promotion_evidence measures it anew).
+models, also where the documents changed since the live release was made (flows.guards.promotion_evidence measures it
+anew).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.promotion_rules import PromotionRules
+from flows.guards.promotion_rules import PromotionRules
 from schemas.release import Decision, Release
 from training.ranking.significance import bootstrap_interval
 from training.wording import measure_name
