@@ -67,7 +67,7 @@ def rollback(uri: str, *, release: str | None = None) -> RolledBack:
         raise UsageError(asked=asked, found="nothing was published there yet", do="check the URI")
     digest = release or before.previous
     if digest is None:
-        raise UsageError(asked=asked, found=f"{before.release} is the first that was live there",
+        raise UsageError(asked=asked, found=f"the release {before.release} is the first that was live there",
                          do="name another with --release; `clicktower releases` lists what is kept")  # fmt: skip
     if digest not in storage.list_folders(storage.join(uri, "releases")):
         raise UsageError(asked=asked, found=f"no release {digest} is kept there",

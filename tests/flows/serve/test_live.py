@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,9 +36,17 @@ def ask(url: str, path: str, body: dict | None = None) -> str:
         return answer.read().decode()
 
 
+def answers(url: str) -> bool:
+    try:
+        ask(url, "/healthz")
+    except OSError:  # refused, or closed unanswered
+        return False
+    return True
+
+
 @contextmanager
-def serving(release: str, log: Path, *options: str):
-    """The url of `clicktower serve` on a free port, what it says in `log`; ended by SIGTERM, which must end it well."""
+def started(release: str, log: Path, *options: str):
+    """(the process of `clicktower serve` on a free port, its url), what it says in `log`; killed at the end."""
     command = [sys.executable, "-m", "flows.cli", "serve", "--release", release, "--port", "0", "--json", *options]
     with (
         log.open("w") as errors,
@@ -46,11 +55,18 @@ def serving(release: str, log: Path, *options: str):
         try:
             url = json.loads(process.stdout.readline())["url"]
             ask(url, "/healthz")
-            yield url
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) in (0, -signal.SIGTERM)
+            yield process, url
         finally:
             process.kill()
+
+
+@contextmanager
+def serving(release: str, log: Path, *options: str):
+    """The url of a service; ended by SIGTERM, which must end it well."""
+    with started(release, log, *options) as (process, url):
+        yield url
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
 
 
 class Asker(threading.Thread):
@@ -142,6 +158,25 @@ def test_workers_share_a_port_and_their_numbers_and_end_together(model, tmp_path
     assert "no authentication" in Path(tmp_path, "log").read_text()
     with pytest.raises(urllib.error.URLError):
         ask(url, "/healthz")
+
+
+@pytest.mark.engine
+def test_a_request_under_way_is_answered_after_sigterm_and_no_other_is_taken(model, tmp_path):
+    uri = str(tmp_path / "live")
+    publish_named(model, uri, "one", tmp_path)
+    body = json.dumps({"query": "steel pipe"}).encode()
+    head = "POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with started(uri, tmp_path / "log") as (process, url):
+        port = int(url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as under_way:
+            under_way.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
+            ask(url, "/healthz")  # answered after the half above was read
+            process.send_signal(signal.SIGTERM)
+            while answers(url):
+                pass
+            under_way.sendall(body[5:])
+            assert under_way.recv(12) == b"HTTP/1.1 200"
+        assert process.wait(60) in (0, -signal.SIGTERM)
 
 
 def test_a_release_that_cannot_be_opened_is_tried_again_after_a_while(model, tmp_path, monkeypatch):
