@@ -32,9 +32,20 @@ def test_a_documented_command_is_accepted(line):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, heading = target.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), f"{page.name} links to {target}"
+        if heading and there.suffix == ".md":
+            assert heading in headings(there), f"{page.name} links to {target}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in found}
 
 
 def test_every_test_that_a_page_names_exists():

@@ -27,6 +27,7 @@ NOT_RUN = {
     "--workers 2": "tests/training/test_ray_training.py runs Ray",
     "--recipe rnn-288": "the command above it with another recipe; tests/training/test_train.py trains it",
     "clicktower backfill": "a run for each date: tests/flows and tests/end_to_end have it",
+    "clicktower serve": "it answers until it is ended: tests/flows/serve/test_live.py",
     "clicktower compare": "minutes, with every row: tests/flows/test_compare_command.py runs some",
     "clicktower sweep": "minutes: tests/flows/test_sweep_command.py",
     "clicktower run pipeline.toml": "tests/end_to_end/test_run.py; first-look.md's `run` is run here",
@@ -36,7 +37,7 @@ EXIT = {
     "clicktower doctor": {0, 1},  # 1: something is in the way of a run on this machine
     "clicktower check ubi.ndjson": {0, 1},  # 1: nothing of so small a log is left behind the privacy gate
     "clicktower check clicks.csv": {0, 1},
-    "clicktower rollback": {2},  # first-look.md: with one release only there is none before it
+    "clicktower rollback": {2},  # with one release only there is none before it
 }
 SMALLER = {"clicktower demo --work first-look": ["--searches", "2500"]}
 IN_A_PROCESS = ("demo", "run")  # Prefect starts a server and keeps it until its process ends
