@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -126,6 +127,8 @@ def run_stage(
     """
     finished, _ = find_finished(store, request)
     if finished:
+        with suppress(OSError):  # of a job that committed when whoever submitted it was gone; it harms nobody
+            _clear_others(finished)
         return finished
     with claimed(stage_folder(store, request), progress):
         finished, wrong = find_finished(store, request)
@@ -152,11 +155,17 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
             return finished
         raise
     manifest = manifests.read(folder)
-    # If another attempt was first, its result counts: the request is the same. What killed attempts left goes too.
-    for other in storage.list_folders(folder):
-        if other.startswith("attempt-") and other != manifest.attempt:
-            storage.remove(storage.join(folder, other))
-    return StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
+    # If another attempt was first, its result counts: the request is the same.
+    made = StageResult(folder=folder, manifest=manifest, reused=manifest.attempt != attempt, repaired=tuple(wrong))
+    _clear_others(made)
+    return made
+
+
+def _clear_others(finished: StageResult) -> None:
+    """Remove what other attempts at a finished output, and its own scratch files, left behind."""
+    for other in storage.list_folders(finished.folder):
+        if other.startswith("attempt-") and other != finished.manifest.attempt:
+            storage.remove(storage.join(finished.folder, other))
 
 
 def commit(folder: str, request: Request, attempt: str, outcome: Outcome, started: float) -> bool:

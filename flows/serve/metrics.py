@@ -88,17 +88,25 @@ class Counted:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        status, started = 0, time.perf_counter()
+        status, is_counted, started = 0, False, time.perf_counter()
+
+        def count() -> None:
+            nonlocal is_counted
+            if not is_counted:
+                is_counted = True
+                route = scope["path"] if scope["path"] in self._routes else "other"
+                self._metrics.requests.labels(route, str(status)).inc()  # 0: the asker left before the answer
+                self._metrics.seconds.labels(route).observe(time.perf_counter() - started)
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif not message.get("more_body"):
+                count()  # before the last of it leaves: who has an answer finds it counted
             await send(message)
 
         try:
             await self._app(scope, receive, noted)
         finally:
-            route = scope["path"] if scope["path"] in self._routes else "other"
-            self._metrics.requests.labels(route, str(status)).inc()  # 0: the asker left before the answer
-            self._metrics.seconds.labels(route).observe(time.perf_counter() - started)
+            count()

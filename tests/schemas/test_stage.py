@@ -11,7 +11,7 @@ from schemas import storage
 from schemas.errors import StageError, UnknownVersionError
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.stage import find_finished, open_result, run_stage
+from schemas.stage import commit, find_finished, open_result, run_stage, stage_folder
 
 NO_CLAIMS = "memory://races"  # an object store: nothing keeps two attempts at one digest apart but their names
 
@@ -152,3 +152,13 @@ def test_stages_run_on_any_fsspec_store():
     store = "memory://stage-test"
     assert not run_stage(store, request(), produce).reused
     assert run_stage(store, request(), fail_if_called).reused
+
+
+def test_what_a_job_left_that_outlived_its_client_goes_when_its_output_is_next_asked_for(tmp_path):
+    request = Request(stage="orphan", stage_version=1, config={}, inputs={})
+    folder = stage_folder(str(tmp_path), request)
+    storage.write_atomic(f"{folder}/attempt-a/data", b"1")
+    storage.write_atomic(f"{folder}/attempt-a-scratch/part", b"2")
+    commit(folder, request, "attempt-a", Outcome(), 0.0)
+    assert run_stage(str(tmp_path), request, lambda _: pytest.fail("it is made already")).reused
+    assert storage.list_folders(folder) == ["attempt-a"]
