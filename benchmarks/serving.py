@@ -7,7 +7,8 @@ The documents are real product titles and, beyond those, the first half of one w
 queries are real. They are published to WORK/release by `clicktower publish`, with a small model trained on the real
 pairs. Everything in process is of one thread, and its variants take turns query by query, so that what else the machine
 does falls on all of them alike. HTTP is an open loop: requests are due at a fixed rate, and a late answer counts from
-when it was due. With --record benchmarks/results/serving.json is written.
+when it was due. With --record the run is kept in benchmarks/results/serving.json, beside those of other numbers of
+documents.
 """
 
 import argparse
@@ -229,7 +230,9 @@ def main() -> None:
     result["load_at_end"] = round(os.getloadavg()[0], 1)
     print(json.dumps(result, indent=1))
     if asked.record:
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        recorded = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+        recorded[f"{opened.release.num_documents} documents"] = result
+        RESULTS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

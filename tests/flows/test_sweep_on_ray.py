@@ -49,7 +49,7 @@ class Cluster:
 
     def __init__(self, work: Path) -> None:
         self.work, self._started = work, dict[str, subprocess.Popen]()
-        self._port, self.dashboard = _free_ports(2)
+        self._port, self.dashboard, self._agent = _free_ports(3)
         (work / "token").write_text("a-token-of-at-least-some-length-0123456789")
         # A dead node is noticed after five seconds instead of half a minute.
         quick = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "5"}
@@ -58,7 +58,9 @@ class Cluster:
         self.environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | token | quick
 
     def start(self) -> None:
-        self._start("head", "start-head", f"--port={self._port}", f"--dashboard-port={self.dashboard}")
+        # The head's agent takes the jobs, by default on one port of the machine: another cluster may be here.
+        ports = (f"--port={self._port}", f"--dashboard-port={self.dashboard}")
+        self._start("head", "start-head", *ports, f"--dashboard-agent-listen-port={self._agent}")
         for name in ("node-1", "node-2"):
             self._start(name, "start-node", "1", f"--address=127.0.0.1:{self._port}")
 
