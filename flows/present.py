@@ -110,10 +110,11 @@ def as_one(command: str, results: Mapping[str, Any]) -> dict:
 
 
 def next_commands(release: str, evaluation: Mapping[str, Any]) -> list[str]:
-    """The two commands to try after a run: a search for a query that was judged, and a check of every byte."""
+    """What to try after a run: a search for a query that was judged, the page to search on, a check of every byte."""
     query = shlex.quote((evaluation["metrics"].get("example_queries") or ["angle bracket"])[0])
     place = shlex.quote(release)
-    return [f"{program()} search --release {place} {query}", f"{program()} verify {place}"]
+    tries = (f"search --release {place} {query}", f"serve --release {place}", f"verify {place}")
+    return [f"{program()} {command}" for command in tries]
 
 
 def program() -> str:
