@@ -132,7 +132,7 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
         raise StageError(asked=f"{name} of {stage.folder} was to be published",
                          found=f"{name} has other bytes than were written",
                          follows="the release would not be what was evaluated",
-                         do=f"run {stage.manifest.request.stage} again") from None  # fmt: skip
+                         do=f"run {stage.manifest.request.stage} again")  # fmt: skip
     storage.write_atomic(to, content)
 
 

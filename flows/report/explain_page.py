@@ -3,15 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Literal
-
-from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
 
 from flows.report.gate_chart import gate_chart
 from flows.report.heat_map import Scale, heat_map, legend, own_scale
 from flows.report.line_chart import Line, line_chart
+from flows.report.templates import style, templates
 from flows.report.word_columns import MOST, printable, word_columns
 from flows.report.word_lines import word_lines
 from schemas import storage
@@ -54,13 +51,10 @@ def write_explain_page(path: str, page: ExplainPage) -> None:
 
 def render(page: ExplainPage) -> str:
     """The page as HTML. Every text is escaped, and what cannot be printed is a mark."""
-    sources = {name: _shipped(name) for name in ("explain.html", "report.css", "explain.css")}
-    pages = Environment(
-        loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    pages = templates()
     pages.filters |= {"printable": printable}
     return pages.get_template("explain.html").render(
-        style=Markup(sources["report.css"] + sources["explain.css"]),
+        style=style("report.css", "explain.css"),
         page=page,
         names=[one.name for one in page.models],
         title=_title(page),
@@ -79,10 +73,6 @@ def render(page: ExplainPage) -> str:
         arrows=ARROWS,
         shared_legend=legend(SHARED),
     )
-
-
-def _shipped(name: str) -> str:
-    return (resources.files("flows.report") / name).read_text(encoding="utf-8")
 
 
 def _title(page: ExplainPage) -> str:

@@ -1,19 +1,14 @@
 """A RunSummary -> report.html: one file with its style and pictures inside, nothing loaded, nothing run."""
 
-from importlib import resources
-
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from flows.report import charts, comparison_parts, training, wording
 from flows.report.summary import RunSummary
+from flows.report.templates import style, templates
 from schemas import storage
 from schemas.ledger import FATES, Ledger
 from training.wording import duration, measure_name, visible
 
-TEMPLATES = (
-    "report.html", "ranking.html", "training.html", "comparison.html", "promotion.html", "drift.html", "report.css",
-)  # fmt: skip
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
 
@@ -25,16 +20,13 @@ def write_report(path: str, run: RunSummary) -> None:
 
 def render(run: RunSummary) -> str:
     """The report as HTML. Every text of the run is escaped."""
-    sources = {name: _shipped(name) for name in TEMPLATES}
-    pages = Environment(
-        loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    pages = templates()
     pages.filters |= {"duration": duration, "measure": measure_name, "system": wording.system_name}
     pages.filters["visible"] = visible
     pages.globals["grade_names"] = wording.GRADE_NAMES
     return pages.get_template("report.html").render(
         run=run,
-        style=Markup(sources["report.css"]),
+        style=style("report.css"),
         result=wording.result(run),
         verdict=wording.verdict(run),
         percent=wording.percent,
@@ -51,10 +43,6 @@ def render(run: RunSummary) -> str:
         rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
         settings=wording.flatten(run.settings),
     )
-
-
-def _shipped(name: str) -> str:
-    return (resources.files("flows.report") / name).read_text(encoding="utf-8")
 
 
 def _ledger_groups(ledger: Ledger) -> list[dict]:

@@ -1,15 +1,14 @@
 """The table of a sweep -> sweep.html: its curves and its ranking, one file with its style and pictures inside."""
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from statistics import fmean
 from typing import Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from flows.report.line_chart import Line, line_chart
 from flows.report.row_chart import WIDE, ChartRow, Dot, for_any_screen, shortened
+from flows.report.templates import style, templates
 from training.sweep.page import cells, counted, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
@@ -19,14 +18,11 @@ MOST = {"dev_loss": float("inf")}  # what no value can be above; 1 for an NDCG
 
 def render(table: Mapping[str, Any]) -> str:
     """The page of a table, the JSON of training.sweep.stage. Every text of it is escaped."""
-    sources = {name: _shipped(name) for name in ("sweep.html", "report.css")}
-    pages = Environment(
-        loader=DictLoader(sources), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    pages = templates()
     rows, measure = table["rows"], table["measure"]
     header, shown = cells(table)
     return pages.get_template("sweep.html").render(
-        style=Markup(sources["report.css"]),
+        style=style("report.css"),
         title=f"{counted(len(rows), 'point')} by {measure}",
         table=table,
         better=direction(measure),
@@ -40,10 +36,6 @@ def render(table: Mapping[str, Any]) -> str:
         notes=notes(table),
         best=" ".join(["clicktower train", *train_options(rows[0])]) if rows[0]["mean"] is not None else "",
     )
-
-
-def _shipped(name: str) -> str:
-    return (resources.files("flows.report") / name).read_text(encoding="utf-8")
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
