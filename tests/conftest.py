@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes do not name a test: a gzip's hold the second they were made in, and parallel workers must agree on names."""
+    """Bytes name no test: a gzip's hold the second they were made in, and parallel workers must agree on names."""
     return argname if isinstance(val, bytes) else None
 
 
