@@ -53,9 +53,10 @@ class ExcludedBy:
         column = np.repeat(np.arange(len(rows)), end - begin)
         line = np.minimum(np.searchsorted(lists, found), len(lists) - 1)
         wanted = lists[line] == found
+        line, column = line[wanted], column[wanted]
         excluded_KS = np.zeros((len(lists), len(rows)), bool)
-        excluded_KS[line[wanted], column[wanted]] = True
-        return PoolExclusions(excluded_KS)
+        excluded_KS[line, column] = True
+        return PoolExclusions(excluded_KS, len(rows) - np.bincount(line, minlength=len(lists)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,14 @@ class PoolExclusions:
     """What a shared pool holds that may not stand against a query, as schemas.exclusions.Exclusions asks for it."""
 
     excluded_KS: np.ndarray  # bool
+    allowed_K: np.ndarray  # int64, how many of the rows each list does not hold
 
     @property
     def num_rows(self) -> int:
         return self.excluded_KS.shape[1]
 
     def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
-        return self.num_rows - self.excluded_KS.sum(axis=1)[of_pair]
+        return self.allowed_K[of_pair]
 
     def holds(self, of_pair: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return self.excluded_KS[of_pair[:, None], rows]

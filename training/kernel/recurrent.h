@@ -49,12 +49,20 @@ __attribute__((noinline)) void multiply(float* c, int64_t c_row, int64_t c_colum
         for (int n = 0; n < N; ++n) store(c + m * c_row + n * c_column, sums[m][n]);
 }
 
-// body<M>(first) for tiles of M rows that cover `count` rows: TILE, then smaller ones.
+// body.tile<M>(first) for tiles that cover `count` rows, at most M each and as even as can be: nine rows are five and
+// four, since a tile of one or two has too few sums to keep the multipliers busy.
+template <int M, class Body>
+CLICKTOWER_INLINE void one_tile(int64_t first, int64_t rows, const Body& body) {
+    if (rows == M) return body.template tile<M>(first);
+    if constexpr (M > 1) one_tile<M - 1>(first, rows, body);
+}
 template <int M, class Body>
 CLICKTOWER_INLINE void in_tiles(int64_t first, int64_t count, const Body& body) {
-    for (; count >= M; first += M, count -= M) body.template tile<M>(first);
-    if constexpr (M > 1) {
-        if (count) in_tiles<M / 2>(first, count, body);
+    for (int64_t tiles = (count + M - 1) / M; tiles; --tiles) {
+        const int64_t rows = (count + tiles - 1) / tiles;
+        one_tile<M>(first, rows, body);
+        first += rows;
+        count -= rows;
     }
 }
 
