@@ -1,4 +1,4 @@
-"""The Ray head is killed in the middle of a run's training: when there is one again it goes on, to the same bytes."""
+"""A run is cancelled in its training on Ray; then the head is killed in another's, which goes on to the same bytes."""
 
 import json
 import os
@@ -21,6 +21,7 @@ from tests.end_to_end.prefect_server import (
     claim,
     descendants,
     free_port,
+    processes,
     running_stages,
     wait_until,
 )
@@ -100,6 +101,11 @@ class RayCluster:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
+    def num_training_workers(self) -> int:
+        """Processes of this cluster's nodes that train."""
+        mine = {pid for process in self._processes for pid in descendants(process.pid)}
+        return sum(pid in mine and "RayTrainWorker" in words[0] for pid, _, words in processes())
+
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()
 
@@ -157,7 +163,7 @@ def weights(store: Path) -> bytes:
     return Path(open_result(str(folder)).data, "model.safetensors").read_bytes()
 
 
-def test_a_ray_head_killed_in_training_costs_a_retry_and_not_a_byte(ray_cluster, tmp_path):
+def test_a_cancelled_run_leaves_ray_and_a_killed_head_costs_a_retry_and_not_a_byte(ray_cluster, tmp_path):
     shop = make_shop(tmp_path / "shop")
     config, alone = (shop / f"{name}.toml" for name in ("on-ray", "alone"))
     config.write_text(PIPELINE.format(name="on-ray", workers=2), encoding="utf-8")
@@ -168,8 +174,21 @@ def test_a_ray_head_killed_in_training_costs_a_retry_and_not_a_byte(ray_cluster,
 
     (tmp_path / "prefect").mkdir()
     with PrefectServer(tmp_path / "prefect", **ray_cluster.environment) as server:
-        run = server.trigger(config, DATE)
+        cancelled = server.trigger(config, DATE)
         wait_until(lambda: any(map(is_written_to, steps_of(store))), SECONDS, lambda: server.log("worker"))
+        assert ray_cluster.num_training_workers() == 2
+        server.set_state(cancelled, "CANCELLING")
+        wait_until(lambda: ray_cluster.num_training_workers() == 0, 30, "the workers on Ray to end")
+        assert server.end_of(cancelled)["type"] == "CANCELLED"
+        assert running_stages(store) == []
+
+        begun = {path for path in steps_of(store) if is_written_to(path)}
+        run = server.trigger(config, DATE)
+        wait_until(
+            lambda: any(path not in begun and is_written_to(path) for path in steps_of(store)),
+            SECONDS,
+            lambda: server.log("worker"),
+        )
         first = claim(store, "train")
         ray_cluster.kill_head()
         ray_cluster.end()  # nodes end with their head, a minute later; here at once

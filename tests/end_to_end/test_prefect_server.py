@@ -1,8 +1,11 @@
 """The nightly deployment on a real Prefect server and worker, where everything but the stages is killed on the way."""
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +15,13 @@ import pytest
 from flows import stages
 from flows.pipeline_config import read_pipeline
 from schemas.stage import open_result
-from tests.end_to_end.prefect_server import PrefectServer, attempts, claim, running_stages, wait_until
+from tests.end_to_end.prefect_server import ROOT, PrefectServer, attempts, claim, running_stages, wait_until
 from tests.end_to_end.shop import make_shop
 
 pytestmark = pytest.mark.engine
 DATE = "2026-09-01"
 SECONDS = 300.0
+CLICKTOWER = [sys.executable, "-m", "flows.cli"]
 PIPELINE = """
 title = "end to end"
 store = "{name}"
@@ -153,6 +157,24 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
         assert attempts(folder) == made_by["attempts"] == {open_result(str(folder)).manifest.attempt}, "made once"
     assert running_stages(store) == []
     assert (shop / "killed-release/pointer.json").exists()
+
+
+def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server, shop):
+    """Two dates, and the log of the second is not there."""
+    shutil.copytree(shop / "data/log", shop / "logs" / DATE)
+    config = write(shop, "backfilled")
+    config.write_text(config.read_text(encoding="utf-8").replace("data/log/", "logs/{date}/"), encoding="utf-8")
+    command = [*CLICKTOWER, "backfill", str(config), "--from", DATE, "--to", "2026-09-02", "--ingest-only", "--server"]
+    done = subprocess.run([*command, "--json"], env=server.environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    first, second = json.loads(done.stdout)["dates"]
+    assert (first["date"], first["state"]) == (DATE, "done"), done.stderr
+    assert (second["date"], second["state"]) == ("2026-09-02", "failed")
+    assert "logs/2026-09-02" in second["found"]
+    assert server.state(first["results"]["flow_run"])["type"] == "COMPLETED"
+    assert server.flow_run(first["results"]["flow_run"])["parameters"]["data_date"] == DATE
+    assert len(list((shop / "backfilled/ingest").iterdir())) == 1
+    assert not (shop / "backfilled/build").exists(), "of two dates with a hole nothing is made"
 
 
 def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_its_stage_with_it(server, shop, expected):
