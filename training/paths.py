@@ -44,8 +44,8 @@ class Summed(Protocol):
     def norms(self) -> Mapping[str, float]:
         """Of each tower's gradient."""
 
-    def step(self, tower: str, scale: float) -> None:
-        """Make the update on a tower's rows with the gradient times `scale`. Once for each tower."""
+    def step(self, scales: Mapping[str, float]) -> None:
+        """Make the update on each tower's rows, with its gradient times its scale. Once."""
 
 
 class Path(Protocol):

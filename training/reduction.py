@@ -8,6 +8,7 @@ Only rows that some worker touched are summed and travel.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import torch
@@ -79,10 +80,15 @@ class GradientSum:
         ]
         return Addend(parts, self._number(loss), misfit)
 
-    def add(self, addend: Addend) -> None:
-        """Add a micro-batch. Calls must follow one another, and for `fast` in the order of the micro-batches."""
-        for tower, at, values in addend.parts:
-            self._sums[tower].index_add_(0, at, values)
+    def add(self, addend: Addend, threads: Executor) -> None:
+        """Add a micro-batch, a thread a tower. Calls follow one another; for `fast` in the micro-batches' order."""
+
+        def add_to(tower: str) -> None:
+            for name, at, values in addend.parts:
+                if name == tower:
+                    self._sums[tower].index_add_(0, at, values)
+
+        list(threads.map(add_to, self._sums))
         self._loss += addend.loss
         if addend.misfit is not None:
             self._misfits += addend.misfit

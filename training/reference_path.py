@@ -24,16 +24,19 @@ class ReferenceSum:
     run: Run
     touched: Mapping[str, torch.Tensor]
     gradients: Mapping[str, torch.Tensor]
+    threads: Executor
     update: int
     loss: float
     norms: Mapping[str, float]
 
-    def step(self, tower: str, scale: float) -> None:
-        gradient = self.gradients[tower]
-        if scale != 1:
-            gradient *= scale
-        run = self.run
-        run.rows[tower].apply(self.touched[tower], gradient, self.update, run.schedule, run.recipe.step)
+    def step(self, scales: Mapping[str, float]) -> None:
+        def step_one(tower: str) -> None:
+            gradient, run = self.gradients[tower], self.run
+            if scales[tower] != 1:
+                gradient *= scales[tower]
+            run.rows[tower].apply(self.touched[tower], gradient, self.update, run.schedule, run.recipe.step)
+
+        list(self.threads.map(step_one, scales))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,13 @@ class ReferencePath:
         with phases("micro-batches"):
             for addend in threads.map(addend_of, share):
                 with phases("reduction"):
-                    total.add(addend)
+                    total.add(addend, threads)
         with phases("workers"):
             gradients, loss = total.over(workers)
         with phases("update"):
             norms = torch.stack(list(threads.map(_norm, gradients.values())))
             of_towers = dict(zip(gradients, norms.tolist(), strict=True))
-        return ReferenceSum(run, touched, gradients, update, loss, of_towers)
+        return ReferenceSum(run, touched, gradients, threads, update, loss, of_towers)
 
     def largest(self, run: Run, micro_batch: PairBatch, update: int) -> float:
         gradients, loss = pair_gradient(micro_batch, self._look_ahead(run, update))

@@ -1,7 +1,6 @@
 """The trainer itself as a variant: large updates on batches prepared ahead, as training.worker makes them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
@@ -23,10 +22,7 @@ UPDATES = 100_000  # more than any run makes: the schedule wants their number
 
 
 class Trainer:
-    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.arithmetic).
-
-    `cut`: most pairs of a micro-batch, larger ones are cut; 0: as they come.
-    """
+    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.arithmetic)."""
 
     def __init__(
         self,
@@ -38,9 +34,7 @@ class Trainer:
         threads: int,
         device: Device = CPU,
         workers: Workers | None = None,
-        cut: int = 0,
     ) -> None:
-        self._cut = cut
         self._recipe, self._data, self._workers = recipe, data, workers or Alone()
         threads = threads if device.place.type == "cpu" else 1
         layout = layout_of(recipe, data.table_rows)
@@ -57,7 +51,7 @@ class Trainer:
 
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
         torch.set_num_threads(1)  # as the worker does; each time, since MKL's number is the process's
-        whole, losses = [_cut(minibatch, self._cut) for minibatch in minibatches], []
+        whole, losses = [list(minibatch) for minibatch in minibatches], []
         for minibatch, share in prepared(whole, self._data, self._recipe, 0, self._workers, self._towers.path, OFF):
             self._updates += 1
             made = large_update(
@@ -78,12 +72,3 @@ class Trainer:
 
     def close(self) -> None:
         self._threads.shutdown()
-
-
-def _cut(minibatch: Sequence[MicroBatch], size: int) -> list[MicroBatch]:
-    """The same pairs in micro-batches of at most `size`."""
-    return [
-        replace(micro_batch, pairs=micro_batch.pairs[start : start + (size or len(micro_batch.pairs))])
-        for micro_batch in minibatch
-        for start in range(0, len(micro_batch.pairs), size or len(micro_batch.pairs))
-    ]

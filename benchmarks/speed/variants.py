@@ -25,9 +25,7 @@ Kind = Literal["compiled", "reference", "stock", "other"]
 # Trained for a few seconds only, so the step is small: no variant runs into texts that are learnt by heart.
 STEP, MOMENTUM = 1e-4, 0.9
 MICRO_BATCH = 512
-# Pairs of a micro-batch are a setting. The torch path is quicker with fewer: it goes through all of a micro-batch step
-# by step, and what it leaves for the way back is larger than the caches.
-MICRO_BATCH_OF_REFERENCE = 256
+SMALL_POOL = "shared negatives, a title for four pairs"
 
 # nn.LSTM, the same model: what is written first, then what was found to be good.
 _BUCKETS = {"three buckets": Arrangement(buckets=3), "a bucket for each length": Arrangement(buckets=0)}
@@ -80,6 +78,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
         "exact": {"reduction": "exact"},
         "fast": {"reduction": "fast"},
         "shared negatives": {"negatives": "pool"},
+        SMALL_POOL: {"negatives": "pool", "pool_size": recipe.micro_batch // 4},
         "full softmax over shared negatives": {"negatives": "pool", "pool_softmax": True},
     }
     start = start_of(recipe, data.table_rows)
@@ -89,9 +88,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
             asked = replace(recipe, **changed)
             kinds: list[Kind] = ["compiled"] if serves(asked) and device == CPU else []
             for kind in (*kinds, "reference"):
-                small = kind == "reference" and device == CPU and asked.negatives == "fixed"
-                cut = MICRO_BATCH_OF_REFERENCE if small else 0
-                make = partial(_trainer, asked, start, data, kind, threads, device, cut)
+                make = partial(_trainer, asked, start, data, kind, threads, device)
                 found[f"{place}{kind}, {option}"] = Variant(
                     kind=kind, recipe=asked, start=start, model=start, pull_back=lambda gradient: gradient, make=make
                 )
@@ -145,14 +142,13 @@ def _trainer(
     kind: Kind,
     threads: int,
     device: Device,
-    cut: int,
     step: float,
     momentum: float,
 ) -> Trainer:
     name = ("cuda" if device.fused else "cuda-eager") if device.place.type == "cuda" else "cpu"
     arithmetic = arithmetic_of("compiled" if kind == "compiled" else "torch", recipe, name)
     recipe = replace(recipe, step=step, momentum_edge=momentum, momentum_middle=momentum)
-    return Trainer(recipe, start, data, arithmetic=arithmetic, threads=threads, device=device, cut=cut)
+    return Trainer(recipe, start, data, arithmetic=arithmetic, threads=threads, device=device)
 
 
 def _stock_training(

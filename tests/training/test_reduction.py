@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from training.reduction import GradientSum, RowGradient
 from training.workers import Alone
 
 COLUMNS, ROWS = 3, torch.tensor([1, 4, 7, 9])
+THREADS = ThreadPoolExecutor(2)
 
 
 def gradient_sum(*, exact: bool = True, num_addends: int = 8) -> GradientSum:
@@ -27,7 +30,7 @@ def addend(rng: np.random.Generator) -> tuple[list[tuple[str, RowGradient]], tor
 def add(total: GradientSum, made) -> None:
     gradients, loss = made
     copies = [(tower, RowGradient(g.rows, g.values.clone())) for tower, g in gradients]
-    total.add(total.addend(copies, loss.clone()))
+    total.add(total.addend(copies, loss.clone()), THREADS)
 
 
 class Others:

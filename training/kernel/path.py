@@ -21,6 +21,7 @@ from training.parameters import tower_name
 from training.paths import Run
 from training.profile import Recorder
 from training.reduction import UNIT, fixed_point_limit, require_fit
+from training.threads import share_out
 from training.workers import Workers
 
 SIDES = ("query", "document")
@@ -51,10 +52,16 @@ class CompiledSum:
     loss: float
     norms: Mapping[str, float]
 
-    def step(self, tower: str, scale: float) -> None:
-        touched, gradient, step = self.touched[tower], self.gradients[tower], self.run.recipe.step
-        list(self.threads.map(lambda cut: touched.step(gradient, step, scale, *cut), self.path.ranges(touched)))
-        touched.state.last[touched.index_R] = touched.update
+    def step(self, scales: Mapping[str, float]) -> None:
+        def step_rows(work: tuple[str, tuple[int, int]]) -> None:
+            tower, cut = work
+            self.touched[tower].step(self.gradients[tower], self.run.recipe.step, scales[tower], *cut)
+
+        num_threads = self.path.num_threads
+        work = [(tower, cut) for tower in scales for cut in ranges(len(self.touched[tower]), num_threads)]
+        share_out(step_rows, work, self.threads, num_threads)
+        for tower in scales:
+            self.touched[tower].made()
 
 
 @dataclass(slots=True)
@@ -155,21 +162,18 @@ class CompiledPath:
             for name in run.rows
         }
         rows = {name: TouchedRows.of(run.rows[name], index, update, run.schedule) for name, index in touched.items()}
-        with ThreadPoolExecutor(1) as thread:
-            points = self._points(run, rows, thread)
+        with ThreadPoolExecutor(self.num_threads) as threads:
+            points = self._points(run, rows, threads)
         workspace = Workspace()
         loss, _ = _gradient(run, points, workspace, micro_batch)
         sizes = [abs(loss), *(workspace.largest(side, run.layout.columns) for side in range(len(SIDES)))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
 
-    def ranges(self, touched: TouchedRows) -> list[tuple[int, int]]:
-        return ranges(len(touched), self.num_threads)
-
     def _points(self, run: Run, rows: Mapping[str, TouchedRows], threads: Executor) -> dict[str, TowerPoint]:
         """Each tower at the look-ahead point: its touched rows, moved, and where each stands among them."""
         ahead = {name: self._room("ahead", name, len(of), of.columns) for name, of in rows.items()}
-        moves = [(of, ahead[name], cut) for name, of in rows.items() for cut in self.ranges(of)]
-        list(threads.map(lambda move: move[0].look_ahead(move[1], *move[2]), moves))
+        moves = [(of, ahead[name], cut) for name, of in rows.items() for cut in ranges(len(of), self.num_threads)]
+        share_out(lambda move: move[0].look_ahead(move[1], *move[2]), moves, threads, self.num_threads)
         points = {}
         for name, of in rows.items():
             table, parts = run.layout.split(ahead[name])

@@ -18,6 +18,7 @@ import torch
 from training.kernel.library import library
 from training.kernel.towers import Addend
 from training.nesterov import LazyRows, MomentumSchedule
+from training.threads import share_out
 
 RANGE_ROWS = 512  # of one thread's turn, at least: a turn costs some 20 microseconds
 
@@ -93,12 +94,16 @@ class TouchedRows:
         )  # fmt: skip
 
     def step(self, gradient_RG: torch.Tensor, step: float, scale: float, first: int, last: int) -> None:
-        """Make the update on rows first to last, but for their `last` updates."""
+        """Make the update on rows first to last; `made` when all of them are."""
         _library().rows_step(
             self.state.parameters.data_ptr(), self.state.velocity.data_ptr(), self.index_R[first:].ctypes.data,
             last - first, self.columns, self.gain_R[first:].ctypes.data, self.decay_R[first:].ctypes.data,
             gradient_RG[first:].data_ptr(), step, scale,
         )  # fmt: skip
+
+    def made(self) -> None:
+        """Note the update as the last one of all its rows."""
+        self.state.last[self.index_R] = self.update
 
 
 class RowSum:
@@ -153,7 +158,7 @@ class RowSum:
             )  # fmt: skip
             one(first, task)
 
-        list(threads.map(run, range(len(cut))))
+        share_out(run, range(len(cut)), threads, num_threads)
 
 
 def from_fixed(sums_RG: torch.Tensor, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> np.ndarray:
@@ -167,7 +172,7 @@ def from_fixed(sums_RG: torch.Tensor, to_RG: torch.Tensor, threads: Executor, nu
             squares[first:].ctypes.data,
         )  # fmt: skip
 
-    list(threads.map(one, ranges(len(sums_RG), num_threads)))
+    share_out(one, ranges(len(sums_RG), num_threads), threads, num_threads)
     return squares
 
 
@@ -181,5 +186,5 @@ def squares_of(rows_RG: torch.Tensor, threads: Executor, num_threads: int) -> np
             rows_RG[first:].data_ptr(), last - first, rows_RG.shape[1], squares[first:].ctypes.data
         )  # fmt: skip
 
-    list(threads.map(one, ranges(len(rows_RG), num_threads)))
+    share_out(one, ranges(len(rows_RG), num_threads), threads, num_threads)
     return squares

@@ -97,7 +97,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
             list(pool.map(lambda cut, t=touched, a=ahead: t.look_ahead(a, *cut), ranges(len(rows), num_threads)))
             torch.testing.assert_close(ahead, reference.look_ahead(rows, update, schedule), rtol=1e-6, atol=1e-6)
             list(pool.map(lambda cut, t=touched, g=gradient: t.step(g, 0.1, 0.5, *cut), ranges(len(rows), num_threads)))
-            compiled.last[touched.index_R] = update
+            touched.made()
             reference.apply(rows, gradient * 0.5, update, schedule, 0.1)
     for name in ("parameters", "velocity"):
         torch.testing.assert_close(getattr(compiled, name), getattr(reference, name), rtol=2e-6, atol=2e-6)
