@@ -10,6 +10,7 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import read_queries
 from schemas.release import MODEL, POINTER, read_release
 from schemas.stage import Progress, open_result, silent
+from training.analysis.attention import write_attention
 from training.analysis.cost import training_cost
 from training.analysis.explained import Explained, explained
 from training.analysis.keywords import CountingRule
@@ -17,6 +18,7 @@ from training.analysis.traces import Side, require_traces, write_traces
 from training.model import DESCRIPTION, Model, load_model
 
 PAGE, TRACES = "explain.html", ("traces.arrow", "traces-beside.arrow")
+ATTENTION = ("attention.arrow", "attention-beside.arrow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +69,22 @@ def explain(asked: Asked, progress: Progress = silent) -> tuple[list[Explained],
 
 
 def write(into: str, asked: Asked, found: Sequence[Explained], *, colours: Range, simulated: bool) -> dict[str, str]:
-    """Write the page, and the traces of each model; where each file is."""
+    """Write the page, and the traces and the attention of each model; where each file is."""
     files = {}
     storage.make_folder(into)
-    for name, one in zip_longest(TRACES, found):
-        path = storage.join(into, name)
-        if one and one.texts:
-            files[name] = path
-            write_traces(path, one.texts)
-        else:
-            storage.remove(path)  # of another text, explained into the same folder
+    for traces, attention, one in zip_longest(TRACES, ATTENTION, found):
+        texts = one.texts if one else ()
+        attentive = [text for text in texts if text.attention is not None]
+        for name, has_any, write_it in (
+            (traces, bool(texts), write_traces),
+            (attention, bool(attentive), write_attention),
+        ):
+            path = storage.join(into, name)
+            if has_any:
+                files[name] = path
+                write_it(path, texts)
+            else:
+                storage.remove(path)  # of another text, explained into the same folder
     files[PAGE] = storage.join(into, PAGE)
     page = ExplainPage(models=tuple(found), rule=asked.rule, colours=colours, simulated=simulated)
     write_explain_page(files[PAGE], page)

@@ -15,6 +15,7 @@ SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffff
 ARROWS = {"left to right": "→", "right to left": "←"}
 SHOWN_WORDS = 400  # of a text
 TABLE_WORDS = 40
+HOPS = 8  # whose columns fit beside each other
 TOPIC_CELLS, TOPIC_WORDS = 8, 8
 
 
@@ -67,7 +68,35 @@ def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str
     output.print(table)
     if len(most) > TABLE_WORDS:
         output.print(Text(f"the {TABLE_WORDS} words with the largest counts, of {len(most):,}", "dim"))
+    for name, reading in zip(names, readings, strict=True):
+        if reading["attention"]:
+            _attention(name, reading["words"], reading["attention"])
     output.print()
+
+
+def _attention(name: str, words: Sequence[str], attention: Mapping[str, Any]) -> None:
+    """Where the hops look, in percent, each weight on a ground that is the stronger, the larger it is."""
+    hops, overall, overlap = attention["hops"], attention["overall"], attention["overlap"]
+    told = f"attention of {plain(name)}, % of each hop" + ("" if overlap is None else f"; overlap {overlap:.3f}")
+    table = Table(
+        title=told, title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0)
+    )  # fmt: skip
+    table.add_column("word", overflow="fold")
+    for at in range(min(len(hops), HOPS)):
+        table.add_column(f"hop {at + 1}", justify="right")
+    if len(hops) > 1:
+        table.add_column("overall", justify="right", header_style="bold")
+    chosen = sorted(sorted(range(len(words)), key=lambda at: (-overall[at], at))[:TABLE_WORDS])
+    columns = [*hops[:HOPS], *([overall] if len(hops) > 1 else [])]
+    for at in chosen:
+        table.add_row(plain(words[at]), *(_weight(weights[at]) for weights in columns))
+    output.print(table)
+    if len(hops) > HOPS:
+        output.print(Text(f"the first {HOPS} hops of {len(hops)}; overall is of all", "dim"))
+
+
+def _weight(weight: float) -> Text:
+    return Text(f" {100 * weight:.0f} ", SHADES[min(round(weight * len(SHADES)), len(SHADES) - 1)])
 
 
 def _shaded(reading: Mapping[str, Any]) -> Text:

@@ -16,7 +16,7 @@ from training.profile import OFF, Recorder
 from training.recipes import Recipe
 from training.reduction import RowGradient
 from training.text_batch import TextBatch, copied, text_batch
-from training.towers import tower_of
+from training.towers import Penalised, tower_of
 from training.trigram_embedding import table_gradient, word_inputs
 
 
@@ -75,19 +75,25 @@ def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
 def pair_gradient(
     batch: PairBatch, encoder: Encoder, phases: Recorder = OFF
 ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-    """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch."""
+    """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch.
+
+    A tower's own loss (training.towers.tower.Penalised) is added for each text that the micro-batch encodes.
+    """
     query_Bd, query_back = _forward(batch.queries, "query", encoder, phases)
     document_Nd, document_back = _forward(batch.documents, "document", encoder, phases)
     with phases("loss"):
         losses, by_query, by_document = click_loss_gradient(
             query_Bd, document_Nd, batch.candidates, encoder.recipe.gamma, batch.weights
         )
-    return [query_back(by_query), document_back(by_document)], losses.sum()
+    (of_query, query_own), (of_document, document_own) = query_back(by_query), document_back(by_document)
+    return [of_query, of_document], losses.sum() + query_own + document_own
 
 
-def _forward(
-    batch: TextBatch, side: str, encoder: Encoder, phases: Recorder = OFF
-) -> tuple[torch.Tensor, Callable[[torch.Tensor], tuple[str, RowGradient]]]:
+Back = Callable[[torch.Tensor], tuple[tuple[str, RowGradient], torch.Tensor | float]]
+
+
+def _forward(batch: TextBatch, side: str, encoder: Encoder, phases: Recorder = OFF) -> tuple[torch.Tensor, Back]:
+    """(the embeddings, what turns their gradient into that of the tower beside the tower's own loss)."""
     recipe, layout = encoder.recipe, encoder.layout
     tower, name, rows = encoder.device.tower(recipe), tower_name(recipe, side), layout.touched(batch.rows)
     with phases("gather"):
@@ -98,12 +104,13 @@ def _forward(
     vectors_Nd = torch.empty_like(sorted_Nd)
     vectors_Nd[batch.order] = sorted_Nd
 
-    def back(by_vectors_Nd: torch.Tensor) -> tuple[str, RowGradient]:
+    def back(by_vectors_Nd: torch.Tensor) -> tuple[tuple[str, RowGradient], torch.Tensor | float]:
         with phases("recurrence"):
+            own = tower.own_loss(trace) if isinstance(tower, Penalised) else 0.0
             by_word_UG, by_parts = tower.backward(
                 trace, by_vectors_Nd[batch.order], parts, batch, recipe.truncate_steps
             )
         with phases("scatter"):
-            return name, RowGradient(rows, layout.join(table_gradient(by_word_UG, batch), by_parts))
+            return (name, RowGradient(rows, layout.join(table_gradient(by_word_UG, batch), by_parts))), own
 
     return vectors_Nd, back

@@ -21,12 +21,16 @@ class Recipe:
     """
 
     name: str
-    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm", "bag"] = "lstm"
+    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm", "bag", "self_attentive"] = "lstm"
     cells: int = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
     hidden: int = 0  # of dssm and clsm: tanh units below the embedding
     window: int = 0  # of clsm: words
-    forget_gate: bool = False  # of lstm and bilstm
-    peepholes: bool = False  # of lstm and bilstm
+    attention_units: int = 0  # of self_attentive: d_a
+    hops: int = 0  # of self_attentive: r, weighted sums of the states
+    average_hops: bool = False  # of self_attentive: the embedding is the mean of its hops, not one after the other
+    penalty: float = 0.0  # of self_attentive: what ||A Aᵀ - I||² of each text counts in the loss
+    forget_gate: bool = False  # of lstm, bilstm and self_attentive
+    peepholes: bool = False  # of lstm, bilstm and self_attentive
     tie_towers: bool = False  # one parameter set for queries and documents
     same_start: bool = True  # both parameter sets start from the same random numbers
     max_words: int = 0  # words of a text that are read; 0: all
@@ -86,13 +90,23 @@ class Recipe:
 
     def _require_what_its_tower_has(self) -> None:
         """A setting that the tower does not have would be believed and change nothing."""
-        layered, gated = self.tower in ("dssm", "clsm"), self.tower in ("lstm", "bilstm")
+        layered, gated = self.tower in ("dssm", "clsm"), self.tower in ("lstm", "bilstm", "self_attentive")
         stepless = layered or self.tower == "bag"
         for field in ("forget_gate", "peepholes"):
             _require(self, field, f"false ({self.tower} has no gates)", gated or not getattr(self, field))
         _require(
             self, "truncate_steps", f"0 ({self.tower} has no steps to go back)", not (stepless and self.truncate_steps)
         )
+        attentive = self.tower == "self_attentive"
+        _require(
+            self, "truncate_steps", f"0 ({self.tower} looks at every step)", not (attentive and self.truncate_steps)
+        )
+        for field in ("attention_units", "hops"):
+            wanted = "at least 1" if attentive else f"0 ({self.tower} has no attention)"
+            _require(self, field, wanted, (getattr(self, field) >= 1) if attentive else getattr(self, field) == 0)
+        wanted = "at least 0" if attentive else f"0 ({self.tower} has no attention)"
+        _require(self, "penalty", wanted, (0 <= self.penalty <= 1e6) if attentive else self.penalty == 0)
+        _require(self, "average_hops", f"false ({self.tower} has no attention)", attentive or not self.average_hops)
         hidden = "at least 1" if layered else f"0 ({self.tower} has no layer below the embedding)"
         _require(self, "hidden", hidden, (self.hidden >= 1) if layered else self.hidden == 0)
         window = "odd and at least 1" if self.tower == "clsm" else f"0 ({self.tower} has no window)"
@@ -204,8 +218,30 @@ def bag_512() -> Recipe:
     )
 
 
+def self_attentive() -> Recipe:
+    """Lin et al.'s structured self-attention over a bidirectional LSTM: no row of Table IV.
+
+    TODO measured
+    """
+    return replace(
+        lstm_96(),
+        name="self-attentive",
+        tower="self_attentive",
+        cells=48,
+        attention_units=32,
+        hops=4,
+        penalty=0.01,
+    )
+
+
+def self_attentive_paper() -> Recipe:
+    """TODO"""
+    return self_attentive()
+
+
 _NAMED: tuple[Callable[[], Recipe], ...] = (
     lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5, bag_512,
+    self_attentive,
 )  # fmt: skip
 
 

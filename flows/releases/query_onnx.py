@@ -111,6 +111,8 @@ def _tower(graph: _Graph, model: Model) -> str:
             return _semantic(graph, _sum(graph, words), part)
         case "clsm":
             return _clsm(graph, model.recipe, words, part)
+        case "self_attentive":
+            return _self_attentive(graph, model.recipe, words, part)
 
 
 def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
@@ -129,7 +131,15 @@ def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
     return graph.add("ScatterND", nothing, graph.add("Unsqueeze", word, graph.ints(1)), rows, reduction="add")
 
 
-def _lstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray], direction: str) -> str:
+def _lstm(
+    graph: _Graph,
+    recipe: Recipe,
+    words: str,
+    part: Mapping[str, np.ndarray],
+    direction: str,
+    *,
+    every: bool = False,
+) -> str:
     """Gates of ours stand as (output, forget, input, candidate), of ONNX as (input, output, forget, candidate)."""
     d = recipe.cells
     ours = ["o", "f", "i", "c"] if recipe.forget_gate else ["o", "i", "c"]
@@ -148,33 +158,58 @@ def _lstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarr
     if recipe.peepholes:
         peep = dict(zip(ours[:-1], part["W_peep"], strict=True))
         names += ["", "", "", graph.constant(in_order(peep, "iof")[None])]  # no lengths, no initial state
-    return _last_state(graph, "LSTM", words, names, d, direction, outputs=3)
+    return _states(graph, "LSTM", words, names, d, direction, every=every, outputs=3)
 
 
-def _bilstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _bilstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray], *, every: bool = False) -> str:
     columns = part["b"].shape[0] // 2
     halves = []
     for at, direction in enumerate(("forward", "reverse")):
         first = graph.ints(at * columns), graph.ints((at + 1) * columns), graph.ints(1)
         of_one_way = {name: np.split(value, 2, axis=-1)[at] for name, value in part.items()}
-        halves.append(_lstm(graph, recipe, graph.add("Slice", words, *first), of_one_way, direction))
-    return graph.add("Concat", *halves, axis=0)
+        sliced = graph.add("Slice", words, *first)
+        halves.append(_lstm(graph, recipe, sliced, of_one_way, direction, every=every))
+    return graph.add("Concat", *halves, axis=-1)
 
 
 def _rnn(graph: _Graph, d: int, words: str, part: Mapping[str, np.ndarray]) -> str:
     inputs = np.eye(d, dtype=np.float32)
     bias = np.concatenate([part["b"], np.zeros_like(part["b"])])
     names = [graph.constant(value[None]) for value in (inputs, part["W_rec"].T, bias)]
-    return _last_state(graph, "RNN", words, names, d, "forward", outputs=2)
+    return _states(graph, "RNN", words, names, d, "forward", outputs=2)
 
 
-def _last_state(
-    graph: _Graph, operator: str, words: str, weights: list[str], d: int, direction: str, *, outputs: int
+def _states(
+    graph: _Graph,
+    operator: str,
+    words: str,
+    weights: list[str],
+    d: int,
+    direction: str,
+    *,
+    outputs: int,
+    every: bool = False,
 ) -> str:
-    """y of the last word read, [d]; Y_h is the second output of both operators, [directions, texts, d]."""
+    """y of the last word read, [d], or of every word in the text's order, [T, d].
+
+    Of both operators Y_h is the second output, [directions, texts, d], and Y the first, [T, directions, texts, d].
+    """
     of_one_text = graph.add("Unsqueeze", words, graph.ints(1))
-    state = graph.add(operator, of_one_text, *weights, outputs=outputs, at=1, hidden_size=d, direction=direction)
-    return graph.add("Reshape", state, graph.ints(d))
+    at = 0 if every else 1
+    state = graph.add(operator, of_one_text, *weights, outputs=outputs, at=at, hidden_size=d, direction=direction)
+    return graph.add("Reshape", state, graph.ints(-1, d) if every else graph.ints(d))
+
+
+def _self_attentive(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+    """The hops' sums of the states, one after the other or their mean: the softmax is over the words, which T is."""
+    recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
+    states_TD = _bilstm(graph, recipe, words, recurrent, every=True)
+    hidden = graph.add("Tanh", graph.add("MatMul", states_TD, graph.constant(part["W_s1"])))
+    weights_Tr = graph.add("Softmax", graph.add("MatMul", hidden, graph.constant(part["W_s2"])), axis=0)
+    sums_rD = graph.add("MatMul", graph.add("Transpose", weights_Tr, perm=[1, 0]), states_TD)
+    if recipe.average_hops:
+        return graph.add("ReduceMean", sums_rD, axes=[0], keepdims=0)
+    return graph.add("Reshape", sums_rD, graph.ints(-1))
 
 
 def _clsm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:

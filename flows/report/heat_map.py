@@ -1,4 +1,4 @@
-"""Gates and states of a tower as heat maps: a column for each word, a row for each cell (Fig. 4, 5, 9, 10).
+"""Gates and states of a tower as heat maps: a column for each word, a row for each cell (Fig. 4, 5, 9, 10) or hop.
 
 The most active cells stand on top, each with its number, below them all others in the order of their numbers. Colours
 are 17 steps, so that a picture is 17 shapes and not one for each cell and word; style sheets name them s-8 to s8.
@@ -42,9 +42,20 @@ def own_scale(values: np.ndarray) -> Scale:
 
 
 def heat_map(
-    values: np.ndarray, columns: WordColumns, active: Sequence[int], scale: Scale, title: str, *, symbol: str = ""
+    values: np.ndarray,
+    columns: WordColumns,
+    active: Sequence[int],
+    scale: Scale,
+    title: str,
+    *,
+    symbol: str = "",
+    rows: str = "cells",
+    first: int | None = 0,
 ) -> Markup:
-    """One panel. values: [words, cells] in the order in which the words stand; active: the cells on top."""
+    """One panel. values: [words, cells] in the order in which the words stand; active: the cells on top.
+
+    `rows`: what the rows are, if not cells; `first`: the number of the first of them, None for none.
+    """
     shown = scale.steps(columns.means(values)).T  # [cells, columns]
     num_cells, num_columns = shown.shape
     rest = [cell for cell in range(num_cells) if cell not in set(active)]
@@ -58,9 +69,11 @@ def heat_map(
         f'<text class="panel" x="{LEFT}" y="14">{escape(title)} <tspan class="symbol">{escape(symbol)}</tspan></text>'
     ]
     marks += _shapes(shown, places, width)
+    numbered = places[: len(active)] if first is not None else []
     marks += [
-        f'<text class="tick narrow" x="{LEFT - 5}" y="{top + ACTIVE_ROW - 2.5:.1f}" text-anchor="end">{cell}</text>'
-        for cell, top, _ in places[: len(active)]
+        f'<text class="tick narrow" x="{LEFT - 5}" y="{top + ACTIVE_ROW - 2.5:.1f}" text-anchor="end">'
+        f"{cell + (first or 0)}</text>"
+        for cell, top, _ in numbered
     ]
     if rest:
         middle = (below + GAP + bottom) / 2
@@ -71,7 +84,7 @@ def heat_map(
     labels, room = label_marks(columns, [LEFT + width * (k + 0.5) for k in range(num_columns)], bottom)
     total = max(LEFT + width * num_columns + 6, LEFT + 8 * len(f"{title} {symbol}"))
     told = (
-        f"{title} {symbol}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} cells"
+        f"{title} {symbol}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} {rows}"
     )
     return svg("heat", total, bottom + room, told, marks + labels, fixed=True)
 

@@ -1,7 +1,8 @@
 """The model once more, independent of training/: float64 NumPy, one text and one step at a time, everything dense.
 
-A kind of tower is a word and its options: "lstm", "lstm forget peepholes", "bilstm", "rnn", "dssm", "clsm 3". Its
-parameters are a dict, with Wk [units, trigrams] and Rk [units, units] as the equations print them:
+A kind of tower is a word and its options: "lstm", "lstm forget peepholes", "bilstm", "rnn", "dssm", "clsm 3",
+"self_attentive units=3 hops=2". Its parameters are a dict, with Wk [units, trigrams] and Rk [units, units] as the
+equations print them:
 
 LSTM    Wk, Rk, bk of gate k: 1 (output), 2 (forget), 3 (input), 4 (candidate); pk, the peepholes of 1, 2 and 3
 bilstm  the same twice, "right " (reading left to right) and "left " before each name
@@ -9,6 +10,7 @@ RNN     W, R, b
 DSSM    W, b; V, a of the last layer
 CLSM    W0, W1, ... for the words of a window from left to right, b; V, a
 bag     W
+self_attentive  those of bilstm; S1 [attention units, 2 units] and S2 [hops, attention units], the paper's W_s1 and W_s2
 """
 
 import math
@@ -22,7 +24,9 @@ Params = dict[str, np.ndarray]
 def kind_of(recipe) -> str:
     switches = [name for name in ("forget_gate", "peepholes") if getattr(recipe, name)]
     window = [str(recipe.window)] if recipe.tower == "clsm" else []
-    return " ".join([recipe.tower, *switches, *window]).replace("forget_gate", "forget")
+    attention = [f"units={recipe.attention_units}", f"hops={recipe.hops}"] if recipe.hops else []
+    average = ["average"] if recipe.average_hops else []
+    return " ".join([recipe.tower, *switches, *window, *attention, *average]).replace("forget_gate", "forget")
 
 
 def sigmoid(x):
@@ -53,10 +57,17 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
         tables = {name: table[:, k * hidden : (k + 1) * hidden].T.copy() for k, name in enumerate(names)}
         return {**tables, "b": bias, "V": last.T.copy(), "a": last_bias}
     gates = "1234" if "forget" in options else "134"
-    ways = ["right ", "left "] if tower == "bilstm" else [""]
+    ways = ["right ", "left "] if tower in ("bilstm", "self_attentive") else [""]
     peeping = [(len(gates) - 1, len(ways) * cells)] if "peepholes" in options else []
-    table, recurrent, bias, *peepholes = _parts(matrix, [(cells, columns), (columns,), *peeping])
+    attention = []
+    if tower == "self_attentive":
+        units, hops = (int(option.partition("=")[2]) for option in options if "=" in option)
+        attention = [(2 * cells, units), (units, hops)]
+    table, recurrent, bias, *peepholes = _parts(matrix, [(cells, columns), (columns,), *peeping, *attention])
     found = {}
+    if attention:
+        *peepholes, first, second = peepholes
+        found = {"S1": first.T.copy(), "S2": second.T.copy()}
     for w, way in enumerate(ways):
         for at, k in enumerate(gates):
             begin = (w * len(gates) + at) * cells
@@ -99,6 +110,10 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
         return sum(p["W"] @ counts(word, p["W"].shape[1]) for word in text)
     if tower == "clsm":
         return _clsm(p, text)
+    if tower == "self_attentive":
+        weights, states = attention(p, text)
+        sums = [sum(a * h for a, h in zip(hop, states, strict=True)) for hop in weights]
+        return np.mean(sums, axis=0) if "average" in kind else np.concatenate(sums)
     if tower == "bilstm":
         ends = [
             embed(_way(p, way), words, "lstm", early=early and _way(early, way), last_steps=last_steps)
@@ -132,6 +147,31 @@ def _lstm_step(q: Params, lt: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple
         now_c[j] = f * c[j] + i * y_g
         now_y[j] = sigmoid(argument("1", now_c[j])) * math.tanh(now_c[j])
     return now_y, now_c
+
+
+def attention(p: Params, text: Text) -> tuple[np.ndarray, np.ndarray]:
+    """(A [hops, words], H [words, 2 units]) of Lin et al., eq. 1-6, word by word."""
+    ends = []
+    for way, words in (("right ", text), ("left ", text[::-1])):
+        q = _way(p, way)
+        units, num_trigrams = q["W1"].shape
+        y, c, states = np.zeros(units), np.zeros(units), []
+        for word in words:
+            y, c = _lstm_step(q, counts(word, num_trigrams), y, c)
+            states.append(y)
+        ends.append(states)
+    right, left = ends
+    h = np.array([np.concatenate([r, s]) for r, s in zip(right, left[::-1], strict=True)])
+    scores = [[math.fsum(hop * np.tanh(p["S1"] @ h_t)) for h_t in h] for hop in p["S2"]]
+    return np.array([[math.exp(s) / math.fsum(map(math.exp, of_hop)) for s in of_hop] for of_hop in scores]), h
+
+
+def own_loss(p: Params, text: Text, kind: str, penalty: float) -> float:
+    """What a text adds to the loss beside its pairs: of self_attentive the penalty of eq. 8 times its coefficient."""
+    if not penalty:
+        return 0.0
+    a, _ = attention(p, text)
+    return penalty * sum((math.fsum(a[j] * a[k]) - (j == k)) ** 2 for j in range(len(a)) for k in range(len(a)))
 
 
 def _clsm(p: Params, text: Text) -> np.ndarray:

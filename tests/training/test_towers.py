@@ -14,7 +14,7 @@ from training.pairs import apart
 from training.parameters import initial_parameters, layout_of, tower_name, tower_names
 from training.recipes import Recipe, recipe
 from training.text_batch import text_batch
-from training.towers import tower_of
+from training.towers import Penalised, tower_of
 from training.trigram_embedding import word_inputs
 
 torch.set_num_threads(1)
@@ -35,7 +35,12 @@ TOWERS = {
     "clsm 3": {"tower": "clsm", "hidden": 5, "window": 3},
     "clsm 5": {"tower": "clsm", "hidden": 4, "window": 5},
     "bag": {"tower": "bag"},
-}
+    "self_attentive": {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 2.0},
+    "self_attentive averaged, full": {
+        "tower": "self_attentive", "attention_units": 2, "hops": 3, "penalty": 2.0, "average_hops": True,
+        "forget_gate": True, "peepholes": True,
+    },
+}  # fmt: skip
 every_tower = pytest.mark.parametrize("tower", TOWERS)
 
 
@@ -195,14 +200,21 @@ def check_gradient(recipe: Recipe) -> None:
     early = {name: reference.from_matrix(matrix, recipe.cells, kind) for name, matrix in base.items()}
     sides = {"query": queries.tolist(), "document": titles.ravel().tolist()}
 
-    def embed(side: str, matrix: np.ndarray) -> dict[int, np.ndarray]:
+    def embed(side: str, matrix: np.ndarray) -> dict[int, tuple[np.ndarray, float]]:
         held = {"early": early[tower_name(recipe, side)], "last_steps": steps} if steps else {}
         params = reference.from_matrix(matrix, recipe.cells, kind)
-        return {text: reference.embed(params, texts[text], kind, **held) for text in sides[side]}
+        return {
+            text: (
+                reference.embed(params, texts[text], kind, **held),
+                reference.own_loss(params, texts[text], kind, recipe.penalty),
+            )
+            for text in sides[side]
+        }
 
-    def loss_of(vectors: dict[int, np.ndarray]) -> float:
-        return sum(
-            reference.loss(vectors[q], [vectors[d] for d in titles[p]], recipe.gamma)
+    def loss_of(read: dict[int, tuple[np.ndarray, float]]) -> float:
+        own = sum(own for _, own in read.values())
+        return own + sum(
+            reference.loss(read[q][0], [read[d][0] for d in titles[p]], recipe.gamma)
             for p, q in enumerate(queries.tolist())
         )
 
@@ -214,11 +226,11 @@ def check_gradient(recipe: Recipe) -> None:
         expected = np.zeros(matrix.shape)
         for at in np.ndindex(matrix.shape):
             for sign in (1, -1):
-                moved, vectors = matrix.copy(), dict(unmoved)
+                moved, read = matrix.copy(), dict(unmoved)
                 moved[at] += sign * 1e-6
                 for side in sides:
-                    vectors |= embed(side, moved) if tower_name(recipe, side) == name else {}
-                expected[at] += sign * loss_of(vectors) / 2e-6
+                    read |= embed(side, moved) if tower_name(recipe, side) == name else {}
+                expected[at] += sign * loss_of(read) / 2e-6
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=2e-8)
 
 
@@ -239,7 +251,9 @@ def test_gradient_of_every_words_input_equals_finite_differences(tower):
         for sign in (1, -1):
             moved = word_UG.clone()
             moved[at] += sign * 1e-6
-            expected[at] += sign * (tower_.forward(moved, parts, batch)[0] * by_vectors_Nd).sum() / 2e-6
+            vectors_Nd, trace = tower_.forward(moved, parts, batch)
+            own = tower_.own_loss(trace) if isinstance(tower_, Penalised) else 0
+            expected[at] += sign * ((vectors_Nd * by_vectors_Nd).sum() + own) / 2e-6
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6, atol=1e-8)
 
 

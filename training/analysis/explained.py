@@ -7,6 +7,7 @@ from typing import Any
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from schemas.words import words
+from training.analysis.attention import as_json as attention_json
 from training.analysis.attenuation import InputGates
 from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.keywords import CountingRule, Keywords, keywords
@@ -87,7 +88,13 @@ def as_json(one: Explained) -> dict[str, Any]:
         "cells": one.recipe.cells,
         "score": one.score,
         "texts": [
-            {"text": text.text, "side": text.side, "words": list(text.words), **keywords_json(found)}
+            {
+                "text": text.text,
+                "side": text.side,
+                "words": list(text.words),
+                **keywords_json(found),
+                "attention": None if text.attention is None else attention_json(text.attention),
+            }
             for text, found in zip(one.texts, one.counted, strict=True)
         ],
         "attenuation": [attenuation_json(found) for found in one.gates.directions.values()],

@@ -4,7 +4,8 @@ i, f, o   the input, forget and output gate (eq. 2), after their sigmoids
 y_g, c    the candidate and the cell state
 y         the output; at the last word in reading order it is the embedding
 
-An LSTM without forget gate has no f (it is 1), an RNN only y.
+A self-attentive tower weights y at every word instead, and has its attention beside (training.analysis.attention). An
+LSTM without forget gate has no f (it is 1), an RNN only y.
 
     traces.arrow   a row for each cell and word: text, side, direction, cell, word, token, then the six of them
 
@@ -12,7 +13,7 @@ An LSTM without forget gate has no f (it is 1), an RNN only y.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,12 +33,13 @@ from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
 from training.towers.lstm import LSTMTrace
 from training.towers.rnn import RNNTrace
+from training.towers.self_attentive import SelfAttentiveTrace
 from training.trigram_embedding import word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")
-RECURRENT = ("lstm", "bilstm", "rnn")
+RECURRENT = ("lstm", "bilstm", "rnn", "self_attentive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +48,7 @@ class Trace:
 
     direction: Direction
     states: Mapping[str, np.ndarray]  # those of STATES that the tower has: float32 [words, cells]
+    attention: np.ndarray | None = None  # what the words' y count in the embedding, float32 [hops, words]
 
     @property
     def reading(self) -> slice:
@@ -54,23 +57,26 @@ class Trace:
 
     @property
     def vector(self) -> np.ndarray:
-        """y at the last word read, float32 [cells]: this direction's part of the embedding."""
+        """What the embedding holds of this direction, float32 [cells]: y at the last word read, or the hops' mean."""
+        if self.attention is not None:
+            return self.attention.mean(axis=0) @ self.states["y"]
         return self.states["y"][self.reading][-1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedText:
-    """A text as the tower of a side read it: one trace, or two of a bidirectional model."""
+    """A text as the tower of a side read it: one trace, or two of a bidirectional or self-attentive model."""
 
     text: str
     side: Side
     words: tuple[str, ...]
     traces: tuple[Trace, ...]
+    vector: np.ndarray  # the embedding, float32 [dimensions]
 
     @property
-    def vector(self) -> np.ndarray:
-        """The embedding, float32 [dimensions]."""
-        return np.concatenate([trace.vector for trace in self.traces])
+    def attention(self) -> np.ndarray | None:
+        """A, float32 [hops, words]; None where the tower has none."""
+        return self.traces[0].attention
 
 
 def trace(model: Model, text: str, side: Side) -> TracedText:
@@ -93,28 +99,30 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
     with alone():
         matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
         table_RG, parts = model.layout.split(matrix)
-        _, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
-    traced = TracedText(text=text, side=side, words=tuple(found), traces=_traces(kept, model.recipe.cells))
-    if not np.isfinite(traced.vector).all():
+        vector_1d, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
+    vector = vector_1d[0].float().numpy()
+    if not np.isfinite(vector).all():
         raise StageError(
             asked="a text was to be explained",
             found="its embedding is not finite",
             follows="no cell could be told to be more active than another",
             do="train again with a smaller step, and look at the curve of its loss",
         )
-    return traced
+    traces = _traces(kept, model.recipe.cells)
+    return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
 
 
 def require_traces(recipe: Recipe) -> None:
     """Raises UsageError for a tower that has no state from word to word."""
     if recipe.tower not in RECURRENT:
-        how = "adds up all words at once" if recipe.tower == "dssm" else "takes the maximum over windows of words"
+        windows = recipe.tower == "clsm"
+        how = "takes the maximum over windows of words" if windows else "adds up all words at once"
         raise UsageError(
             asked=f"a {recipe.tower.upper()} model ({recipe.name}) was to be explained",
             found=f"this tower {how}: it has no gates and no state that change from word to word",
             follows="there is no trace to show and no keyword to count",
-            do="explain a model with an LSTM, a bidirectional LSTM or an RNN; of this one, `clicktower evaluate` and"
-            " `clicktower search` show what it ranks",
+            do="explain a model with an LSTM, a bidirectional LSTM, an RNN or self-attention; of this one,"
+            " `clicktower evaluate` and `clicktower search` show what it ranks",
         )
 
 
@@ -148,11 +156,11 @@ def trace_table(texts: Sequence[TracedText]) -> pa.Table:
             rows = num_words * num_cells
             columns = [
                 pa.array(np.full(rows, number, np.int32)),
-                _repeated([text.side], np.zeros(rows)),
-                _repeated([one.direction], np.zeros(rows)),
+                repeated([text.side], np.zeros(rows)),
+                repeated([one.direction], np.zeros(rows)),
                 pa.array(np.repeat(np.arange(num_cells, dtype=np.int32), num_words)),
                 pa.array(np.tile(np.arange(1, num_words + 1, dtype=np.int32), num_cells)),
-                _repeated(text.words, np.tile(np.arange(num_words), num_cells)),
+                repeated(text.words, np.tile(np.arange(num_words), num_cells)),
                 *(
                     pa.array(one.states[name].T.ravel()) if name in one.states else pa.nulls(rows, pa.float32())
                     for name in STATES
@@ -164,7 +172,11 @@ def trace_table(texts: Sequence[TracedText]) -> pa.Table:
 
 def write_traces(uri: str, texts: Sequence[TracedText]) -> None:
     """Write `trace_table` as an Arrow IPC file."""
-    table = trace_table(texts)
+    write_table(uri, trace_table(texts))
+
+
+def write_table(uri: str, table: pa.Table) -> None:
+    """Write a table as an Arrow IPC file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -172,6 +184,9 @@ def write_traces(uri: str, texts: Sequence[TracedText]) -> None:
 
 
 def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
+    if isinstance(kept, SelfAttentiveTrace):
+        attention = kept.weight_Pr.t().float().numpy()
+        return tuple(replace(trace, attention=attention) for trace in _traces(kept.both, cells))
     if isinstance(kept, BidirectionalTrace):
         return (
             Trace(direction="left to right", states=_states(kept.left_to_right, cells)),
@@ -194,5 +209,6 @@ def _states(kept: RNNTrace | LSTMTrace, cells: int) -> dict[str, np.ndarray]:
     return {name: found[name].numpy() for name in STATES if name in found}
 
 
-def _repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
+def repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
+    """The values at some places, each stored once."""
     return pa.DictionaryArray.from_arrays(pa.array(at.astype(np.int32)), pa.array(list(values), pa.string()))

@@ -7,9 +7,10 @@ from training.towers.clsm import CLSM
 from training.towers.dssm import DSSM
 from training.towers.lstm import LSTM
 from training.towers.rnn import RNN
-from training.towers.tower import Parts, Shapes, Tower
+from training.towers.self_attentive import SelfAttentive
+from training.towers.tower import Parts, Penalised, Shapes, Tower
 
-__all__ = ["Parts", "Shapes", "Tower", "tower_of"]
+__all__ = ["Parts", "Penalised", "Shapes", "Tower", "tower_of"]
 
 
 def tower_of(recipe: Recipe) -> Tower:
@@ -27,6 +28,14 @@ def tower_of(recipe: Recipe) -> Tower:
             return CLSM(recipe.window, recipe.hidden, recipe.cells)
         case "bag":
             return Bag(recipe.cells)
+        case "self_attentive":
+            return SelfAttentive(
+                one_way=_lstm(recipe),
+                attention_units=recipe.attention_units,
+                hops=recipe.hops,
+                penalty=recipe.penalty,
+                average=recipe.average_hops,
+            )
 
 
 def _lstm(recipe: Recipe) -> LSTM:

@@ -42,7 +42,7 @@ class BidirectionalLSTM:
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, BidirectionalTrace]:
         """As training.towers.tower.Tower.forward."""
         reversed_texts = right_to_left(batch)
-        (to_right_UG, to_left_UG), (to_right, to_left) = word_UG.chunk(2, dim=1), _both(parts)
+        (to_right_UG, to_left_UG), (to_right, to_left) = word_UG.chunk(2, dim=1), both_ways(parts)
         right_Nd, right_trace = self.one_way.forward(to_right_UG, to_right, batch)
         left_Nd, left_trace = self.one_way.forward(to_left_UG, to_left, reversed_texts)
         return torch.cat([right_Nd, left_Nd], dim=1), BidirectionalTrace(right_trace, left_trace, reversed_texts)
@@ -51,14 +51,18 @@ class BidirectionalLSTM:
         self, trace: BidirectionalTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
         """As training.towers.tower.Tower.backward."""
-        (by_right_Nd, by_left_Nd), (to_right, to_left) = by_vectors_Nd.chunk(2, dim=1), _both(parts)
+        (by_right_Nd, by_left_Nd), (to_right, to_left) = by_vectors_Nd.chunk(2, dim=1), both_ways(parts)
         by_right_UG, right = self.one_way.backward(trace.left_to_right, by_right_Nd, to_right, batch, steps)
         by_left_UG, left = self.one_way.backward(trace.right_to_left, by_left_Nd, to_left, trace.reversed_texts, steps)
-        by_parts = {name: torch.cat([right[name], left[name]], dim=-1) for name in right}
-        return torch.cat([by_right_UG, by_left_UG], dim=1), by_parts
+        return torch.cat([by_right_UG, by_left_UG], dim=1), side_by_side(right, left)
 
 
-def _both(parts: Parts) -> tuple[Parts, Parts]:
+def both_ways(parts: Parts) -> tuple[Parts, Parts]:
     """The parts of each direction, contiguous, since every step multiplies by them."""
     halves = {name: part.chunk(2, dim=-1) for name, part in parts.items()}
     return {k: h[0].contiguous() for k, h in halves.items()}, {k: h[1].contiguous() for k, h in halves.items()}
+
+
+def side_by_side(to_right: Parts, to_left: Parts) -> Parts:
+    """The inverse of `both_ways`."""
+    return {name: torch.cat([to_right[name], to_left[name]], dim=-1) for name in to_right}

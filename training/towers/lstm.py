@@ -90,10 +90,23 @@ class LSTM:
             begun = active
         return last, LSTMTrace(gates, squashed, previous, cells)
 
+    def states(self, trace: LSTMTrace) -> torch.Tensor:
+        """y(t) in each packed row, [P, d]; to be asked for before `backward` uses up the trace."""
+        return trace.gates_PG[:, : self.cells] * trace.squashed_Pd
+
     def backward(
-        self, trace: LSTMTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+        self,
+        trace: LSTMTrace,
+        by_vectors_Nd: torch.Tensor,
+        parts: Parts,
+        batch: TextBatch,
+        steps: int = 0,
+        by_earlier_Pd: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward."""
+        """As training.towers.tower.Tower.backward.
+
+        `by_earlier_Pd`: the gradient of y(t) in each packed row before the last step's, where somebody looked at it.
+        """
         d, offsets, sigmoids = self.cells, batch.step_offsets, self.columns - self.cells
         gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
         first = max(0, batch.num_steps - steps) if steps else 0
@@ -134,6 +147,8 @@ class LSTM:
                 by_cell[:begun] += (looking * parts["W_peep"][1:]).sum(1)
             if step > first:
                 by_y = rows[:begun] @ transposed
+                if by_earlier_Pd is not None:
+                    by_y += by_earlier_Pd[start - begun : start]
         begin = offsets[first]
         gradient[:begin].zero_()
         by_word_UG = sum_by_word(gradient, batch)

@@ -15,8 +15,8 @@ def text_of_row(batch: TextBatch) -> torch.Tensor:
     return _steps_and_texts(batch)[1]
 
 
-def right_to_left(batch: TextBatch) -> TextBatch:
-    """The batch of the same texts with their words in reverse order.
+def opposite(batch: TextBatch) -> torch.Tensor:
+    """The packed row in which each row's word stands when texts are read from right to left, [P].
 
     Texts are as long as before, so steps and sorted texts stay. Text i begins at step begin[i] and ends at the last
     one, so its word at step s is found at step begin[i] + last - s: the same exchange back and forth.
@@ -24,8 +24,28 @@ def right_to_left(batch: TextBatch) -> TextBatch:
     step_P, text_P = _steps_and_texts(batch)
     offsets = _offsets(batch)
     begin_P = torch.searchsorted(offsets.diff(), text_P, right=True)
-    exchange_P = offsets[begin_P + batch.num_steps - 1 - step_P] + text_P
+    return offsets[begin_P + batch.num_steps - 1 - step_P] + text_P
+
+
+def right_to_left(batch: TextBatch) -> TextBatch:
+    """The batch of the same texts with their words in reverse order."""
+    exchange_P = opposite(batch)
     return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])
+
+
+def texts_of_one_length(batch: TextBatch) -> list[torch.Tensor]:
+    """The packed rows of the texts of each length that occurs, longest first: [texts, words], in the texts' order.
+
+    The sorted texts are one length after the other, so the lists are too.
+    """
+    offsets, found, end = batch.step_offsets, [], 0
+    device = batch.packed_words.device
+    for step in range(batch.num_steps):
+        if (active := batch.active(step)) > end:  # these begin here
+            starts_of_steps = copied(torch.tensor(offsets[step:-1]), device)
+            found.append(starts_of_steps + torch.arange(end, active, device=device)[:, None])
+            end = active
+    return found
 
 
 def neighbour(batch: TextBatch, distance: int) -> torch.Tensor:

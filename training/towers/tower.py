@@ -4,7 +4,7 @@ Shapes: N texts, U distinct words, G columns of the trigram table W, d dimension
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -40,3 +40,11 @@ class Tower(Protocol):
         `steps`: how many steps from the word a text ends with gradients reach back; 0 is all of them. Uses up the
         trace.
         """
+
+
+@runtime_checkable
+class Penalised(Protocol):
+    """A tower that adds a term of its own to the loss. Its `backward` adds that term's gradient."""
+
+    def own_loss(self, trace: Any) -> torch.Tensor:
+        """That term, summed over the texts of a batch, []; to be asked for before `backward` uses up the trace."""

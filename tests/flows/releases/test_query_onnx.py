@@ -31,6 +31,10 @@ RECIPES = {
     "clsm of three words": replace(recipe("clsm-3"), cells=8, hidden=12),
     "clsm of five words, cut": replace(recipe("clsm-5"), cells=8, hidden=12, max_words=4, overflow="truncate"),
     "bag": replace(recipe("bag-512"), cells=16, start="uniform"),
+    "self-attentive": replace(recipe("self-attentive"), cells=8),
+    "self-attentive, averaged, with all gates": replace(
+        recipe("self-attentive"), cells=8, average_hops=True, forget_gate=True, peepholes=True, max_words=3
+    ),
 }
 
 

@@ -15,6 +15,7 @@ TOWERS = {
     "bilstm": {"tower": "bilstm"},
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
     "rnn": {"tower": "rnn"},
+    "self_attentive": {"tower": "self_attentive", "attention_units": 4, "hops": 3},
 }
 
 

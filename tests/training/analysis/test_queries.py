@@ -26,7 +26,8 @@ def traced(text: str, gates=None) -> TracedText:
     if gates is not None:
         states["i"] = np.array(gates, np.float32)
         states["y_g"] = 0.5 - states["i"]
-    return TracedText(text=text, side="query", words=words, traces=(Trace(direction=RIGHT, states=states),))
+    traces = (Trace(direction=RIGHT, states=states),)
+    return TracedText(text=text, side="query", words=words, traces=traces, vector=states["y"][-1])
 
 
 def counted(cells, declared, keywords) -> Keywords:
@@ -83,7 +84,7 @@ def test_gates_that_read_from_right_to_left_worked_by_hand():
     states["y_g"] = states["i"]
     text = TracedText(
         text="a b c", side="query", words=("a", "b", "c"),
-        traces=(Trace(direction="right to left", states=states),),
+        traces=(Trace(direction="right to left", states=states),), vector=np.zeros(1, np.float32),
     )  # fmt: skip
     gates = InputGates()
     gates.add(text, Keywords(counted=(), keywords=(0,)))

@@ -52,7 +52,7 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
     params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     found = trace(model, TEXT, side)
-    ways = ["right ", "left "] if kind.startswith("bilstm") else [""]
+    ways = ["right ", "left "] if kind.startswith(("bilstm", "self_attentive")) else [""]
     assert [t.direction for t in found.traces] == ["left to right", "right to left"][: len(ways)]
     for way, one in zip(ways, found.traces, strict=True):
         of_way = {name.removeprefix(way): value for name, value in params.items() if name.startswith(way)}
