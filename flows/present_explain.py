@@ -77,10 +77,9 @@ def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str
 def _attention(name: str, words: Sequence[str], attention: Mapping[str, Any]) -> None:
     """Where the hops look, in percent, each weight on a ground that is the stronger, the larger it is."""
     hops, overall, overlap = attention["hops"], attention["overall"], attention["overlap"]
-    told = f"attention of {plain(name)}, % of each hop" + ("" if overlap is None else f"; overlap {overlap:.3f}")
-    table = Table(
-        title=told, title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0)
-    )  # fmt: skip
+    told = f"attention of {name}, % of each hop" + ("" if overlap is None else f"; overlap {overlap:.3f}")
+    output.print(Text(printable(told), "dim"))
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("word", overflow="fold")
     for at in range(min(len(hops), HOPS)):
         table.add_column(f"hop {at + 1}", justify="right")

@@ -234,11 +234,6 @@ def self_attentive() -> Recipe:
     )
 
 
-def self_attentive_paper() -> Recipe:
-    """TODO"""
-    return self_attentive()
-
-
 _NAMED: tuple[Callable[[], Recipe], ...] = (
     lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5, bag_512,
     self_attentive,

@@ -4,7 +4,7 @@ FOLDER/steps.jsonl   {"update": 121, "epoch": 2, "pairs": 256, "loss": 0.231, ..
 
     update, epoch            counted from 1
     pairs                    of the minibatch, on all workers
-    loss                     of the minibatch, per pair, before the update
+    loss                     of the minibatch, per pair, before the update; a self-attentive tower's penalty included
     gradient_norm_TOWER      of its whole gradient, before re-normalisation
     clipped_TOWER            whether that was above th_G and was scaled down to it
     momentum                 μ of the update

@@ -26,9 +26,10 @@ def explain(
         clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
         clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
 
-    Each word is shaded by how many of the 10 most active cells it moves. --into writes
-    explain.html (heat maps, lines, tables: whole in itself) and traces.arrow (every
-    gate and state, a row for each cell and word). docs/explain.md says how to read
+    Each word is shaded by how many of the 10 most active cells it moves; a self-attentive
+    model also shows where its hops look. --into writes explain.html (heat maps, lines,
+    tables: whole in itself), traces.arrow (every gate and state, a row for each cell and
+    word) and attention.arrow (a row for each hop and word). docs/explain.md says how to read
     them. The files hold the texts as they were given, and words of the queries.
 
     Parameters
@@ -38,7 +39,8 @@ def explain(
     title
         A title, to see the pair and its score.
     model
-        The folder that `train` printed, or a release. LSTM, bidirectional LSTM or RNN.
+        The folder that `train` printed, or a release. LSTM, bidirectional LSTM, RNN or
+        self-attention.
     side
         Which tower reads a text that stands alone, and those of --queries; query by
         default.

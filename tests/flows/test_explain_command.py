@@ -98,6 +98,30 @@ def test_a_folder_used_again_keeps_no_traces_of_another_text(lstm, rnn, tmp_path
     assert set(storage.list_files(str(tmp_path))) == {"explain.html", "traces.arrow"}
 
 
+def test_a_self_attentive_model_shows_where_its_hops_look(rnn, tmp_path, capsys):
+    attentive = folder_of(tmp_path, "self_attentive", name="attentive", same_start=False)
+    into = tmp_path / "out"
+    result = explain(capsys, "--model", rnn, "--beside", attentive, QUERY, "hose", "--into", str(into))
+    plain, model = result["models"]
+    assert [text["attention"] for text in plain["texts"]] == [None, None]
+    query, title = (text["attention"] for text in model["texts"])
+    assert [len(hop) for hop in query["hops"]] == [4] * 3
+    assert [sum(hop) for hop in [*query["hops"], query["overall"]]] == pytest.approx([1] * 4, abs=1e-5)
+    assert (title["hops"], title["overlap"]) == ([[1.0]] * 3, 1.0)
+    assert sorted(result["files"]) == ["attention-beside.arrow", "explain.html", "traces-beside.arrow", "traces.arrow"]
+    page = Page((into / "explain.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "attentive: where its 3 hops look" in page.words
+    assert f"overlap {query['overlap']:.3f}" in page.words
+    shown = [picture["aria-label"] for picture in page.all("svg") if picture["aria-label"].startswith(("hops", "over"))]
+    assert [told.rpartition(" over ")[2] for told in shown][:2] == ["4 words and 3 hops", "4 words and 1 overall"]
+    assert run(["explain", "--model", attentive, QUERY, "--into", str(into)]) == 0
+    said = capsys.readouterr().out
+    assert f"attention of attentive, % of each hop; overlap {query['overlap']:.3f}" in said
+    assert f"{100 * query['hops'][0][1]:.0f}" in said
+    assert set(storage.list_files(str(into))) == {"attention.arrow", "explain.html", "traces.arrow"}
+
+
 def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
     other = folder_of(tmp_path, "lstm", name="lstm-12", seed=2)
     names = [model["name"] for model in explain(capsys, "--model", lstm, "--beside", other, QUERY)["models"]]

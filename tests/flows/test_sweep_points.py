@@ -170,6 +170,13 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     assert measure_of(made, points_of(config(seeds=(1, 2)))) == "dev_ndcg@10"
 
 
+def test_the_sweep_of_attention_is_a_grid_of_hops_and_penalties():
+    points = points_of(read_sweep(str(ROOT / "docs" / "sweep-attention.toml")))
+    assert {(p.recipes[0].hops, p.recipes[0].penalty) for p in points} == {
+        (hops, penalty) for hops in (1, 2, 4, 8) for penalty in (0.0, 0.01, 0.1)
+    }
+
+
 def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_path):
     text = (ROOT / "sweep.toml").read_text(encoding="utf-8")
     assert len(points_of(read_sweep(str(ROOT / "sweep.toml")))) > 1

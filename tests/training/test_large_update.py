@@ -200,9 +200,12 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
     ]
 
 
-@pytest.mark.parametrize("tie_towers", [False, True])
-def test_any_number_of_workers_gives_the_same_bytes(tie_towers):
-    recipe = replace(RECIPE, dtype="float32", tie_towers=tie_towers)
+ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 0.5, "truncate_steps": 0}
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_towers": True}, ATTENTIVE], ids=["two towers", "one", "attentive"])
+def test_any_number_of_workers_gives_the_same_bytes(changes):
+    recipe = replace(RECIPE, dtype="float32", **changes)
     made = Minibatches(6, recipe)
     [alone] = run(recipe, made.batches, 1)
     for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do

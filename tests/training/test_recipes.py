@@ -24,6 +24,9 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
         recipe("lstm-97")
 
 
+ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -44,6 +47,16 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
         ({"tower": "bag", "truncate_steps": 3}, "no steps to go back"),
         ({"tower": "bag", "peepholes": True}, "false .bag has no gates"),
         ({"start": "tfidf"}, "one of uniform, idf"),
+        ({"tower": "self_attentive", "attention_units": 3}, "at least 1"),
+        ({"tower": "self_attentive", "hops": 2}, "at least 1"),
+        ({**ATTENTIVE, "penalty": math.nan}, "at least 0"),
+        ({**ATTENTIVE, "penalty": -1.0}, "at least 0"),
+        ({**ATTENTIVE, "truncate_steps": 3}, "looks at every step"),
+        ({**ATTENTIVE, "hidden": 288}, "0 .self_attentive has no layer"),
+        ({"hops": 2}, "0 .lstm has no attention"),
+        ({"attention_units": 3}, "0 .lstm has no attention"),
+        ({"penalty": 0.1}, "0 .lstm has no attention"),
+        ({"average_hops": True}, "false .lstm has no attention"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):

@@ -46,7 +46,7 @@ every_tower = pytest.mark.parametrize("tower", TOWERS)
 
 def small(tower: str, **changes) -> Recipe:
     base = Recipe(name="small", cells=3, dtype="float64", gamma=GAMMA, initial_range=0.7)
-    return replace(base, **TOWERS[tower], **changes)
+    return replace(base, **{**TOWERS[tower], **changes})
 
 
 def parameters(recipe: Recipe) -> dict[str, torch.Tensor]:
@@ -123,6 +123,52 @@ def test_windows_beyond_the_ends_of_a_text_worked_by_hand():
     one = small("clsm 3", cells=1)
     found = at_one_unit(replace(one, hidden=1), table, {k: np.array(v) for k, v in parts.items()})
     assert found == pytest.approx([math.tanh(0.6)], rel=1e-7)
+
+
+def test_the_attention_of_a_text_adds_up_to_one_over_its_own_words_alone():
+    recipe = small("self_attentive", hops=3)
+    tower_, layout = tower_of(recipe), layout_of(recipe, TRIGRAMS)
+    table, texts = random_texts(np.random.default_rng(5), 20, longest=9, num_trigrams=TRIGRAMS)
+    batch = text_batch([(table, np.arange(20))])
+    matrix = parameters(recipe)["query"]
+    table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
+    _, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    params = reference.from_matrix(matrix.numpy(), recipe.cells, reference.kind_of(recipe))
+    for place, text in enumerate(batch.order.tolist()):
+        steps = range(batch.num_steps - len(texts[text]), batch.num_steps)  # texts end together
+        found = trace.weight_Pr[[batch.step_offsets[step] + place for step in steps]].numpy().T
+        np.testing.assert_allclose(found, reference.attention(params, texts[text])[0], rtol=1e-12)
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    assert batch.step_offsets[-1] == sum(map(len, texts)), "every packed row is a word of some text"
+
+
+def test_hops_that_do_not_tell_words_apart_worked_by_hand():
+    # W_s2 = 0: every score is 0, so both hops weight the n words of a text alike, by 1/n, and every entry of A A' is
+    # n (1/n)² = 1/n. Two words: ||A A' - I||² = 4 x (1/2)² = 1. One word: (1 - 1)² + 1² + 1² + (1 - 1)² = 2.
+    # Both rows of M are the mean of the states.
+    recipe = small("self_attentive")
+    tower_, layout = tower_of(recipe), layout_of(recipe, TRIGRAMS)
+    matrix = parameters(recipe)["query"]
+    params = reference.from_matrix(matrix.numpy(), recipe.cells, reference.kind_of(recipe))
+    batch = text_batch([(table_of([[0, 1], [0]], [[0], [1]]), np.array([0, 1]))])
+    table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
+    parts["W_s2"].zero_()
+    vectors_Nd, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    assert tower_.own_loss(trace).item() == pytest.approx(recipe.penalty * (1 + 2), rel=1e-12)
+    mean = reference.attention(params, [[0], [1]])[1].mean(axis=0)
+    np.testing.assert_allclose(vectors_Nd[0].numpy(), np.concatenate([mean, mean]), rtol=1e-12)
+
+
+def test_one_hop_is_the_vector_form_and_averaging_it_changes_nothing():
+    table, texts = random_texts(np.random.default_rng(7), 10, longest=6, num_trigrams=TRIGRAMS)
+    one = small("self_attentive", hops=1)
+    matrices = parameters(one)
+    vectors = encode(one, matrices, table, range(10))
+    params = reference.from_matrix(matrices["query"].numpy(), one.cells, reference.kind_of(one))
+    for vector, text in zip(vectors, texts, strict=True):
+        (weights,), states = reference.attention(params, text)
+        np.testing.assert_allclose(vector, weights @ states, rtol=1e-12)
+    np.testing.assert_array_equal(encode(replace(one, average_hops=True), matrices, table, range(10)), vectors)
 
 
 @every_tower
@@ -283,11 +329,31 @@ TABLE_IV = {
     "lstm-96": 14.4, "lstm-64": 9.6, "lstm-32": 4.8, "rnn-288": 14.4,
     "dssm": 14.4, "clsm-1": 14.4, "clsm-3": 43.2, "clsm-5": 72.0,
 }  # fmt: skip
+# Two directions of three gates, of 48 cells each: 2 x 3 x 48 x 50,000.
+ATTENTIVE = {"self-attentive": 14.4}
 # Two directions of three gates, and four gates: 2 x 3 x 96 x 50,000 and 4 x 96 x 50,000. Table IV does not have these.
 OURS = {"bilstm-96": 28.8, "lstm-full-96": 19.2}
 
 
-@pytest.mark.parametrize(("name", "millions"), (TABLE_IV | OURS).items())
+@pytest.mark.parametrize(("name", "millions"), (TABLE_IV | OURS | ATTENTIVE).items())
 def test_parameters_of_w_are_as_many_as_table_iv_says(name, millions):
     layout = layout_of(recipe(name), 50_000)
     assert layout.table_rows * layout.columns == round(millions * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "second", "dimensions"),
+    [
+        # W_s1: 2 x 48 states by 32 units; W_s2: 32 by 4 hops; M: 4 x 96.
+        ({}, 3_072, 128, 384),
+        # The paper's sizes: W_s1 600 x 350, W_s2 350 x 30, M 30 x 600; averaged, one row of M.
+        ({"cells": 300, "attention_units": 350, "hops": 30, "penalty": 1.0}, 210_000, 10_500, 18_000),
+        ({"cells": 300, "attention_units": 350, "hops": 30, "average_hops": True}, 210_000, 10_500, 600),
+    ],
+)
+def test_parameters_of_attention_are_as_many_as_a_hand_count(sizes, first, second, dimensions):
+    made = replace(recipe("self-attentive"), **sizes)
+    shapes = layout_of(made, 50_000).shapes
+    assert (math.prod(shapes["W_s1"]), math.prod(shapes["W_s2"])) == (first, second)
+    assert math.prod(shapes["W_rec"]) == made.cells * 6 * made.cells  # two directions of three gates
+    assert tower_of(made).dimensions == dimensions

@@ -66,6 +66,7 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: replace(recipe("lstm-96"), num_negatives=8)),
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
+    ("self-attentive", "self-attention, 4 hops", lambda: recipe("self-attentive")),
     ("bag-512", "bag of trigrams, 512 units", lambda: recipe("bag-512")),
 )
 
