@@ -1,6 +1,6 @@
 """What the penalty of a self-attentive tower does: how much its hops overlap, and how well it ranks.
 
-    CLICKTOWER_DATA=/path/to/data python -m benchmarks.attention --work /tmp/quality [--seeds 1 2 3] [--epochs 3]
+    CLICKTOWER_DATA=/path/to/data python benchmarks/attention.py --work /tmp/quality [--seeds 1 2 3] [--epochs 3]
 
 Trains and judges on Home Depot as benchmarks/quality.py does, through the commands a user types. Overlap of a text's
 hops is the mean of A Aᵀ off its diagonal, here over dev queries and every 50th title of at least two words; beside it
@@ -12,22 +12,26 @@ import argparse
 import json
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, first_grades, train
-from schemas.documents import read_documents
-from schemas.judgments import read_queries
-from schemas.words import words
-from training.analysis.attention import overlap
-from training.analysis.traces import Side, trace
-from training.model import Model, load_model
-from training.ranking.embedding import TitleEmbeddings
-from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import measure
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, first_grades, train  # noqa: E402
+from schemas.documents import read_documents  # noqa: E402
+from schemas.judgments import read_queries  # noqa: E402
+from schemas.words import words  # noqa: E402
+from training.analysis.attention import overlap  # noqa: E402
+from training.analysis.traces import Side, trace  # noqa: E402
+from training.model import Model, load_model  # noqa: E402
+from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.ranking.judged_collection import judged_collection  # noqa: E402
+from training.ranking.measure import measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 RECIPES = ("lstm-96", *(f"self-attentive:penalty={penalty}" for penalty in (0, 1, 0.1)))

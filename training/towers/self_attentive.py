@@ -68,12 +68,12 @@ class SelfAttentive:
         hidden_Pa = (state_PD @ parts["W_s1"]).tanh_()
         weight_Pr = hidden_Pa @ parts["W_s2"]  # before the softmax over each text's words
         of_lengths, sums, surplus = texts_of_one_length(batch), [], []
-        own = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
+        identity_rr = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
         for rows_nT in of_lengths:
             weight_nTr = torch.softmax(weight_Pr[rows_nT], dim=1)
             weight_Pr[rows_nT] = weight_nTr
             sums.append(weight_nTr.mT @ state_PD[rows_nT])
-            surplus.append(weight_nTr.mT @ weight_nTr - own)
+            surplus.append(weight_nTr.mT @ weight_nTr - identity_rr)
         sum_NrD = torch.cat(sums)
         vectors_Nd = sum_NrD.mean(1) if self.average else sum_NrD.flatten(1)
         return vectors_Nd, SelfAttentiveTrace(both, opposite_P, state_PD, hidden_Pa, of_lengths, weight_Pr, surplus)
