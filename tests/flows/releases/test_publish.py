@@ -14,7 +14,7 @@ from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
-from schemas.release import read_pointer, read_release
+from schemas.release import QUERY_TOWER, read_pointer, read_release
 from schemas.stage import open_result, run_stage
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
@@ -22,6 +22,7 @@ from training.combine import combine
 from training.ensemble import load_encoder
 from training.model import load_model
 from training.ranking.embedding import TitleEmbeddings
+from training.recipes import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):
@@ -88,9 +89,12 @@ def test_the_table_of_an_evaluation_travels_with_the_release(model, documents, t
 
 
 def test_models_side_by_side_are_published_and_searched_as_one(model, documents, tmp_path):
-    both = combine([model, trained_stage(str(tmp_path), seed=2)], store=str(tmp_path))
+    # Two hops over two directions of two cells: 8 dimensions beside the other's 8.
+    attentive = replace(recipe("self-attentive"), cells=2, hops=2, tie_towers=True)
+    both = combine([model, trained_stage(str(tmp_path), recipe=attentive)], store=str(tmp_path))
     uri = str(tmp_path / "live")
-    assert publish(both.folder, documents=documents, to=uri, config=CONFIG).release.dimensions == 16
+    release = publish(both.folder, documents=documents, to=uri, config=CONFIG).release
+    assert (release.dimensions, release.query_tower["file"]) == (16, QUERY_TOWER)
     titles = read_documents(documents)
     scores = TitleEmbeddings(load_encoder(both.data), titles.titles).scores(["copper pipe"])[0]
     hits = search(uri, "copper pipe", 5)

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 TEXT = "cheap hotels in rome near the old river"
 
 
-@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
+@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn", "self_attentive"])
 def test_of_one_model_they_are_those_of_the_counting_rule(tower):
     model = small_model(tower)
     counted = keywords(trace(model, TEXT, "document").traces, CountingRule())
