@@ -103,14 +103,14 @@ def _text(page: ExplainPage, number: int) -> dict[str, Any]:
 
 def _attention(weights_rT: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
     """A row for each hop, and below one for all of them: the colours of each picture go from 0 to its largest."""
-    columns, together = word_columns(words), overall(weights_rT)[None]
+    columns = word_columns(words)
+    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
+    if len(weights_rT) > 1:
+        shown.append((overall(weights_rT)[None], "overall", "row", None))
     pictures = []
-    for rows, title in ((weights_rT, "hops"), (together, "overall")):
-        if title == "overall" and len(weights_rT) == 1:
-            continue
-        scale = Scale(low=0.0, high=float(rows.max()))
-        numbers = range(len(rows))
-        picture = heat_map(rows.T, columns, numbers, scale, title, rows=title, first=1 if title == "hops" else None)
+    for values, title, rows, first in shown:
+        scale = Scale(low=0.0, high=float(values.max()))
+        picture = heat_map(values.T, columns, range(len(values)), scale, title, rows=rows, first=first)
         pictures.append({"picture": picture, "legend": legend(scale, size=7)})
     return {"pictures": pictures, "num_hops": len(weights_rT), "overlap": overlap(weights_rT)}
 

@@ -82,10 +82,9 @@ def heat_map(
             f' transform="rotate(-90 {LEFT - 8} {middle:.1f})">{len(rest)} others</text>'
         )
     labels, room = label_marks(columns, [LEFT + width * (k + 0.5) for k in range(num_columns)], bottom)
-    total = max(LEFT + width * num_columns + 6, LEFT + 8 * len(f"{title} {symbol}"))
-    told = (
-        f"{title} {symbol}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} {rows}"
-    )
+    name = f"{title} {symbol}".rstrip()
+    total = max(LEFT + width * num_columns + 6, LEFT + 8 * len(name))
+    told = f"{name}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {num_cells} {rows}"
     return svg("heat", total, bottom + room, told, marks + labels, fixed=True)
 
 

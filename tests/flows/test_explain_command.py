@@ -114,7 +114,7 @@ def test_a_self_attentive_model_shows_where_its_hops_look(rnn, tmp_path, capsys)
     assert "attentive: where its 3 hops look" in page.words
     assert f"overlap {query['overlap']:.3f}" in page.words
     shown = [picture["aria-label"] for picture in page.all("svg") if picture["aria-label"].startswith(("hops", "over"))]
-    assert [told.rpartition(" over ")[2] for told in shown][:2] == ["4 words and 3 hops", "4 words and 1 overall"]
+    assert [told.rpartition(" over ")[2] for told in shown][:2] == ["4 words and 3 hops", "4 words and 1 row"]
     assert run(["explain", "--model", attentive, QUERY, "--into", str(into)]) == 0
     said = capsys.readouterr().out
     assert f"attention of attentive, % of each hop; overlap {query['overlap']:.3f}" in said
