@@ -52,7 +52,7 @@ def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
     attempt = storage.join(commit.folder, commit.attempt)
     digest = shard.LogicalDigest()
     for made in (*shards, pool):
-        _give_name(made, attempt)
+        give_name(made, attempt)
         digest.merge(made.logical_digest)
     catalogue = _catalogue(shards, pool, commit)
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
@@ -124,7 +124,7 @@ def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, commit: Commit) -
     }
 
 
-def _give_name(made: FolderMade, attempt: str) -> None:
+def give_name(made: FolderMade, attempt: str) -> None:
     """Move a folder's files below their final name; those that were moved before stay."""
     target = storage.join(attempt, made.name)
     for name in storage.list_files(made.folder):

@@ -36,13 +36,13 @@ def check_kind(file: str, kind: str) -> None:
         raise StageError(
             asked=f"{file} was to be read as a {promised} file",
             found="its first bytes are not those of one",
-            follows="nothing was ingested",
+            follows="nothing of it was kept",
             do="pack it as its name says, or change the name",
         )
     if kind in _DO:
         raise StageError(
             asked=f"{file} was to be read as lines of text",
             found=f"it is a file of the kind {kind}",
-            follows="nothing was ingested",
+            follows="nothing of it was kept",
             do=_DO[kind],
         )

@@ -1,5 +1,7 @@
 """What the columns of a log mean, where its form does not say: a TOML file, or the same table in a config.
 
+Labelled pairs and texts are mapped in the same way (beam_jobs.labelled.mapping).
+
     time_format = "iso"            # or "epoch_s", "epoch_ms"
     delimiter = ","                # delimited text only, as are header, quote and quoted_newlines
 
@@ -19,34 +21,24 @@ import tomllib
 from collections.abc import Iterable
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms")
 Column = str | int | None
+AnyMapping = TypeVar("AnyMapping", bound="ColumnMapping")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
-    """The log's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+class NamedColumns:
+    """A file's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
 
-    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes.
+    EXPECTED: ours that some of the first lines must have.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set`)
-
-    query_id: Column = None
-    client_id: Column = None
-    query: Column = None
-    document_id: Column = None
-    position: Column = None
-    time: Column = None
-    event: Column = None
-    user_agent: Column = None
-    application: Column = None
-    line_id: Column = None
+    EXPECTED: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for ours, column in self.named().items():
@@ -58,8 +50,30 @@ class Columns:
                 )
 
     def named(self) -> dict[str, str | int]:
-        """Our name -> the log's column, of those that it has."""
+        """Our name -> the file's column, of those that it has."""
         return {f.name: column for f in fields(self) if (column := getattr(self, f.name)) not in (None, "")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns(NamedColumns):
+    """The log's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+
+    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set`)
+    EXPECTED: ClassVar[tuple[str, ...]] = ("query",)
+
+    query_id: Column = None
+    client_id: Column = None
+    query: Column = None
+    document_id: Column = None
+    position: Column = None
+    time: Column = None
+    event: Column = None
+    user_agent: Column = None
+    application: Column = None
+    line_id: Column = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,33 +102,22 @@ class Events:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mapping:
-    """What the columns mean. Raises UsageError for a value out of range.
+class ColumnMapping:
+    """Which columns mean what, and how delimited text holds them. Raises UsageError for a value out of range.
 
-    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; no zone is UTC.
     `header`: the first line of each file names its columns. `quote`: the mark around fields that hold the delimiter;
     "" for none, by default `"`, and none where tabs delimit. `quoted_newlines`: a quoted field may hold line ends; then
     a file is read by one worker, since where a line begins cannot be told from its middle.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
-
-    columns: Columns = field(default_factory=Columns)
-    events: Events = field(default_factory=Events)
-    time_format: str = "iso"
+    columns: NamedColumns = field(default_factory=NamedColumns)
     delimiter: str = "\t"
     header: bool = True
     quote: str | None = None
     quoted_newlines: bool = False
 
     def __post_init__(self) -> None:
-        asked = "a mapping of the log's columns was given"
-        if self.time_format not in TIME_FORMATS:
-            raise UsageError(
-                asked=asked,
-                found=f"time_format {self.time_format!r} is unknown",
-                do=f"use one of {', '.join(TIME_FORMATS)}",
-            )
+        asked = "a mapping of columns was given"
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote_mark or "x")):
             if len(mark.encode()) != 1 or mark in "\r\n":
                 raise UsageError(asked=asked, found=f"{name} {mark!r} is not one ASCII character", do="give one")
@@ -127,8 +130,36 @@ class Mapping:
         return self.quote if self.quote is not None else "" if self.delimiter == "\t" else '"'
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapping(ColumnMapping):
+    """What the columns of a log mean. Raises UsageError for a value out of range.
+
+    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; no zone is UTC.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    columns: Columns = field(default_factory=Columns)
+    events: Events = field(default_factory=Events)
+    time_format: str = "iso"
+
+    def __post_init__(self) -> None:
+        ColumnMapping.__post_init__(self)
+        if self.time_format not in TIME_FORMATS:
+            raise UsageError(
+                asked="a mapping of the log's columns was given",
+                found=f"time_format {self.time_format!r} is unknown",
+                do=f"use one of {', '.join(TIME_FORMATS)}",
+            )
+
+
 def read_mapping(path: str) -> Mapping:
-    """The mapping in a TOML file.
+    """The mapping of a log's columns in a TOML file. Raises as `read_mapping_of`."""
+    return read_mapping_of(path, Mapping, {"columns": Columns, "events": Events})
+
+
+def read_mapping_of(path: str, kind: type[AnyMapping], tables: Table[str, type]) -> AnyMapping:
+    """The mapping of a kind in a TOML file, whose `tables` are of these kinds.
 
     Raises UsageError: no such file, not TOML, an unknown key (naming the nearest), a value of the wrong type.
     """
@@ -142,10 +173,10 @@ def read_mapping(path: str) -> Mapping:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
     found: dict[str, Any] = {**table}
-    for name, kind in (("columns", Columns), ("events", Events)):
+    for name, kind_of_table in tables.items():
         if name in found:
-            found[name] = _of(kind, found[name], f"[{name}]", asked)
-    return _of(Mapping, found, "the file", asked)
+            found[name] = _of(kind_of_table, found[name], f"[{name}]", asked)
+    return _of(kind, found, "the file", asked)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -155,7 +186,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 _TYPES: dict[str, tuple[type, ...]] = {"header": (bool,), "quoted_newlines": (bool,), "events": (Events,)}
-_TYPES |= {"columns": (Columns,), "time_format": (str,), "delimiter": (str,), "quote": (str,)}
+_TYPES |= {"columns": (NamedColumns,), "time_format": (str,), "delimiter": (str,), "quote": (str,)}
 
 
 def _of(kind: Any, table: Any, where: str, asked: str) -> Any:
@@ -173,7 +204,7 @@ def _of(kind: Any, table: Any, where: str, asked: str) -> Any:
         if kind is Events:
             is_right = isinstance(value, list) and all(isinstance(item, str) for item in value)
             value = tuple(value) if is_right else value
-        elif kind is Columns:
+        elif issubclass(kind, NamedColumns):
             is_right = isinstance(value, str | int) and not isinstance(value, bool)
         else:
             is_right = isinstance(value, _TYPES[name])

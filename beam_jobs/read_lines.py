@@ -95,10 +95,10 @@ def find_files(logs: Sequence[str]) -> list[str]:
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for files that are all empty."""
     return StageError(
-        asked=f"a search log was to be read from {', '.join(logs)}",
+        asked=f"lines were to be read from {', '.join(logs)}",
         found=f"{_files(len(files))} found, and there is not one byte in {'it' if len(files) == 1 else 'them'}",
-        follows="there is nothing to ingest",
-        do="give a log with at least one line",
+        follows="there is nothing to work on",
+        do="give a file with at least one line",
     )
 
 
@@ -171,13 +171,13 @@ def endless(file: str, position: int) -> StageError:
     return StageError(
         asked=f"{file} was to be read line by line",
         found=f"there is no line end within {MAX_LINE_BYTES >> 20} MiB after byte {position:,}",
-        follows="this is no log of one event a line",
-        do="give a log of one event a line",
+        follows="this is no file of one record a line",
+        do="give a file of one record a line",
     )
 
 
 def _expand(log: str) -> list[str]:
-    asked = f"a search log was to be read from {log}"
+    asked = f"lines were to be read from {log}"
     try:
         files = storage.expand(log)
     except OSError as error:
@@ -209,7 +209,7 @@ def unreadable(file: str, error: OSError) -> StageError:
     return StageError(
         asked=f"{file} was to be read",
         found=f"the system says: {error.strerror or type(error).__name__}",
-        follows="nothing was ingested",
+        follows="nothing of it was kept",
         do="make the file readable, or leave it out",
     )
 
@@ -222,7 +222,7 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
     return StageError(
         asked=f"{file} was to be read to its end",
         found=f"{ends}; {position:,} uncompressed bytes of it could be read",
-        follows="part of the log would be missing without a sign, so nothing was ingested",
+        follows="part of it would be missing without a sign, so nothing of it was kept",
         do="copy the file again, or leave it out",
     )
 

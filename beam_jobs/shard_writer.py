@@ -75,7 +75,7 @@ def write_shard(
             "texts": len(texts),
             "words": len(words),
         },
-        logical_digest=_digest(_logical_rows(name.partition("-")[0], table, texts, exclusions, pool)),
+        logical_digest=digest_of(_logical_rows(name.partition("-")[0], table, texts, exclusions, pool)),
     )
 
 
@@ -90,7 +90,7 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
     for name_of_table, content in (("words", words), ("texts", texts), ("pool", table)):
         write_table(content, folder, name_of_table)
     pool_rows = (
-        _row("pool", str(row), title, document_id)
+        digest_row("pool", str(row), title, document_id)
         for row, (title, document_id) in enumerate(
             zip(pool["title"].to_pylist(), pool["document_id"].to_pylist(), strict=True)
         )
@@ -99,7 +99,7 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
         folder=folder,
         name=name,
         counts={"documents": len(pool), "texts": len(texts), "words": len(words)},
-        logical_digest=_digest(pool_rows),
+        logical_digest=digest_of(pool_rows),
     )
 
 
@@ -137,18 +137,19 @@ def _logical_rows(
     text, title = texts["text"].to_pylist(), pool["title"].to_pylist()
     columns = ("query", "clicked", "clicks", "weight", "negatives")
     for query, clicked, clicks, weight, negatives in zip(*(pairs[name].to_pylist() for name in columns), strict=True):
-        yield _row(split, text[query], text[clicked], str(clicks), str(weight), *(text[i] for i in negatives))
+        yield digest_row(split, text[query], text[clicked], str(clicks), str(weight), *(text[i] for i in negatives))
     query_of_exclusion = dict(zip(pairs["exclusion"].to_pylist(), pairs["query"].to_pylist(), strict=True))
     for exclusion, rows in enumerate(exclusions.to_pylist()):
-        yield _row(split, "excluded", text[query_of_exclusion[exclusion]], *sorted(title[i] for i in rows))
+        yield digest_row(split, "excluded", text[query_of_exclusion[exclusion]], *sorted(title[i] for i in rows))
 
 
-def _row(*fields: str) -> bytes:
+def digest_row(*fields: str) -> bytes:
     """One row for a digest. No normalised text holds a line end, and none is empty."""
     return "\n".join(fields).encode()
 
 
-def _digest(rows: Iterable[bytes]) -> str:
+def digest_of(rows: Iterable[bytes]) -> str:
+    """The digest of some rows, in any order."""
     digest = LogicalDigest()
     digest.add(rows)
     return digest.hexdigest()

@@ -30,12 +30,14 @@ COMMANDS = {
     "check": "Say what a log holds and what looks wrong with it, from a sample.",
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
+    "build-labelled": "Turn labelled pairs or texts into shards, no sentence on both sides of the split.",
     "train": "Train the twin towers on shards.",
     "combine": "Put trained models side by side as one.",
     "sweep": "Train many variants of a recipe, and rank them on held-out data.",
     "judgments": "Derive graded judgments from the clicks of a later period.",
     "pool": "Have people judge: the best of several systems as a sheet, and sheets as qrels.",
     "evaluate": "Judge a model by NDCG, beside BM25 and a random order.",
+    "evaluate-labelled": "Measure similarities on labelled pairs: a model beside lexical baselines.",
     "compare": "The paper's whole table on your data: every baseline and tower, honestly compared.",
     "publish": "Encode all documents into a release and make it the live one.",
     "releases": "List the releases that are kept: which is live, and why a candidate is not.",
@@ -62,7 +64,9 @@ def build_app(command: str) -> App:
         suppress_keyboard_interrupt=False,  # `run` says what an interrupt leaves
     )
     for order, (name, line) in enumerate(COMMANDS.items()):
-        app.command(f"flows.commands.{name}:{name}", name=name, help=None if name == command else line, sort_key=order)
+        module = name.replace("-", "_")
+        help_line = None if name == command else line
+        app.command(f"flows.commands.{module}:{module}", name=name, help=help_line, sort_key=order)
     return app
 
 

@@ -153,6 +153,12 @@ def _build(r: Mapping[str, Any]) -> str:
     )
 
 
+def _build_labelled(r: Mapping[str, Any]) -> str:
+    c, m = r["counts"], r["metrics"]
+    of = f" of {c['classes']:,} classes" if c["classes"] else ""
+    return f"{c['train_rows']:,} labelled {m['unit']}{of} to train on, {c['dev_rows']:,} held out"
+
+
 def _train(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
     held_out = f", held-out loss {m['dev_loss']:.3f}" if m.get("dev_loss") is not None else ""
@@ -186,6 +192,12 @@ def _evaluate(r: Mapping[str, Any]) -> str:
     return f"NDCG@10 {ours:.3f}, BM25 {bm25:.3f}, over {r['metrics']['n']:,} queries"
 
 
+def _evaluate_labelled(r: Mapping[str, Any]) -> str:
+    m = r["metrics"]
+    ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"]["model"].items())
+    return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} pairs"
+
+
 def _compare(r: Mapping[str, Any]) -> str:
     return comparison_headline(r["metrics"])
 
@@ -213,11 +225,13 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "simulate": _simulate,
     "ingest": _ingest,
     "build": _build,
+    "build-labelled": _build_labelled,
     "train": _train,
     "combine": _combine,
     "sweep": _sweep,
     "judgments": _judgments,
     "evaluate": _evaluate,
+    "evaluate-labelled": _evaluate_labelled,
     "compare": _compare,
     "publish": _publish,
     "rollback": _rollback,

@@ -15,6 +15,7 @@ FATES: Mapping[str, tuple[str, str]] = {
     "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),
     "unreadable_no_query_id": ("unreadable", "no query_id, and no query of its own"),
     "unreadable_field": ("unreadable", "a field is missing or of the wrong type"),
+    "unreadable_label": ("unreadable", "a label is missing, or is not one that was asked for"),
     "time_implausible": ("dropped", "time far from the day of the log"),
     "repeat": ("dropped", "exact repeat of another line"),
     "action_line": ("dropped", "bulk action line, which carries no data"),
@@ -37,6 +38,14 @@ FATES: Mapping[str, tuple[str, str]] = {
     "impression": ("kept", "impression kept as exposure"),
     "click_train": ("kept", "click in the training pairs"),
     "click_dev": ("kept", "click in the held-out pairs"),
+    # Labelled pairs and texts (beam_jobs.labelled).
+    "sentence_empty": ("dropped", "sentence without a word"),
+    "label_repeated": ("dropped", "same texts and label as another line"),
+    "label_conflict": ("dropped", "same texts as another line, with another label"),
+    "sentence_in_dev": ("dropped", "training line with a sentence of the dev file"),
+    "label_untrained": ("dropped", "held-out line whose label no training line has"),
+    "labelled_train": ("kept", "labelled line to train on"),
+    "labelled_dev": ("kept", "labelled line held out"),
     # Fates between two stages: what ingest hands on and build brings to an end.
     "day_search": ("kept", "search line in the daily aggregate"),
     "day_impression": ("kept", "impression in the daily aggregate"),

@@ -74,10 +74,15 @@ POOL = pa.schema(
 
 
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
-    """A shard's table, memory-mapped from a local file. Raises UnknownVersionError, or ValueError for other columns."""
+    """A shard's table, memory-mapped from a local file. Raises UnknownVersionError, or ValueError for other columns.
+
+    The major version it must have is the schema's own.
+    """
     with pa.memory_map(path) as source:
         table = pa.ipc.open_file(source).read_all()
-    require_major(path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), SCHEMA_VERSION)
+    require_major(
+        path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), schema.metadata[VERSION_KEY].decode()
+    )
     if table.schema.names != schema.names:
         raise ValueError(f"{path} has the columns {table.schema.names}; a shard has {schema.names}")
     return table

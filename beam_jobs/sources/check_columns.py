@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
 
-from beam_jobs.mapping import Mapping, nearest
+from beam_jobs.mapping import ColumnMapping, nearest
 from schemas.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,59}")
 _MAX_LISTED = 40
 
 
-def check_columns(headers: Table[str, Sequence[str]], mapping: Mapping) -> None:
+def check_columns(headers: Table[str, Sequence[str]], mapping: ColumnMapping) -> None:
     """Nothing. Raises UsageError where a mapped column is in no file, in one file but not in another, or in one twice.
 
     `headers` holds the names of the columns of each file.
@@ -24,8 +24,8 @@ def check_columns(headers: Table[str, Sequence[str]], mapping: Mapping) -> None:
             raise UsageError(
                 asked=asked,
                 found=f"{having[0]} has it and {lacking[0]} has not; that has only {listed(headers[lacking[0]])}",
-                follows="nothing was ingested",
-                do="ingest files of one form at a time, each with its mapping",
+                follows="nothing of it was kept",
+                do="give files of one form at a time, each with its mapping",
             )
         if lacking:
             header = headers[lacking[0]]
@@ -33,7 +33,7 @@ def check_columns(headers: Table[str, Sequence[str]], mapping: Mapping) -> None:
             raise UsageError(
                 asked=asked,
                 found=f"{lacking[0]} has only the columns {listed(header)}{hint}",
-                follows="nothing was ingested",
+                follows="nothing of it was kept",
                 do="name one of these in the mapping",
             )
         for file, header in headers.items():
@@ -41,7 +41,7 @@ def check_columns(headers: Table[str, Sequence[str]], mapping: Mapping) -> None:
                 raise UsageError(
                     asked=asked,
                     found=f"{file} has {header.count(column)} columns of that name",
-                    follows="nothing was ingested",
+                    follows="nothing of it was kept",
                     do="give its number, counted from 1",
                 )
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.mapping import Columns, Mapping
+from beam_jobs.mapping import ColumnMapping, Columns, Mapping
 from beam_jobs.read_lines import BLOCK_BYTES, MAX_LINE_BYTES, Plan, Unit, endless, plan_reading, read_blocks
 from beam_jobs.sources.check_columns import check_columns
 from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
 from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
-from beam_jobs.sources.log_rows import LogColumns, log_rows
-from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines
+from beam_jobs.sources.log_rows import mapped_log_rows
+from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines, RowsOf
 from schemas.errors import StageError, UsageError
 
 # https://microsoft.github.io/msmarco/ORCAS: query id, query, document id, url; each line is a click by nobody.
@@ -31,10 +31,11 @@ csv.field_size_limit(MAX_LINE_BYTES)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelimitedSource:
-    """A log in delimited text."""
+    """A log, or other rows, in delimited text."""
 
-    mapping: Mapping
+    mapping: ColumnMapping
     num_columns: int | None = None  # where the form says it and there is no header
+    rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> Plan:
         """Raises also UsageError for a header without a mapped column, naming two files that differ in it."""
@@ -100,11 +101,8 @@ class DelimitedSource:
             fields.append(values)
         kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
         places = _places(mapping, header)
-        columns = LogColumns(
-            hashes=line_hashes(kept),
-            **{name: [values[place] for values in fields] for name, place in places.items()},
-        )
-        rows, bad, reasons = log_rows(columns, mapping.events.kinds(), mapping.time_format)
+        columns = {name: [values[place] for values in fields] for name, place in places.items()}
+        rows, bad, reasons = self.rows_of(line_hashes(kept), columns, mapping)
         for number, reason in zip(bad.tolist(), reasons, strict=True):
             rejects[numbers[number]] = reason
         return parsed_lines(rows, cut, rejects)
@@ -120,7 +118,7 @@ class DelimitedSource:
             raise StageError(
                 asked=f"the first line of {unit.file} was to name its columns",
                 found="it is not UTF-8 text, or leaves a quote open",
-                follows="nothing was ingested",
+                follows="nothing of it was kept",
                 do="look at delimiter, quote and header in the mapping",
             )
         return tuple(value.strip() for value in values)
@@ -129,7 +127,7 @@ class DelimitedSource:
         return min(len(data), len(split_records(data, self.mapping)[0]) + 1) if data else 0
 
 
-def split_records(data: bytes, mapping: Mapping) -> list[bytes]:
+def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
     """The records of some whole lines: lines, or with `quoted_newlines` lines joined while a quote is open."""
     lines = split_lines(data)
     quote = mapping.quote_mark.encode()
@@ -147,7 +145,7 @@ def split_records(data: bytes, mapping: Mapping) -> list[bytes]:
     return [*records, b"\n".join(held)] if held else records
 
 
-def split_fields(line: str, mapping: Mapping) -> list[str] | None:
+def split_fields(line: str, mapping: ColumnMapping) -> list[str] | None:
     """The fields of one record; None where a quote is left open or text follows a closing one."""
     quote = mapping.quote_mark
     if not quote or quote not in line:
@@ -160,24 +158,24 @@ def split_fields(line: str, mapping: Mapping) -> list[str] | None:
     return records[0] if len(records) == 1 else None
 
 
-def _check_numbers(mapping: Mapping) -> None:
+def _check_numbers(mapping: ColumnMapping) -> None:
     for ours, column in mapping.columns.named().items():
         if isinstance(column, str):
             raise UsageError(
-                asked=f"the mapping gives {ours} the column {column!r}, of a log without a header",
+                asked=f"the mapping gives {ours} the column {column!r}, of a file without a header",
                 found="its columns have no names",
                 do="give the column's number, counted from 1, or set header = true",
             )
 
 
-def _places(mapping: Mapping, header: tuple[str, ...]) -> dict[str, int]:
+def _places(mapping: ColumnMapping, header: tuple[str, ...]) -> dict[str, int]:
     return {
         ours: column - 1 if isinstance(column, int) else header.index(column)
         for ours, column in mapping.columns.named().items()
     }
 
 
-def _last(mapping: Mapping, header: tuple[str, ...]) -> int:
+def _last(mapping: ColumnMapping, header: tuple[str, ...]) -> int:
     return max(_places(mapping, header).values(), default=-1) + 1
 
 

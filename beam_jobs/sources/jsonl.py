@@ -12,17 +12,18 @@ from typing import Any
 
 import msgspec
 
-from beam_jobs.mapping import Columns, Mapping, nearest
+from beam_jobs.mapping import ColumnMapping, NamedColumns, nearest
 from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
 from beam_jobs.sources.check_columns import listed
 from beam_jobs.sources.json_decoding import FAILURES, decode_lines, is_too_deep
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
-from beam_jobs.sources.log_rows import LogColumns, log_rows
-from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines
+from beam_jobs.sources.log_rows import mapped_log_rows
+from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines, RowsOf
 from schemas.errors import UsageError
 
 _Text = str | int | None
 _Number = str | int | float | None
+_KINDS = {"position": _Number, "time": _Number, "label": _Number | bool}
 Path = tuple[str, ...]
 _LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
 
@@ -37,9 +38,10 @@ class _Form:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JsonSource:
-    """A log in JSON lines."""
+    """A log, or other rows, in JSON lines."""
 
-    mapping: Mapping
+    mapping: ColumnMapping
+    rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> Plan:
         """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
@@ -50,14 +52,14 @@ class JsonSource:
         seen: set[str] = set()
         for unit in starts[::step]:
             seen |= _keys(next(read_blocks(unit, _LOOK_BYTES)).data, max(map(len, wanted.values())))
-        _check_keys(seen, wanted)
+        _check_keys(seen, wanted, self.mapping.columns.EXPECTED)
         return plan
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
-        return LineSource(parse=partial(parse_block, mapping=self.mapping)).read(unit)
+        return LineSource(parse=partial(parse_block, mapping=self.mapping, rows_of=self.rows_of)).read(unit)
 
 
-def parse_block(block: bytes, mapping: Mapping) -> ParsedLines:
+def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedLines:
     """The rows of a block of whole lines."""
     form = _form(mapping.columns)
     cut = split_lines(block)
@@ -66,22 +68,20 @@ def parse_block(block: bytes, mapping: Mapping) -> ParsedLines:
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
     found = [values[number] for number in numbers] if rejects else values
-    columns = LogColumns(
-        hashes=line_hashes(kept), **{name: _follow(found, path) for name, path in form.attributes.items()}
-    )
-    rows, bad, reasons = log_rows(columns, mapping.events.kinds(), mapping.time_format)
+    columns = {name: _follow(found, path) for name, path in form.attributes.items()}
+    rows, bad, reasons = rows_of(line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
     return parsed_lines(rows, cut, rejects)
 
 
-def paths(columns: Columns) -> dict[str, Path]:
+def paths(columns: NamedColumns) -> dict[str, Path]:
     """Our name -> the path of keys. Raises UsageError for a number, and for a path that leads through another."""
     found: dict[str, Path] = {}
     for name, column in columns.named().items():
         if isinstance(column, int) or not all(column.split(".")):
             raise UsageError(
-                asked=f"the mapping gives {name} the column {column!r}, of a log in JSON lines",
+                asked=f"the mapping gives {name} the column {column!r}, of JSON lines",
                 found="that is no key, and no path of keys",
                 do="give a key (`query`) or a dotted path (`search.query`)",
             )
@@ -98,9 +98,9 @@ def paths(columns: Columns) -> dict[str, Path]:
 
 
 @cache
-def _form(columns: Columns) -> _Form:
+def _form(columns: NamedColumns) -> _Form:
     found = paths(columns)
-    leaves = {path: _Number if name in ("position", "time") else _Text for name, path in sorted(found.items())}
+    leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(found.items())}
     struct, attributes = _struct(leaves, 0)
     return _Form(
         decode=msgspec.json.Decoder(struct).decode,
@@ -152,16 +152,16 @@ def _visit(value: Any, name: str, depth: int, found: set[str]) -> None:
         found.add(name)
 
 
-def _check_keys(seen: set[str], wanted: dict[str, Path]) -> None:
-    """A key that no line has may come later, or never in this log; but not where another is all but its name."""
+def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]) -> None:
+    """A key that no line has may come later, or never; but not if it is expected, or another is all but its name."""
     names = {ours: ".".join(path) for ours, path in wanted.items()}
     others = seen - set(names.values())
     for ours, name in names.items():
-        if seen and name not in seen and (ours == "query" or nearest(name, others)) and not _is_id(names, seen, ours):
+        if seen and name not in seen and (ours in expected or nearest(name, others)) and not _is_id(names, seen, ours):
             raise UsageError(
                 asked=f"the mapping gives {ours} the column {name!r}",
-                found=f"the first lines of the log have only {listed(sorted(seen))}{nearest(name, others)}",
-                follows="nothing was ingested",
+                found=f"the first lines have only {listed(sorted(seen))}{nearest(name, others)}",
+                follows="nothing of it was kept",
                 do="name one of these in the mapping",
             )
 

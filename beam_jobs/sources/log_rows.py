@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.mapping import Mapping as LogMapping
 from beam_jobs.sources.texts import empty_as_null, positions, texts
 from beam_jobs.sources.times import times
 from schemas.log_row import KINDS, LOG_ROW
@@ -44,6 +45,13 @@ class LogColumns:
     event: Values = None
     user_agent: Values = None
     application: Values = None
+
+
+def mapped_log_rows(
+    hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], mapping: LogMapping
+) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
+    """`log_rows` of columns by our names, as a mapping reads them."""
+    return log_rows(LogColumns(hashes=hashes, **columns), mapping.events.kinds(), mapping.time_format)
 
 
 def log_rows(

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_jobs.file_kinds import PARQUET
-from beam_jobs.mapping import Mapping
+from beam_jobs.mapping import ColumnMapping
 from beam_jobs.read_lines import RANGE_BYTES, Plan, Unit, find_files, nothing_in, unreadable
 from beam_jobs.sources.check_columns import check_columns
 from beam_jobs.sources.json_decoding import NOT_UTF8
 from beam_jobs.sources.lines import line_hashes
-from beam_jobs.sources.log_rows import LogColumns, log_rows
-from beam_jobs.sources.source import ParsedBlock
+from beam_jobs.sources.log_rows import mapped_log_rows
+from beam_jobs.sources.source import ParsedBlock, RowsOf
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -30,9 +30,10 @@ BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParquetSource:
-    """A log in Parquet files."""
+    """A log, or other rows, in Parquet files."""
 
-    mapping: Mapping
+    mapping: ColumnMapping
+    rows_of: RowsOf = mapped_log_rows
 
     def plan(self, logs: Sequence[str]) -> Plan:
         """Raises also UsageError for a mapped column that a file lacks or that is of no use, naming the files."""
@@ -81,11 +82,7 @@ class ParquetSource:
             columns = {ours: column.take(pa.array(numbers)) for ours, column in columns.items()}
         hashes = line_hashes(_row_bytes(columns, len(numbers)))
         columns.pop("line_id", None)
-        rows, found, reasons = log_rows(
-            LogColumns(hashes=hashes, **columns),
-            self.mapping.events.kinds(),
-            self.mapping.time_format,
-        )
+        rows, found, reasons = self.rows_of(hashes, columns, self.mapping)
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), NOT_UTF8)
         rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
         places = sorted(rejects)
@@ -109,18 +106,24 @@ class ParquetSource:
                 raise UsageError(
                     asked=f"the mapping gives {ours} the column {column!r}",
                     found=f"{wrong[0]} has it as {types[wrong[0]]}{also}",
-                    follows="nothing was ingested",
+                    follows="nothing of it was kept",
                     do=f"give {_USABLE.get(ours, 'text or integers')}",
                 )
 
 
-_USABLE = {"position": "integers, or text of digits", "time": "timestamps, dates, numbers or text"}
+_USABLE = {
+    "position": "integers, or text of digits",
+    "time": "timestamps, dates, numbers or text",
+    "label": "text, numbers, or true and false",
+}
 
 
 def _is_usable(ours: str, kind: pa.DataType) -> bool:
     is_text = _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)
     if ours == "position":
         return is_text or pa.types.is_floating(kind)
+    if ours == "label":
+        return is_text or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
     if ours == "time":
         return is_text or pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     return is_text
@@ -239,6 +242,6 @@ def _damaged(file: str, error: Exception) -> StageError:
     return StageError(
         asked=f"{file} was to be read as Parquet",
         found="it is damaged" if is_parquet else "it is no Parquet file, or was cut off",
-        follows="nothing was ingested",
+        follows="nothing of it was kept",
         do="copy or write the file again, or leave it out",
     )

@@ -4,14 +4,21 @@ A source is small and is pickled to the workers. The job asks it for a plan wher
 unit wherever that unit is read; whoever wants a sample reads the first blocks of some units.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
+
+Values: TypeAlias = Sequence[Any] | pa.Array
+# (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
+# lines that give none ascending, why each does not): what lines mean, once their form has been parsed. Picklable.
+RowsOf: TypeAlias = Callable[
+    [pa.FixedSizeBinaryArray, Mapping[str, Values], Any], tuple[pa.RecordBatch, np.ndarray, Sequence[str]]
+]
 
 BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the first line
 
@@ -20,7 +27,7 @@ BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the f
 class ParsedLines:
     """What some lines gave: rows for the readable ones, the place of each of the others."""
 
-    rows: pa.RecordBatch  # LOG_ROW
+    rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
     reject_offsets: np.ndarray  # int64, from the start of the lines, ascending: in bytes, in rows for Parquet
     reject_reasons: Sequence[str]  # fates of schemas.ledger
     num_action_lines: int = 0
@@ -30,7 +37,7 @@ class ParsedLines:
 class ParsedBlock:
     """The lines of one block: of each a row, a reject, or (in a bulk file) nothing but a count."""
 
-    rows: pa.RecordBatch  # LOG_ROW
+    rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
     reject_offsets: np.ndarray  # int64, in the file, ascending
     reject_reasons: Sequence[str]
     num_action_lines: int

@@ -1,10 +1,10 @@
 """How sure a mean over queries is, and a difference between two systems measured on the same queries.
 
-All three resample queries, are exact functions of their seed, and take several measures at once (the
+All of them resample queries, are exact functions of their seed, and take several measures at once (the
 columns), so that one resampling serves them all. Memory is constant: resamples are made in blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,12 +21,27 @@ def bootstrap_interval(
     """
     values_QM = _columns(values_QM)
     num_queries = len(values_QM)
-    means = [
-        _times_drawn(rows_SQ, num_queries) @ values_QM / num_queries
-        for rows_SQ in _draw(num_queries, num_resamples, num_queries, seed)
-    ]
+    means_RM = resampled(
+        lambda times_SQ: times_SQ @ values_QM / num_queries, num_queries, num_resamples=num_resamples, seed=seed
+    )
+    return percentiles(means_RM, confidence)
+
+
+def resampled(
+    statistic: Callable[[np.ndarray], np.ndarray], num_queries: int, *, num_resamples: int, seed: int = 0
+) -> np.ndarray:
+    """What a statistic is in each bootstrap resample of the queries (or pairs), float64 [resamples, M].
+
+    statistic: from how often each resample drew each query, float64 [S, Q], to M values of each, float64 [S, M].
+    """
+    draws = _draw(num_queries, num_resamples, num_queries, seed)
+    return np.concatenate([statistic(_times_drawn(rows_SQ, num_queries)) for rows_SQ in draws])
+
+
+def percentiles(values_RM: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of each measure over the resamples, float64 [M]."""
     tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
+    low, high = np.quantile(values_RM, [tail, 1 - tail], axis=0)
     return low, high
 
 

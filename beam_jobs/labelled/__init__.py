@@ -1,0 +1,1 @@
+"""Labelled pairs and texts -> labelled shards, split so that no sentence is on both sides."""

@@ -1,0 +1,59 @@
+"""Similarities on labelled pairs as a person reads them in a terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.console import output, plain
+from flows.present import stage_result
+
+_NAMES = {
+    "model": "ours",
+    "tf-idf": "TF-IDF cosine",
+    "bm25": "BM25, symmetric",
+    "word-movers": "word mover's",
+    "constant": "majority",
+}
+_MEASURES = {"accuracy": "accuracy", "auc": "area under ROC", "spearman": "Spearman"}
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """The result's line, its table, and where it is."""
+    stage_result(dict(result))
+    metrics = result["metrics"]
+    output.print(similarity_table(metrics["systems"]))
+    counts = result["counts"]
+    chosen = f"{counts['sampled_train_pairs']:,} of {counts['train_pairs']:,} training pairs chose the thresholds; "
+    output.print(
+        Text(
+            f"{metrics['n']:,} held-out pairs, {metrics['confidence']:.0%} intervals\n"
+            + (chosen if metrics["classes"] else "")
+            + "rareness of words from the training part",
+            style="dim",
+        ),
+        soft_wrap=True,
+    )
+    output.print(plain(result["path"]), soft_wrap=True)
+
+
+def similarity_table(systems: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    """Every measure of every system with its interval, the best in bold."""
+    measures = list(next(iter(systems.values())))
+    shown = Table(
+        title="Similarity on held-out pairs", title_justify="left", box=None, header_style="dim", pad_edge=False
+    )
+    shown.add_column("")
+    for name in measures:
+        shown.add_column(_MEASURES[name], justify="right")
+    best = {name: max(row[name]["value"] for row in systems.values()) for name in measures}
+    for system, row in systems.items():
+        cells = []
+        for name in measures:
+            value = row[name]
+            style = "bold green" if value["value"] == best[name] else ""
+            interval = f" [{value['low']:.3f}, {value['high']:.3f}]"
+            cells.append(Text.assemble((f"{value['value']:.3f}", style), (interval, "dim")))
+        shown.add_row(_NAMES.get(system, system), *cells)
+    return shown

@@ -1,0 +1,1 @@
+"""How well similarities tell labelled pairs apart: a model beside lexical baselines."""

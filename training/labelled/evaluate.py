@@ -1,0 +1,235 @@
+"""Evaluation on labelled pairs: model + labelled shards -> accuracy, area under ROC or Spearman, with intervals.
+
+    python: evaluate_labelled("store/train/DIGEST", "store/build-labelled/DIGEST", store="store",
+    config=EvaluateLabelledConfig())
+
+Everything that is chosen (thresholds, which class is the similar one, how rare a word is) is chosen on the training
+part; every figure is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
+
+    table.json      what `metrics` of the manifest holds
+    scores.arrow    for every held-out pair, in the order of the shards: its label and every system's score
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from schemas import storage
+from schemas.errors import StageError
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from training.labelled.measures import Measure, accuracy, mean_area_under_roc, spearman
+from training.labelled.read_labelled import LabelledData, LabelledPairs, read_labelled_pairs
+from training.labelled.thresholds import choose_thresholds
+from training.model_source import model_source
+from training.ranking.embedding import Encoder, Side, unit_vectors
+from training.ranking.significance import percentiles, resampled
+
+STAGE_VERSION = 1
+OURS = "model"
+MAX_CLASSES = 20
+Scores = tuple[np.ndarray, np.ndarray]  # of the training pairs and of the held-out ones, float64
+
+RULES = {
+    "chosen_on": "training pairs: thresholds, the order of the classes, how rare a word is",
+    "accuracy": "a score's class by the thresholds with the most right answers on the training pairs",
+    "auc": "area under ROC, ties half; of more than two classes the mean over all pairs of classes",
+    "spearman": "rank correlation, equal values share their mean rank",
+    "model": "cosine; crossed: the mean of both directions, query side against document side",
+    "tf-idf": "cosine of tf * (ln((1 + N) / (1 + df)) + 1)",
+    "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b))",
+    "word-movers": "minus the exact word mover's distance over letter-trigram counts of words, of length 1",
+    "constant": "one score for all pairs: its accuracy is the majority rate",
+    "interval": "percentile bootstrap over the held-out pairs, the same draws for all systems",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluateLabelledConfig:
+    """How similarities are measured.
+
+    sides: by which tower of a model the two texts are read; crossed is what clicks train. max_train_pairs: thresholds
+    are chosen on a sample of so many training pairs where there are more. word_movers: seconds for a thousand pairs.
+    """
+
+    sides: Literal["crossed", "query", "document"] = "crossed"
+    max_train_pairs: int = 5_000
+    word_movers: bool = True
+    confidence: float = 0.95
+    num_resamples: int = 2_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.max_train_pairs, self.num_resamples) < 1:
+            raise ValueError("max_train_pairs and num_resamples must be at least 1")
+        if not 0 < self.confidence < 1:
+            raise ValueError("confidence must be between 0 and 1")
+
+
+def evaluate_labelled(
+    model: str, labelled: str, *, store: str, config: EvaluateLabelledConfig, progress: Progress = silent
+) -> StageResult:
+    """The measured similarities: `metrics` holds the table of the model and of the baselines.
+
+    model: the folder of a training or a release, or a release's URI. labelled: the folder of a `build-labelled`.
+    Raises UsageError or StageError for folders that are missing or of another kind, and for nothing held out.
+    """
+    trained, built = model_source(model), open_result(labelled)
+    request = Request(
+        stage="evaluate-labelled",
+        stage_version=STAGE_VERSION,
+        config=asdict(config),
+        inputs={"model": trained.digest, "labelled": built.manifest.digest},
+        seed=config.seed,
+    )
+
+    def produce(folder: str) -> Outcome:
+        data = read_labelled_pairs(built.data)
+        _require_measurable(data, labelled)
+        sampled = _sample(data.train, config.max_train_pairs if data.classes else 0, config.seed)
+        scores = _scores(trained.folder, data, sampled, config, progress)
+        progress("resample", 0, None)
+        metrics = table(scores, sampled.labels, data.dev.labels, data.classes, config)
+        columns = {"label": data.dev.labels, **{name: of_dev for name, (_, of_dev) in scores.items()}}
+        _write(folder, metrics, pa.table(columns))
+        return Outcome(
+            counts={"train_pairs": len(data.train), "sampled_train_pairs": len(sampled), "dev_pairs": len(data.dev)},
+            metrics=metrics,
+            labels=dict(trained.labels),
+        )
+
+    return run_stage(store, request, produce, progress)
+
+
+def table(
+    scores: Mapping[str, Scores],
+    train_labels: np.ndarray,
+    dev_labels: np.ndarray,
+    classes: tuple[str, ...],
+    config: EvaluateLabelledConfig,
+) -> dict[str, Any]:
+    """Every measure of every system with its interval, and the model's difference to each of the others.
+
+    classes: of the labels, which are their places; none where labels are values.
+    """
+    measures: list[Measure] = []
+    thresholds: dict[str, Any] = {}
+    for name, (of_train, of_dev) in scores.items():
+        if not classes:
+            measures.append(spearman(of_dev, dev_labels))
+            continue
+        chosen = choose_thresholds(of_train, train_labels, len(classes))
+        measures.append(accuracy(chosen.classes_of(of_dev) == dev_labels))
+        measures.append(mean_area_under_roc(of_dev, dev_labels, chosen.order))
+        cuts = [None if np.isinf(cut) else float(cut) for cut in chosen.cuts]
+        thresholds[name] = {"cuts": cuts, "classes": [classes[k] for k in chosen.order]}
+    names = ["accuracy", "auc"] if classes else ["spearman"]
+
+    def every(times_SQ: np.ndarray) -> np.ndarray:
+        return np.stack([measure(times_SQ) for measure in measures], axis=1)
+
+    num_pairs = len(dev_labels)
+    shape = (-1, len(scores), len(names))
+    values_NM = every(np.ones((1, num_pairs))).reshape(shape)[0]
+    draws_RNM = resampled(every, num_pairs, num_resamples=config.num_resamples, seed=config.seed).reshape(shape)
+    ours = list(scores).index(OURS)
+    return {
+        "n": num_pairs,
+        "classes": list(classes),
+        "systems": _with_intervals(values_NM, draws_RNM, list(scores), names, config.confidence),
+        "difference": _with_intervals(
+            values_NM[ours] - values_NM, draws_RNM[:, [ours]] - draws_RNM, list(scores), names, config.confidence
+        ),
+        "thresholds": thresholds,
+        "confidence": config.confidence,
+        "rules": RULES,
+    }
+
+
+def _with_intervals(
+    values_NM: np.ndarray, draws_RNM: np.ndarray, systems: list[str], measures: list[str], confidence: float
+) -> dict[str, dict[str, dict[str, float]]]:
+    low_NM, high_NM = percentiles(draws_RNM, confidence)
+    return {
+        system: {
+            measure: {"value": float(values_NM[n, m]), "low": float(low_NM[n, m]), "high": float(high_NM[n, m])}
+            for m, measure in enumerate(measures)
+        }
+        for n, system in enumerate(systems)
+    }
+
+
+def _sample(pairs: LabelledPairs, num_pairs: int, seed: int) -> LabelledPairs:
+    chosen = np.random.default_rng(seed).permutation(len(pairs))[:num_pairs]
+    return pairs.take(np.sort(chosen))
+
+
+def _scores(
+    model: str, data: LabelledData, sampled: LabelledPairs, config: EvaluateLabelledConfig, progress: Progress
+) -> dict[str, Scores]:
+    """Every system's scores of the sampled training pairs and of the held-out ones; higher is more similar."""
+    from training.ensemble import load_encoder  # torch and scipy are loaded where they are used
+    from training.labelled.lexical import LexicalSimilarity
+    from training.labelled.word_movers import WordMovers
+
+    texts = [*data.train.texts, *data.dev.texts]  # no text is in both
+    num_training, parts = len(data.train.texts), (len(sampled), len(data.dev))
+    first = np.concatenate([sampled.first, data.dev.first + num_training])
+    second = np.concatenate([sampled.second, data.dev.second + num_training])
+    lexical = LexicalSimilarity(texts, num_training)
+    found = {
+        OURS: cosines(load_encoder(model), texts, first, second, config.sides, progress),
+        "tf-idf": lexical.tf_idf(first, second),
+        "bm25": lexical.bm25(first, second),
+    }
+    if config.word_movers:
+        found["word-movers"] = -WordMovers(texts).distances(first, second, progress=progress)
+    if data.classes:
+        found["constant"] = np.zeros(len(first))
+    return {name: (scores[: parts[0]], scores[parts[0] :]) for name, scores in found.items()}
+
+
+def cosines(
+    encoder: Encoder, texts: list[str], first: np.ndarray, second: np.ndarray, sides: str, progress: Progress = silent
+) -> np.ndarray:
+    """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
+    used = np.unique(np.concatenate([first, second]))
+    a, b = np.searchsorted(used, first), np.searchsorted(used, second)
+    wanted: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
+    vectors = {
+        side: unit_vectors(encoder, [texts[i] for i in used.tolist()], side, progress=progress).astype(np.float64)
+        for side in wanted
+    }
+    one, other = vectors[wanted[0]], vectors[wanted[-1]]
+    return ((one[a] * other[b]).sum(axis=1) + (one[b] * other[a]).sum(axis=1)) / 2
+
+
+def _require_measurable(data: LabelledData, labelled: str) -> None:
+    asked = f"similarities were to be measured on the labelled pairs in {labelled}"
+    if not len(data.dev):
+        raise StageError(
+            asked=asked,
+            found="none of them is held out",
+            follows="a threshold would be measured on what chose it",
+            do="build them with a dev_share above 0, or with --dev",
+        )
+    if len(data.classes) > MAX_CLASSES:
+        raise StageError(
+            asked=asked,
+            found=f"they have {len(data.classes):,} classes",
+            follows=f"one similarity cannot tell more than {MAX_CLASSES} apart to any use",
+            do="build them with --label-kind value if the labels are numbers",
+        )
+
+
+def _write(folder: str, metrics: dict[str, Any], scores: pa.Table) -> None:
+    content = json.dumps(metrics, indent=1, ensure_ascii=False).encode()
+    storage.write_atomic(storage.join(folder, "table.json"), content)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, scores.schema) as writer:
+        writer.write_table(scores)
+    storage.write_atomic(storage.join(folder, "scores.arrow"), sink.getvalue().to_pybytes())
