@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from beam_jobs.build_commit import give_name
-from beam_jobs.labelled.decide import Decision
+from beam_jobs.labelled.decide import Decision, require_usable
 from beam_jobs.shard_writer import FolderMade
 from beam_jobs.tally import Tally, add_up
 from schemas import labelled, manifest, stage, storage, trigrams, words
@@ -39,8 +39,8 @@ class Rejects:
 def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], commit: Commit) -> None:
     """Give the shards their names, write the catalogue and, last, the manifest.
 
-    May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left, or
-    the ledger does not add up.
+    May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
+    there is nothing to train on, to hold out or to tell apart (`require_usable`), or the ledger does not add up.
     """
     if storage.exists(storage.join(commit.folder, manifest.FILE_NAME)):
         return
@@ -56,6 +56,8 @@ def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], 
             follows="there would be nothing to train on",
             do="look at the files and at which columns are named",
         )
+    config, has_dev_file = commit.request.config, bool(commit.request.inputs["dev"])
+    require_usable(decision, label=config["label"], dev_share=config["dev_share"], has_dev_file=has_dev_file)
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     shards = [folders[name] for name in sorted(folders)]
     attempt, digest = storage.join(commit.folder, commit.attempt), LogicalDigest()
@@ -83,7 +85,7 @@ def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], 
                 "shards": len(shards),
                 **decision.counts,
             },
-            metrics={"unit": commit.unit, "label": commit.request.config["label"], "classes": list(decision.classes)},
+            metrics={"unit": commit.unit, "label": config["label"], "classes": list(decision.classes)},
             ledger=ledger,
             logical_digest=digest.hexdigest(),
         ),

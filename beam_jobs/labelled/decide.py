@@ -8,6 +8,7 @@ import pyarrow as pa
 from beam_jobs.labelled.components import held_out_sentences
 from beam_jobs.labelled.config import LabelledConfig
 from schemas.errors import StageError
+from schemas.labelled import LabelKind
 
 MAX_CLASSES = 1_000
 
@@ -25,8 +26,7 @@ class Decision:
 def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tuple[np.ndarray, Decision]:
     """(the ids of the held-out sentences, uint64 ascending; what else was decided, without its URI).
 
-    rows: first_id, second_id, dev and label of all distinct rows. Raises StageError where nothing is left to train on
-    or to hold out, or where there is one class only or too many.
+    rows: first_id, second_id, dev and label of all distinct rows.
     """
     first, second, is_dev = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
     if has_dev_file:
@@ -36,14 +36,9 @@ def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tup
     in_dev = is_held_out(first, second, dev_ids)
     trains = ~is_dev & ~in_dev
     held = is_dev if has_dev_file else in_dev
-    _require_rows(int(trains.sum()), int(held.sum()), config, counts, has_dev_file=has_dev_file)
-    classes = in_order(set(rows["label"].filter(pa.array(trains)).unique().to_pylist()))
-    if config.label == "class":
-        _require_classes(len(classes), int(trains.sum()))
-    else:
-        classes = ()
     num_rows = {"train": int(trains.sum()), "dev": int(held.sum())}
-    return dev_ids, Decision(dev_sentences="", classes=classes, num_rows=num_rows, counts=counts)
+    of_training = rows["label"].filter(pa.array(trains)).unique().to_pylist() if config.label == "class" else []
+    return dev_ids, Decision(dev_sentences="", classes=in_order(set(of_training)), num_rows=num_rows, counts=counts)
 
 
 def is_held_out(first: np.ndarray, second: np.ndarray, dev_ids: np.ndarray) -> np.ndarray:
@@ -64,9 +59,9 @@ def in_order(names: set[str]) -> tuple[str, ...]:
         return tuple(sorted(names))
 
 
-def _require_rows(
-    num_train: int, num_dev: int, config: LabelledConfig, counts: dict[str, int], *, has_dev_file: bool
-) -> None:
+def require_usable(decision: Decision, *, label: LabelKind, dev_share: float, has_dev_file: bool) -> None:
+    """Nothing. Raises StageError where there is nothing to train on or to hold out, one class only, or too many."""
+    num_train, num_classes = decision.num_rows["train"], len(decision.classes)
     if not num_train:
         raise StageError(
             asked="labelled lines were to be trained on",
@@ -74,20 +69,22 @@ def _require_rows(
             follows="there would be nothing to train on",
             do="give other lines, or another dev file",
         )
-    if not num_dev and (has_dev_file or config.dev_share):
-        joined = f"{counts.get('components', 0):,} components of sentences, of which none was chosen"
+    if not decision.num_rows["dev"] and has_dev_file:
         raise StageError(
-            asked="a dev file was to be held out"
-            if has_dev_file
-            else f"a share of {config.dev_share:g} was to be held out",
-            found="no usable line is in it" if has_dev_file else joined,
+            asked="a dev file was to be held out",
+            found="no usable line is in it",
             follows="nothing could be measured",
-            do="look at the file" if has_dev_file else "give more lines, a larger dev_share, or a dev file (--dev)",
+            do="look at the file and at which columns are named",
         )
-
-
-def _require_classes(num_classes: int, num_train: int) -> None:
-    if num_classes == 1:
+    if not decision.num_rows["dev"] and dev_share:
+        raise StageError(
+            asked=f"a share of {dev_share:g} was to be held out",
+            found=f"of {decision.counts['components']:,} components of sentences none was chosen"
+            " that holds no more of the rows than that",
+            follows="nothing could be measured",
+            do="give more lines, a larger dev_share, or a dev file (--dev)",
+        )
+    if label == "class" and num_classes == 1:
         raise StageError(
             asked="classes were to be told apart",
             found=f"all {num_train:,} training lines have one and the same",
@@ -97,7 +94,7 @@ def _require_classes(num_classes: int, num_train: int) -> None:
     if num_classes > MAX_CLASSES:
         raise StageError(
             asked="the labels were to be classes",
-            found=f"{num_classes:,} training lines or groups of them have labels of their own",
+            found=f"{num_train:,} training lines have {num_classes:,} different ones",
             follows=f"no more than {MAX_CLASSES:,} classes are taken",
             do="say --label-kind value if they are numbers, or look at which column the label is",
         )

@@ -107,7 +107,8 @@ def labelled_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> No
 @carries_errors
 def _read(part: Part, source: Source, plan: Plan) -> Iterator[Any]:
     for block in source.read(part.unit):
-        yield keyed(block.rows, ordered=plan.config.ordered, dev=part.dev)
+        if block.rows.num_rows:
+            yield keyed(block.rows, ordered=plan.config.ordered, dev=part.dev)
         yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
@@ -119,8 +120,10 @@ def _read(part: Part, source: Source, plan: Plan) -> Iterator[Any]:
 @carries_errors
 def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any]:
     rows, fates = distinct(bucket[1])
-    yield from put([rows], scratch)
     yield TaggedOutput("result", Tally(fates=fates))
+    if not len(rows):
+        return
+    yield from put([rows], scratch)
     ids = rows.select(["first_id", "second_id", "dev", "label"])
     yield TaggedOutput("ids", ids.append_column("bucket", pa.array(np.zeros(len(ids), np.int64))))
 
