@@ -6,8 +6,8 @@ representative, the sentence with the smallest id, is below the share; the id do
 is held out with the same probability, however large. One that holds more than the share of all rows by itself trains:
 data that hang together cannot be parted, and most of them must be trained on.
 
-Held in memory by the one worker that does this: 16 bytes for each row's two ids and as much for their places, and 24
-for each sentence; no text. A hundred million pairs take some 7 GB.
+Held in memory by the one worker that does this: ids and places, up to 140 bytes for each row (measured at a million),
+and no text. A hundred million pairs take some 14 GB.
 """
 
 import numpy as np
