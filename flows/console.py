@@ -23,7 +23,6 @@ from rich.progress import (
 from rich.text import Text
 
 from flows.needs import missing_package
-from flows.settings import Settings
 from schemas.errors import StageError, os_error_kind, place
 from schemas.stage import Progress as Tell
 
@@ -107,6 +106,8 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
+    from flows.settings import Settings  # takes longer to load than all else of a short command
+
     if Settings().debug:
         errors.print_exception()
     return facts.exit_code

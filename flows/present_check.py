@@ -3,16 +3,18 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
-from beam_jobs.checking.check_log import Checked
 from beam_jobs.checking.findings import FAILS, LOOK, percent
 from flows.console import errors, output, plain
 from flows.present import from_here, program
 from schemas.ledger import FATES
+
+if TYPE_CHECKING:
+    from beam_jobs.checking.check_log import Checked
 
 _MARKS = {FAILS: ("✗", "bold red"), LOOK: ("!", "bold yellow"), "note": ("·", "dim")}
 _BAR = 24
@@ -20,7 +22,7 @@ _MAX_FIELDS = 16
 
 
 def as_result(
-    checked: Checked, logs: Sequence[str], mapping: str | None, documents: str | None, seconds: float
+    checked: "Checked", logs: Sequence[str], mapping: str | None, documents: str | None, seconds: float
 ) -> dict[str, Any]:
     """The JSON object of a check."""
     facts = checked.facts

@@ -1,14 +1,16 @@
 """What an erasure did, as JSON and as a person reads it. Never who it was about."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_jobs.erase import Erasure
 from flows import present
 from flows.console import errors, output, plain
 
+if TYPE_CHECKING:
+    from beam_jobs.erase import Erasure
 
-def as_result(store: str, erasure: Erasure) -> dict[str, Any]:
+
+def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:
     """The JSON object of an erasure. `reused`: there was nothing to change."""
     return {
         "stage": "erase",

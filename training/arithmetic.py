@@ -8,14 +8,15 @@ Within one of them a model's bytes depend on no number of workers or threads and
 to a tolerance.
 """
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from schemas.errors import StageError, UsageError
-from training import paths
-from training.gpu.device import Device
 from training.kernel import serves, status
 from training.recipes import Recipe
-from training.reference_path import ReferencePath
+
+if TYPE_CHECKING:
+    from training import paths
+    from training.gpu.device import Device
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-1"
@@ -56,9 +57,11 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
         )
 
 
-def path_of(arithmetic: str, recipe: Recipe, device: Device, num_threads: int) -> paths.Path:
+def path_of(arithmetic: str, recipe: Recipe, device: "Device", num_threads: int) -> "paths.Path":
     """The path that computes so."""
     if arithmetic != COMPILED:
+        from training.reference_path import ReferencePath  # and with it torch, which naming an arithmetic does not need
+
         return ReferencePath(device)
     from training.kernel.path import CompiledPath
 

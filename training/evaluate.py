@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from schemas import storage
-from schemas.documents import Documents, read_documents
+from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, run_stage, silent
@@ -103,7 +103,8 @@ def evaluate(
     together.
     """
     trained = model_source(model)
-    catalogue, judged = read_documents(documents), (read_queries(queries), read_qrels(qrels))
+    require_documents(documents)
+    judged = read_queries(queries), read_qrels(qrels)
     asked = read_frequencies(frequencies) if frequencies else None
     request = Request(
         stage="evaluate",
@@ -120,6 +121,7 @@ def evaluate(
     )
 
     def produce(folder: str) -> Outcome:
+        catalogue = read_documents(documents)  # here: a result that is there already needs no table of titles
         collection = judged_collection(
             catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )

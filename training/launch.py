@@ -15,6 +15,8 @@ from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.manifest import Outcome, OutputFile, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from training.arithmetic import arithmetic_of
+from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.recipes import Recipe
 
@@ -69,8 +71,6 @@ def train(
         )
     built = open_result(shards)
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
-    from training.gpu.device import device_named
-
     device = device_named(device)
     request = train_request(built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path)
     watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
@@ -137,9 +137,6 @@ def train_request(
     path: str = "auto",
 ) -> Request:
     """What `train` is asked to do, all of it: its digest names the model. `judged`: `fingerprints` of what is seen."""
-    from training.arithmetic import arithmetic_of
-    from training.gpu.device import device_named  # imports torch, which not every caller of this module needs
-
     return Request(
         stage="train",
         stage_version=STAGE_VERSION,

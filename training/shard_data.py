@@ -1,17 +1,12 @@
 """Shards as the trainer uses them: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
 
-import atexit
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.exclusions import ListedExclusions
 from schemas.negatives import draw_allowed, pair_keys
@@ -19,6 +14,7 @@ from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS,
 from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
 from training.recipes import Recipe
+from training.shard_folder import local_folder
 from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
 
@@ -198,16 +194,3 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
                 found=f"the shards hold {held} for each pair",
                 do=f"set num_negatives={held} or negatives=redrawn, or build with more",
             )
-
-
-def local_folder(uri: str) -> str:
-    """The folder itself where it is on this machine, else a copy that can be memory-mapped."""
-    if storage.is_local(uri):
-        return storage.filesystem(uri)[1]
-    copy = tempfile.mkdtemp(prefix="clicktower-shards-")
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    for name in storage.list_files(uri):
-        os.makedirs(os.path.dirname(f"{copy}/{name}"), exist_ok=True)
-        with storage.open_read(storage.join(uri, name)) as source, open(f"{copy}/{name}", "wb") as target:
-            shutil.copyfileobj(source, target)
-    return copy

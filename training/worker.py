@@ -38,8 +38,9 @@ from training.profile import OFF, Phases, Recorder, write_profile
 from training.rarity import rarity
 from training.recipes import Recipe
 from training.report import Report
-from training.shard_data import ShardData, load_shards, local_folder
+from training.shard_data import ShardData, load_shards
 from training.shard_files import ShardFiles
+from training.shard_folder import local_folder
 from training.threads import compute_threads
 from training.watch import Watch
 from training.workers import Workers

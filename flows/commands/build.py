@@ -6,7 +6,6 @@ from cyclopts import Parameter
 
 from flows import console, present
 from flows.set_fields import with_fields
-from flows.settings import Settings
 
 
 def build(
@@ -69,6 +68,7 @@ def build(
     from beam_jobs.build import build as run
     from beam_jobs.engine_options import with_engines
     from beam_jobs.windows import Window
+    from flows.settings import Settings
 
     window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
     fields = [f"k={k}", *(set or [])]

@@ -6,7 +6,6 @@ from cyclopts import Parameter
 
 from flows import console, present
 from flows.set_fields import with_fields
-from flows.settings import Settings
 
 
 def ingest(
@@ -65,6 +64,7 @@ def ingest(
     from beam_jobs.ingest import ingest as run
     from beam_jobs.mapping import read_mapping
     from flows.day_result import day_of
+    from flows.settings import Settings
 
     fields = [*(set or []), f"format={format}"]
     fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []

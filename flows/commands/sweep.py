@@ -3,7 +3,6 @@
 from typing import Literal
 
 from flows import console, present_sweep
-from flows.settings import Surroundings
 
 
 def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
@@ -92,6 +91,8 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
 
 
 def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", "ray"]:
+    from flows.settings import Surroundings
+
     if asked == "auto":
         return "ray" if Surroundings().ray_address else "processes"
     return asked

@@ -10,13 +10,13 @@ from flows.doctor.finding import Finding
 from flows.doctor.limits import Limits, limits
 from flows.settings import Surroundings
 from schemas import storage
+from training.gpu.device_name import DRIVER_FILES, has_driver
 
 GB = 1e9
 # Training lstm-96 on a small log takes 1.5 GB, most of it torch and two towers of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
 MIN_DISK, GOOD_DISK = 1 * GB, 10 * GB
 MIN_SHARED_MEMORY = 1 * GB
-_GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd")
 
 
 def cores() -> Finding:
@@ -181,9 +181,9 @@ def judge_disk(free: int, *, is_writable: bool) -> Finding:
     return Finding(name="disk", state="good", found=f"{_gb(free)} free where the store is to be", facts=facts)
 
 
-def gpu(devices: Sequence[str] = _GPU_DEVICES) -> Finding:
-    """GPUs that torch can use. torch takes seconds to load, so it is asked only where there is a device at all."""
-    if not any(map(os.path.exists, devices)):
+def gpu(driver_files: Sequence[str] = DRIVER_FILES) -> Finding:
+    """GPUs that torch can use. torch takes seconds to load, so it is asked only where there is a driver at all."""
+    if not has_driver(driver_files):
         return Finding(name="GPU", state="note", found="none; everything runs on the CPU", facts={"gpus": []})
     import torch
 

@@ -19,6 +19,7 @@ from flows.doctor.finding import Finding, looked_at
 from flows.doctor.limits import Limits, limits
 from flows.doctor.training_path import judge_path
 from flows.settings import Surroundings
+from training.gpu.device_name import has_driver
 from training.kernel import Status
 
 GB = 10**9
@@ -71,7 +72,7 @@ def test_no_engine_is_loaded_and_no_secret_or_user_is_told():
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | told | home, capture_output=True, text=True, check=True
     )
-    if not any(map(os.path.exists, machine._GPU_DEVICES)):
+    if not has_driver():
         assert done.stderr.strip() == "[]"
     assert "geheim" not in done.stdout
     assert not re.search(r"\bann\b", done.stdout)
@@ -112,8 +113,8 @@ def test_the_path_that_training_takes_comes_with_its_reason_and_remedy(status, h
 def test_a_gpu_is_told_as_torch_sees_it():
     import torch
 
-    assert machine.gpu(devices=()).state == "note"
-    found = machine.gpu(devices=("/dev/null",))  # as if there were a driver's device
+    assert machine.gpu(driver_files=()).state == "note"
+    found = machine.gpu(driver_files=("/dev/null",))  # as if there were a driver's device
     assert found.state == ("good" if torch.cuda.is_available() else "look")
     assert len(found.facts["gpus"]) == torch.cuda.device_count()
 

@@ -1,24 +1,20 @@
 """Where a run computes: the CPU, or a CUDA GPU with the recurrence step by step (eager) or in fused kernels.
 
-    device_named("auto")   "cpu", "cuda" or "cuda-eager": what a request is for, and part of its digest
-    open_device("cuda")    that, on this process's GPU
+    open_device("cuda")    what a request is for (training.gpu.device_name), on this process's GPU
 
 Float32 sums depend on who adds them up, so each of the three is an arithmetic of its own. Within one of them (and one
 kind of GPU, one build of torch and Triton) a model's bytes depend on no number of workers or threads and no restart,
 given exact reduction; between them models agree to a tolerance.
 """
 
-import importlib.util
-import shutil
 from dataclasses import dataclass
 
 import torch
 
-from schemas.errors import StageError, UsageError
+from schemas.errors import StageError
+from training.gpu.device_name import can_compile
 from training.recipes import Recipe
 from training.towers import Tower, tower_of
-
-DEVICES = ("auto", "cpu", "cuda", "cuda-eager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +37,6 @@ class Device:
 CPU = Device(torch.device("cpu"))
 
 
-def device_named(asked: str) -> str:
-    """The device that `auto` stands for on this machine; another name as it is, since workers may run elsewhere.
-
-    Raises UsageError for an unknown name.
-    """
-    if asked not in DEVICES:
-        raise UsageError(
-            asked=f"training was asked for on the device {asked!r}",
-            found="there is no device of that name",
-            do=f"use one of {', '.join(DEVICES)}",
-        )
-    if asked != "auto":
-        return asked
-    if not torch.cuda.is_available():
-        return "cpu"
-    return "cuda" if _can_compile() else "cuda-eager"
-
-
 def open_device(name: str) -> Device:
     """The named device in this process: its current GPU, which Ray sets for each worker.
 
@@ -73,7 +51,7 @@ def open_device(name: str) -> Device:
             found="there is no CUDA GPU here, or this build of torch has no CUDA",
             do="run it where there is one, or train with device=cpu",
         )
-    if name == "cuda" and not _can_compile():
+    if name == "cuda" and not can_compile():
         raise StageError(
             asked="training was to compute on cuda, with the recurrence in fused kernels",
             found="Triton, or the C compiler (gcc or clang) it needs to start them, is not installed",
@@ -81,11 +59,6 @@ def open_device(name: str) -> Device:
         )
     torch.set_float32_matmul_precision("highest")
     return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
-
-
-def _can_compile() -> bool:
-    """Whether Triton is here, and the C compiler that it looks for."""
-    return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
 
 
 def gpu_share(num_workers: int, num_gpus: int) -> dict[str, float]:

@@ -24,6 +24,8 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
+from training.arithmetic import COMPILED, arithmetic_of
+from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.launch import absolute, fingerprints, train_request
 from training.recipes import Recipe
@@ -78,8 +80,6 @@ def sweep(
             found="each must be at least 1",
             do="give 1 or more",
         )
-    from training.gpu.device import device_named
-
     judged = judged and Judged(**{what: absolute(uri) for what, uri in asdict(judged).items()})
     device = device_named(device)  # here and not on each node: it is a part of what is asked
     requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
@@ -137,8 +137,6 @@ class _Place:
 
 def _path(path: str, recipe: Recipe, device: str) -> str:
     """The path by its name, so that a node where it is missing says so, instead of making another model."""
-    from training.arithmetic import COMPILED, arithmetic_of
-
     return {COMPILED: "compiled", "torch": "torch"}.get(arithmetic_of(path, recipe, device), path)
 
 

@@ -7,7 +7,8 @@ import torch
 
 from schemas.errors import UsageError
 from training.arithmetic import arithmetic_of
-from training.gpu.device import CPU, DEVICES, device_named, gpu_share, open_device, process_group_backend
+from training.gpu.device import CPU, gpu_share, open_device, process_group_backend
+from training.gpu.device_name import DEVICES, device_named
 from training.recipes import lstm_96
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +33,8 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from training.gpu.device import device_named, open_device\n"
+        "from training.gpu.device import open_device\n"
+        "from training.gpu.device_name import device_named\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(device_named(name))\n"
         "    except Exception as error: print(type(error).__name__, error)\n"

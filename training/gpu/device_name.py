@@ -1,0 +1,45 @@
+"""Which device a request is for, told without torch wherever that can be: a model that is there already needs none."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+
+from schemas.errors import UsageError
+
+DEVICES = ("auto", "cpu", "cuda", "cuda-eager")
+
+# What a driver of a GPU makes: Nvidia's, that of its Jetson boards, Windows' for its Linux, AMD's.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
+
+
+def device_named(asked: str) -> str:
+    """The device that `auto` stands for on this machine; another name as it is, since workers may run elsewhere.
+
+    Raises UsageError for an unknown name.
+    """
+    if asked not in DEVICES:
+        raise UsageError(
+            asked=f"training was asked for on the device {asked!r}",
+            found="there is no device of that name",
+            do=f"use one of {', '.join(DEVICES)}",
+        )
+    if asked != "auto":
+        return asked
+    if not has_driver():
+        return "cpu"
+    import torch  # takes seconds to load
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    return "cuda" if can_compile() else "cuda-eager"
+
+
+def has_driver(driver_files: Sequence[str] = DRIVER_FILES) -> bool:
+    """Whether there is a driver of a GPU here; without one torch finds no GPU either."""
+    return any(map(os.path.exists, driver_files))
+
+
+def can_compile() -> bool:
+    """Whether Triton is here, and the C compiler that it looks for."""
+    return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
