@@ -115,6 +115,9 @@ struct Instructions {
     void (*from_fixed)(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
     void (*squares)(const float* rows, int64_t num_rows, int64_t columns, double* squares);
 
+    // dots[r] = Σ codes[r * dimensions + d] * query[d], in whole numbers: the caller sees to it that they fit.
+    void (*dot_rows)(const int8_t* codes, int64_t num_rows, int64_t dimensions, const int16_t* query, int32_t* dots);
+
     double (*fma_peak)(double seconds);  // GFLOP/s of fused multiply-adds on registers, one thread
 };
 

@@ -33,6 +33,21 @@ struct PairTask {
     int32_t turns;
 };
 
+// Vectors in eight bits (int8_rows.py): row r is about scales[r] * codes[r], and its distance from that is at most
+// errors[r].
+struct Int8Rows {
+    const int8_t* codes;  // [rows, dimensions]
+    const float *scales, *errors;
+    int64_t dimensions;
+};
+
+// A query in sixteen bits, and how far a dot product with row r can be from the exact one, both in the query's unit:
+// per_error * errors[r] + always.
+struct Int16Query {
+    const int16_t* codes;
+    float per_error, always;
+};
+
 enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };
 
 extern "C" {
@@ -65,4 +80,9 @@ void rows_sum_fast(const RowSum*, float* sums, double* squares);
 void rows_sum_exactly_to_floats(const RowSum*, float* to, double* squares);
 void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
 void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares);
+
+// The rows that may be among the k nearest of those in some ranges: their number, and which as `places`. Scratch: lows
+// [k]; highs and places have room for all rows of the ranges.
+int64_t nearest_candidates(const Int8Rows*, const Int16Query*, const int64_t* starts, const int64_t* ends,
+                           int64_t num_ranges, int64_t k, float* lows, float* highs, int32_t* places);
 }

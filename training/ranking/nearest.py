@@ -4,21 +4,28 @@ Vectors have length 1, so a dot product is a cosine. Partitions are made by sphe
 compares the query with every centre and then with all vectors of the nearest partitions. Equal vectors are always in
 one partition, so many documents of one title are found as one is.
 
+Comparing is in two steps: a scan over all vectors of those partitions says which few may be among the k nearest, and
+theirs are the cosines that are computed one by one. The kernel scans copies of eight bits (training.kernel.int8_rows),
+NumPy the vectors themselves; the answer is the same.
+
 Suffixes: N vectors, D dimensions, P partitions, K results.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from schemas.stage import Progress, silent
+from training import kernel
+from training.kernel.int8_rows import Int8Rows
 
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10
 _BLOCK = 1_024  # vectors compared with all centres at once
 # Rows of one matrix product may round in different ways, so equal vectors get equal cosines only when the few best are
 # computed again, one row like the other.
-_ROUNDING = 1e-5
+_ROUNDING = np.float32(1e-5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -29,24 +36,38 @@ class Partitions:
     of_N: np.ndarray  # int32
 
 
+class Scan(Protocol):
+    """Finds the few vectors that may be nearest."""
+
+    def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Places, ascending, that hold the k nearest of starts[i] to ends[i] for all i, all k-th, and few besides."""
+
+
 class Nearest:
     """Vectors in memory, ready to be searched. Safe to ask from many threads."""
 
-    def __init__(self, vectors_ND: np.ndarray, partitions: Partitions | None = None) -> None:
-        """The vectors are copied where there are partitions. Raises ValueError for partitions of other vectors."""
+    def __init__(
+        self, vectors_ND: np.ndarray, partitions: Partitions | None = None, *, compiled: bool | None = None
+    ) -> None:
+        """The vectors are copied where there are partitions. Raises ValueError for partitions of other vectors.
+
+        compiled: whether the kernel scans, or NumPy; the kernel, if not given, where there is one.
+        """
         self._partitions = partitions
         self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
-        if partitions is None:
-            return
-        (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
-        fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
-        if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
-            raise ValueError("the partitions are not of these vectors")
-        self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # vectors of one partition lie side by side
-        self._place_of = np.empty(len(of_N), np.int32)
-        self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
-        self._vectors_ND = self._vectors_ND[self._row_at]
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(of_N, minlength=num_partitions))])
+        if partitions is not None:
+            (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
+            fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
+            if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
+                raise ValueError("the partitions are not of these vectors")
+            self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # one partition's vectors lie side by side
+            self._place_of = np.empty(len(of_N), np.int32)
+            self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
+            self._vectors_ND = self._vectors_ND[self._row_at]
+            self._starts = np.concatenate([[0], np.cumsum(np.bincount(of_N, minlength=num_partitions))])
+        if compiled is None:
+            compiled = kernel.status().available
+        self._scan: Scan = Int8Rows(self._vectors_ND) if compiled else _Float32Rows(self._vectors_ND)
 
     def __len__(self) -> int:
         return len(self._vectors_ND)
@@ -57,17 +78,12 @@ class Nearest:
         num_probes: how many partitions are looked into; all vectors are compared without it, or where those partitions
         hold fewer than k.
         """
-        if self._partitions is None or num_probes is None:
-            places, cosines = None, self._vectors_ND @ query_D
-        else:
-            places, cosines = self._probe(query_D, num_probes)
-            if len(cosines) < k:
-                places, cosines = None, self._vectors_ND @ query_D
-        if k < len(cosines):
-            at = np.flatnonzero(cosines >= _kth(cosines, k) - np.float32(_ROUNDING))
-        else:
-            at = np.arange(len(cosines))
-        places = at if places is None else places[at]
+        starts, ends = np.array([0]), np.array([len(self)])
+        if self._partitions is not None and num_probes is not None:
+            nearest = self._nearest_partitions(query_D, num_probes)
+            if (self._starts[nearest + 1] - self._starts[nearest]).sum() >= k:
+                starts, ends = self._starts[nearest], self._starts[nearest + 1]
+        places = self._scan.candidates(query_D, k, starts, ends)
         cosines = _one_by_one(self._vectors_ND[places], query_D)
         if k < len(cosines):
             kept = cosines >= _kth(cosines, k)
@@ -79,17 +95,26 @@ class Nearest:
         places = rows if self._partitions is None else self._place_of[rows]
         return _one_by_one(self._vectors_ND[places], query_D)
 
-    def _probe(self, query_D: np.ndarray, num_probes: int) -> tuple[np.ndarray, np.ndarray]:
-        """(places, cosines) of all vectors in the nearest partitions."""
+    def _nearest_partitions(self, query_D: np.ndarray, num_probes: int) -> np.ndarray:
+        """The numbers of the partitions to look into, nearest first."""
         assert self._partitions is not None
         to_centres = self._partitions.centres_PD @ query_D
         num_probes = min(num_probes, len(to_centres))
-        nearest = np.sort(np.argpartition(to_centres, len(to_centres) - num_probes)[len(to_centres) - num_probes :])
-        starts, ends = self._starts[nearest], self._starts[nearest + 1]
-        parts = [self._vectors_ND[a:b] @ query_D for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        sizes = ends - starts
-        places = np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-        return places, np.concatenate(parts)
+        nearest = np.argpartition(to_centres, len(to_centres) - num_probes)[len(to_centres) - num_probes :]
+        return nearest[np.argsort(-to_centres[nearest])]
+
+
+class _Float32Rows:
+    """A scan of the vectors as they are, by NumPy."""
+
+    def __init__(self, vectors_ND: np.ndarray) -> None:
+        self._vectors_ND = vectors_ND
+
+    def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        ranges = [slice(start, end) for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True))]
+        places = np.concatenate([np.arange(part.start, part.stop) for part in ranges])
+        cosines = np.concatenate([self._vectors_ND[part] @ query_D for part in ranges])
+        return places[cosines >= _kth(cosines, k) - _ROUNDING] if k < len(cosines) else places
 
 
 def partition(vectors_ND: np.ndarray, *, seed: int = 0, progress: Progress = silent) -> Partitions:
