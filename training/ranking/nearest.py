@@ -88,7 +88,8 @@ class Nearest:
         if k < len(cosines):
             kept = cosines >= _kth(cosines, k)
             places, cosines = places[kept], cosines[kept]
-        return (places if self._partitions is None else self._row_at[places]), cosines
+        rows = places if self._partitions is None else self._row_at[places]
+        return rows.astype(np.int64, copy=False), cosines
 
     def cosines_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The cosines of some vectors, float32 [rows]: those that `best` gives."""

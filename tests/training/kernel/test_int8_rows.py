@@ -1,0 +1,136 @@
+"""The scan of eight-bit copies against NumPy's of the vectors themselves: the same answer, bit for bit."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.kernel.int8_rows import Int8Rows
+from training.kernel.library import library, status
+from training.ranking.nearest import Nearest, Partitions, partition
+
+pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def whole(rows: Int8Rows, query: np.ndarray, k: int, num_rows: int) -> list[int]:
+    return rows.candidates(query, k, np.array([0]), np.array([num_rows])).tolist()
+
+
+@st.composite
+def searches(draw) -> tuple[np.ndarray, Partitions | None, np.ndarray, int, int | None]:
+    """Vectors so near to each other that their copies are in another order, repeated ones and zeros; and a search."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    num_vectors = draw(st.integers(1, 400))
+    dimensions = draw(st.sampled_from([1, 2, 3, 16, 31, 96, 100, 257]))
+    spread = draw(st.sampled_from([0.0, 1e-6, 1e-4, 1e-2, 1.0, 10.0]))
+    about = rng.normal(size=(draw(st.integers(1, 5)), dimensions)) * draw(st.sampled_from([1.0, 1e-3]))
+    about[:, 0] += 1  # a component that is much larger than the others makes the copies of those coarse
+    apart = spread * rng.normal(size=(num_vectors, dimensions))
+    vectors = unit(about[rng.integers(0, len(about), num_vectors)] + apart)
+    vectors[rng.random(num_vectors) < draw(st.sampled_from([0.0, 0.1]))] = 0
+    again = rng.random(num_vectors) < draw(st.sampled_from([0.0, 0.3]))
+    vectors[again] = vectors[rng.integers(0, num_vectors, again.sum())]
+    query = draw(st.sampled_from(["a vector", "another", "zero"]))
+    asked = {
+        "a vector": vectors[rng.integers(0, num_vectors)],
+        "another": unit(rng.normal(size=(1, dimensions)))[0],
+        "zero": np.zeros(dimensions, np.float32),
+    }[query]
+    k = draw(st.integers(1, 12) | st.integers(1, num_vectors + 5))
+    num_partitions = draw(st.integers(0, 6))
+    if not num_partitions:
+        return vectors, None, asked, k, draw(st.none() | st.just(3))
+    of_N = rng.integers(0, num_partitions, num_vectors).astype(np.int32)  # some of them may be empty
+    partitions = Partitions(centres_PD=unit(rng.normal(size=(num_partitions, dimensions))), of_N=of_N)
+    return vectors, partitions, asked, k, draw(st.none() | st.integers(1, num_partitions + 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(search=searches())
+def test_the_answer_is_bit_for_bit_that_of_comparing_the_vectors_themselves(search):
+    vectors, partitions, query, k, probes = search
+    rows, cosines = Nearest(vectors, partitions, compiled=True).best(query, k, probes)
+    expected_rows, expected_cosines = Nearest(vectors, partitions, compiled=False).best(query, k, probes)
+    assert rows.tolist() == expected_rows.tolist()
+    assert cosines.tobytes() == expected_cosines.tobytes()
+    assert {rows.dtype, expected_rows.dtype} == {np.dtype(np.int64)}
+
+
+def test_real_partitions_give_the_same_too():
+    rng = np.random.default_rng(1)
+    vectors = unit(rng.normal(size=(40, 24))[rng.integers(0, 40, 6_000)] + 0.3 * rng.normal(size=(6_000, 24)))
+    found = partition(vectors)
+    compiled, numpy = (Nearest(vectors, found, compiled=compiled) for compiled in (True, False))
+    for query in unit(vectors[:100] + 0.1 * rng.normal(size=(100, 24))):
+        for k, probes in ((1, 1), (10, 8), (100, 20), (100, None)):
+            for ours, theirs in zip(compiled.best(query, k, probes), numpy.best(query, k, probes), strict=True):
+                assert ours.tobytes() == theirs.tobytes()
+
+
+def test_hand_worked_copies_and_bounds():
+    rows = Int8Rows(np.array([[1, 0.5], [0, 0], [-0.6, 0.8]], np.float32))
+    # Scales 1/127, 1 (nothing to scale) and 0.8/127. 0.5 is 63.5 of 1/127: rounded to even, 64. -0.6 is -95.25 of them.
+    assert rows._codes_ND.tolist() == [[127, 64], [0, 0], [-95, 127]]
+    assert rows._scale_N == pytest.approx([1 / 127, 1, 0.8 / 127])
+    # |v - v̂|: 64/127 - 0.5 = 0.0039370; 0; 0.25 * 0.8/127 = 0.0015748. Those of the floats, and never below.
+    assert rows._error_N == pytest.approx([0.0039370, 0, 0.0015748], abs=1e-7)
+    # For the query (1, 0) the copies give 1, 0 and -95 * 0.8/127 = -0.598, each within its error, and little besides.
+    assert whole(rows, np.array([1, 0], np.float32), 1, 3) == [0]
+    # For (0, 1): 0.5039 ± 0.0039, 0, 0.8 ± 0.0016.
+    assert whole(rows, np.array([0, 1], np.float32), 1, 3) == [2]
+    assert whole(rows, np.array([0, 1], np.float32), 2, 3) == [0, 2]
+
+
+def test_a_copy_that_is_nearer_than_its_vector_does_not_win():
+    # In 127ths of 1 the second components are 0.4 (0) and 0.6 (1): copies say that B is nearer by 1/127 = 0.0079, and
+    # the vectors by 0.2/127. C's third component makes up 0.3/127, which its copy does not show.
+    vectors = np.array([[1, 0.4 / 127, 0], [1, 0.6 / 127, 0], [1, 0.4 / 127, 0.3 / 127]], np.float32)
+    query = np.array([0, 1, 1], np.float32) / np.float32(2) ** 0.5
+    rows, _ = Nearest(vectors, compiled=True).best(query, 1)
+    assert rows.tolist() == [2]
+
+
+@pytest.mark.parametrize("dimensions", [96, 4_096])
+def test_the_largest_sums_of_products_fit(dimensions):
+    """All components equal: every code is 127, and every one of the query's is the largest there is."""
+    vectors = np.full((3, dimensions), dimensions**-0.5, np.float32)
+    vectors[1] *= -1
+    vectors[2, ::2] *= -1
+    assert whole(Int8Rows(vectors), vectors[0], 1, 3) == [0]
+    assert whole(Int8Rows(vectors), vectors[1], 1, 3) == [1]
+
+
+def test_few_vectors_are_left_to_compare():
+    vectors = unit(np.random.default_rng(2).normal(size=(20_000, 64)))
+    rows = Int8Rows(vectors)
+    left = [len(whole(rows, query, 10, len(vectors))) for query in vectors[:50]]
+    assert np.mean(left) < 40
+
+
+def test_every_instruction_set_of_this_processor_leaves_the_same():
+    rng = np.random.default_rng(3)
+    vectors = unit(rng.normal(size=(3_000, 100)))
+    rows, found = Int8Rows(vectors), {}
+    try:
+        for name in ("avx512", "avx2", "generic"):
+            if library().kernel_choose(name.encode()):
+                found[name] = str([whole(rows, query, 10, len(vectors)) for query in vectors[:20]])
+    finally:
+        library().kernel_choose(status().instructions.encode())
+    assert status().instructions in found
+    assert len(set(found.values())) == 1, f"{list(found)} differ"
+
+
+def test_many_threads_may_ask_at_once():
+    rng = np.random.default_rng(4)
+    vectors = unit(rng.normal(size=(20_000, 32)))
+    nearest = Nearest(vectors, compiled=True)
+    alone = [nearest.best(query, 10)[0].tolist() for query in vectors[:200]]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda query: nearest.best(query, 10)[0].tolist(), vectors[:200])) == alone
