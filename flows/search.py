@@ -131,12 +131,16 @@ class OpenRelease:
         self, k: int, rows: np.ndarray, scores: np.ndarray, cosines: np.ndarray | None, bm25: np.ndarray | None
     ) -> list[Hit]:
         """The k best of some rows, in order."""
-        ids = self.ids.take(pa.array(rows)).to_pylist()
-        order = sorted(range(len(rows)), key=lambda at: (scores[at], ids[at]), reverse=True)[:k]
+        if k < len(rows):  # ids are read, and scores compared one by one, only of those that may be among them
+            best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
+        else:
+            best = np.arange(len(rows))
+        id_of = dict(zip(best.tolist(), self.ids.take(pa.array(rows[best])).to_pylist(), strict=True))
+        order = sorted(id_of, key=lambda at: (scores[at], id_of[at]), reverse=True)[:k]
         return [
             Hit(
                 rank=rank,
-                id=ids[at],
+                id=id_of[at],
                 title=self.titles[int(rows[at])].as_py(),
                 score=float(scores[at]),
                 cosine=None if cosines is None else float(cosines[at]),

@@ -63,12 +63,13 @@ class Int8Rows:
         that come first should hold the nearest, for speed.
         """
         codes, per_error, always = self._rounded(query_D)
+        query = _Query(codes.ctypes.data, per_error, always)
         starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
         num_rows = int((ends - starts).sum())
         k = min(k, num_rows)
         lows, highs, places = np.empty(k, np.float32), np.empty(num_rows, np.float32), np.empty(num_rows, np.int32)
         found = self._candidates(
-            self._rows, _Query(codes.ctypes.data, per_error, always), starts.ctypes.data, ends.ctypes.data, len(starts), k,
+            self._rows, query, starts.ctypes.data, ends.ctypes.data, len(starts), k,
             lows.ctypes.data, highs.ctypes.data, places.ctypes.data,
         )  # fmt: skip
         return np.sort(places[:found])
@@ -77,10 +78,10 @@ class Int8Rows:
         """(q̂ in its unit, int16 [D]; what its product with a v̂ can be off, in that unit: for each part of the vector's
         error, and always)."""
         exact_D = query_D.astype(np.float64)
-        largest = np.abs(exact_D).max()
+        largest = float(np.abs(exact_D).max())
         unit = largest / self._query_levels if largest > _TINY else 1.0
         whole_D = np.rint(exact_D / unit)
-        length, error = np.linalg.norm(exact_D), np.linalg.norm(exact_D - unit * whole_D)
+        length, error = float(np.linalg.norm(exact_D)), float(np.linalg.norm(exact_D - unit * whole_D))
         always = self._longest * (error + self._rounding * length)
         return whole_D.astype(np.int16), length / unit, always / unit
 
