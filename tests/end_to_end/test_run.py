@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from flows.guards.watch_drift import require_usual, watched
 from flows.pipeline_config import read_pipeline
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
+from tests.imported import ENGINES, TOLD, imported
 
 STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
 
@@ -30,9 +32,14 @@ def first(shop) -> dict:
 
 
 def run(shop: Path) -> dict:
-    done = clicktower("run", str(shop / "pipeline.toml"), "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ended_well(shop)
     return json.loads(done.stdout)
+
+
+def ended_well(shop: Path, **options) -> subprocess.CompletedProcess:
+    done = clicktower("run", str(shop / "pipeline.toml"), "--json", **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def reused(results: dict) -> list[str]:
@@ -102,8 +109,11 @@ def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_
 
 
 @pytest.mark.engine
-def test_the_same_run_again_is_reused_whole(shop, first):
-    again = run(shop)
+def test_the_same_run_again_is_reused_whole_and_loads_no_engine(shop, first):
+    done = ended_well(shop, env=TOLD)
+    assert not imported(done.stderr) & ENGINES
+    assert "prefect" in imported(done.stderr), "what was imported is told"
+    again = json.loads(done.stdout)
     assert reused(again) == list(STAGES)
     assert [again[s]["digest"] for s in STAGES] == [first[s]["digest"] for s in STAGES]
 

@@ -14,28 +14,35 @@ from flows import console
 from flows.cli import COMMANDS
 from flows.submit import run_stage_command
 from schemas.errors import StageError, UsageError
+from tests.imported import ENGINES, TOLD, imported
+
+# What a help or a wrong call has no use for: loading it would take longer than all the rest.
+HEAVY = ENGINES | {"prefect", "pyarrow", "pydantic_settings"}
 
 
-def clicktower(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True)
+def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches_with_an_example(command):
-    done = clicktower(command, "--help")
+def test_every_command_teaches_with_an_example_and_loads_nothing_heavy(command):
+    done = clicktower(command, "--help", env=TOLD)
     assert done.returncode == 0
     assert f"clicktower {command}" in " ".join(done.stdout.split())
     assert "--json" in done.stdout
+    assert "cyclopts" in imported(done.stderr), "what was imported is told"
+    assert not imported(done.stderr) & HEAVY
 
 
 @pytest.mark.parametrize(
     "arguments",
     [("nonsense",), ("train",), ("train", "--shards", "x", "--into", "y", "--foo"), ("search", "--k", "many")],
 )
-def test_wrong_usage_exits_with_2(arguments):
-    done = clicktower(*arguments)
+def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments):
+    done = clicktower(*arguments, env=TOLD)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+    assert not imported(done.stderr) & HEAVY
 
 
 def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
