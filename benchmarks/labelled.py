@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 RESULT = Path(__file__).parent / "results" / "labelled.json"
-STSB = ["--first", "6", "--second", "7", "--label", "5", "--no-header", "--label-kind", "value"]
+QUESTIONS = ["--first", "2", "--second", "3", "--label", "1", "--no-header"]
+SCORED = ["--first", "6", "--second", "7", "--label", "5", "--no-header", "--label-kind", "value"]
 SETS = {
-    "question_pairs": ["{0}/train.tsv", "--dev", "{0}/dev.tsv", "--first", "2", "--second", "3", "--label", "1",
-                       "--no-header"],
-    "stsb": ["{0}/train.tsv", "--dev", "{0}/dev.tsv", *STSB, "--set", "lowest=0", "--set", "highest=5"],
-    "snli": ["{0}/validation.tsv", "--first", "premise", "--second", "hypothesis", "--label", "label"],
-}  # fmt: skip
+    "question_pairs": ["{0}/question_pairs/train.tsv", "--dev", "{0}/question_pairs/dev.tsv", *QUESTIONS],
+    "question_pairs_train_alone": ["{0}/question_pairs/train.tsv", *QUESTIONS],
+    "stsb": ["{0}/stsb/train.tsv", "--dev", "{0}/stsb/dev.tsv", *SCORED, "--set", "lowest=0", "--set", "highest=5"],
+    "snli": ["{0}/snli/validation.tsv", "--first", "premise", "--second", "hypothesis", "--label", "label"],
+}
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
 
 def measure(name: str, models: list[list[str]], store: str) -> dict[str, Any]:
     """What one set gives: the build's ledger, the systems by words, and each model by its seeds."""
-    folder = f"{os.environ['CLICKTOWER_DATA']}/{name}"
+    folder = os.environ["CLICKTOWER_DATA"]
     built = command("build-labelled", *(word.format(folder) for word in SETS[name]), "--into", store)
     seeds = defaultdict[str, list[dict]](list)
     by_words: dict[str, Any] = {}
