@@ -6,6 +6,7 @@ rows.h, click_loss.h gathers, sums and updates of rows; the loss
 gradient.cpp         a micro-batch from words to the gradient of every parameter
 batch.cpp            the index of a batch; tokenise.cpp: texts to words and trigrams
 encode_text.cpp      one short text from its bytes to its vector
+int8_rows.py         vectors in eight bits; nearest.cpp, dot_rows.h: which of them may be nearest to a query
 library.py           finds and loads what the package's build made of them
 """
 
