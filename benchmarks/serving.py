@@ -13,12 +13,14 @@ documents.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,7 +152,9 @@ def over_http(release: str, queries: list[str], *, per_second: float, seconds: f
     with subprocess.Popen([*command, "--workers", str(workers)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
-            port = int(json.loads(server.stdout.readline())["url"].rsplit(":", 1)[1])
+            url = json.loads(server.stdout.readline())["url"]
+            port = int(url.rsplit(":", 1)[1])
+            wait_for(workers, url)
             for mode in ("vector", "bm25", "hybrid"):
                 bodies = [json.dumps({"query": query, "k": K, "mode": mode}).encode() for query in queries]
                 asyncio.run(open_loop("127.0.0.1", port, "/v1/search", bodies, per_second=20, seconds=3))
@@ -172,6 +176,17 @@ def over_http(release: str, queries: list[str], *, per_second: float, seconds: f
         finally:
             server.terminate()
     return found
+
+
+def wait_for(workers: int, url: str) -> None:
+    """Until every worker has the release in memory: reading it would be counted as answering."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/metrics", timeout=60) as told:
+            if any(line.startswith(b"clicktower_release_info") and float(line.split()[-1]) == workers for line in told):
+                return
+        time.sleep(0.5)
+    raise SystemExit("not every worker could read the release within 300 s")
 
 
 def _cpu_seconds(pid: int) -> float:
