@@ -15,7 +15,7 @@ from schemas.errors import UsageError
 from training.ranking.embedding import unit_vectors
 
 _FEW_TEXTS = 8  # a handful takes less than handing it to a thread does
-_FEW_RESULTS = 100  # for more, every document may be compared: tens of milliseconds for a million
+_FEW_RESULTS = 100  # for more, every document may be compared: milliseconds for a million, tens without a kernel
 
 
 async def embed(body: Embed, served: Served) -> dict[str, Any]:
