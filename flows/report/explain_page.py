@@ -32,6 +32,7 @@ PANELS = {
     "y": ("output", "passed on; after the last word the embedding"),
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
+WEIGHTED = "passed on, and what the hops weight"  # of y, where there is attention
 TABLE_WORDS = 60
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
@@ -177,7 +178,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
                     {
                         "picture": heat_map(values, columns, active, scale, title, symbol=f"{name}(t)"),
                         "legend": None if page.colours == "shared" else legend(scale, size=7),
-                        "meaning": meaning,
+                        "meaning": WEIGHTED if name == "y" and text.attention is not None else meaning,
                         "low": float(values.min()),
                         "high": float(values.max()),
                         "beyond": page.colours == "shared" and bool(abs(values).max() > SHARED.high),
@@ -191,6 +192,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
         "directions": directions,
         "forget": one.recipe.forget_gate,
         "gated": one.recipe.tower != "rnn",
+        "attentive": text.attention is not None,
         "words_each": columns.words_each,
         "most_columns": MOST,
         "one_word": len(text.words) == 1,
