@@ -70,6 +70,12 @@ def train(
             do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
         )
     built = open_result(shards)
+    if (stage := built.manifest.request.stage) != "build":
+        raise UsageError(
+            asked=f"a model was to be trained on the click shards in {shards}",
+            found=f"it is the output of {stage}",
+            do="give the folder that `build` printed",
+        )
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     device = device_named(device)
     request = train_request(built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path)

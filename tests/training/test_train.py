@@ -50,6 +50,12 @@ def weights(result) -> bytes:
     return storage.read_bytes(f"{result.data}/model.safetensors")
 
 
+def test_the_output_of_another_stage_is_refused_by_its_name(trained, tmp_path):
+    with pytest.raises(UsageError, match="the output of train"):
+        train(trained[0].folder, store=str(tmp_path), recipe=RECIPE)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_loss_goes_down_and_held_out_clicks_are_ranked_far_better_than_at_random(trained):
     points = curves(trained[0])
     assert [point["epoch"] for point in points] == [1, 2, 3, 4]
