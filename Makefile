@@ -16,7 +16,7 @@ engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the fi
 
 test: $(READY)           ## every test; those of engines that are not there are skipped
 	$(BIN)/python -m pytest -m "not engine" --numprocesses auto --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -m engine --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest -m engine --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

@@ -10,6 +10,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
+# Files whose engine tests take minutes begin first: none of them is left alone at the end of a parallel run.
+LONG = ("test_prefect_ray", "test_ray_training", "test_standalone_flink", "test_run", "test_prefect_server",
+        "test_sweep_on_ray", "test_canaries", "test_docs_run")  # fmt: skip
 _skipped: list[str] = []
 
 
@@ -22,6 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not torch.cuda.is_available():
             config.hook.pytest_deselected(items=of_gpu)
             items[:] = [item for item in items if item not in of_gpu]
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -78,7 +78,7 @@ def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str
         "exact": {"reduction": "exact"},
         "fast": {"reduction": "fast"},
         "shared negatives": {"negatives": "pool"},
-        SMALL_POOL: {"negatives": "pool", "pool_size": recipe.micro_batch // 4},
+        SMALL_POOL: {"negatives": "pool", "pool_size": max(recipe.micro_batch // 4, recipe.num_negatives)},
         "full softmax over shared negatives": {"negatives": "pool", "pool_softmax": True},
     }
     start = start_of(recipe, data.table_rows)

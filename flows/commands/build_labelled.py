@@ -6,7 +6,6 @@ from cyclopts import Parameter
 
 from flows import console, present
 from flows.set_fields import with_fields
-from flows.settings import Settings
 from schemas.errors import UsageError
 
 
@@ -79,6 +78,7 @@ def build_labelled(
     from beam_jobs.labelled.build import build_labelled as run
     from beam_jobs.labelled.config import format_of
     from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping, read_labelled_mapping
+    from flows.settings import Settings
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}

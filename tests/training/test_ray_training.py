@@ -32,8 +32,7 @@ ROOT = Path(__file__).parents[2]
 RECIPE = Recipe(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 # Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to come and go.
-LONG = replace(RECIPE, epochs=24, minibatch=160)
-LONGER = replace(LONG, epochs=80)
+LONG = replace(RECIPE, epochs=80, minibatch=160)
 SECONDS = 300
 
 
@@ -109,13 +108,14 @@ class Run:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def wait_until_resumed(self, *with_workers: int) -> None:
-        """Until there is a checkpoint of a run that was taken up so often, with so many workers each time."""
+    def wait_until_resumed_with(self, workers: int, *, after: int = 0) -> int:
+        """How often the run was taken up, when it was more often than `after` times, and last by so many workers."""
         deadline = time.monotonic() + SECONDS
-        while resumed_with(self.store) != list(with_workers):
+        while len(resumed := resumed_with(self.store)) <= after or resumed[-1] != workers:
             assert self._thread.is_alive(), self._ended
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        return len(resumed)
 
     def result(self) -> Any:
         self._thread.join(SECONDS)
@@ -188,55 +188,41 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
 
 
 @pytest.mark.engine
-def test_two_ray_workers_give_the_same_bytes_as_one_process(build, expected, tmp_path, nodes):
-    nodes.be(2)
-    told = []
-    result = train(
-        build, store=str(tmp_path), recipe=RECIPE, workers=2, threads=1, progress=lambda *what: told.append(what)
-    )
-    assert weights(result) == expected(RECIPE)
-    metrics = result.manifest.outcome.metrics
-    assert metrics["workers"] == 2
-    assert metrics["ray_train"] == {"run": result.manifest.digest, "epochs_reported": [1, 2, 3]}
-    assert told[-1][1:] == (960, 960)
-    assert sorted(os.listdir(result.folder)) == sorted(["manifest.json", result.manifest.attempt])
-
-
-@pytest.mark.engine
-def test_a_lost_worker_and_a_lost_node_are_replaced_and_the_bytes_stay(build, expected, tmp_path, nodes):
-    nodes.be(2)
-    run = Run(build, tmp_path, recipe=LONG, workers=2)
-    run.wait_for_update(2)
-    os.kill(own_train_workers()[0], signal.SIGKILL)
-    run.wait_until_resumed(2)
-    nodes.be(1)
-    nodes.be(2)
-    result = run.result()
-    assert [start["workers"] for start in result.manifest.outcome.metrics["resumed"]] == [2, 2]
-    assert weights(result) == expected(LONG)
-
-
-@pytest.mark.engine
-def test_a_run_goes_on_with_fewer_workers_and_grows_again(build, expected, tmp_path, nodes, monkeypatch):
+def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, expected, tmp_path, nodes, monkeypatch):
+    """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
     monkeypatch.setattr("training.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
-    run = Run(build, tmp_path, recipe=LONGER, workers=2, min_workers=1)
+    run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
     run.wait_for_update(2)
+    os.kill(own_train_workers()[0], signal.SIGKILL)
+    taken_up = run.wait_until_resumed_with(2)
     nodes.be(1)
-    run.wait_until_resumed(1)
+    taken_up = run.wait_until_resumed_with(1, after=taken_up)
     nodes.be(2)
     result = run.result()
-    assert [start["workers"] for start in result.manifest.outcome.metrics["resumed"]] == [1, 2]
-    assert weights(result) == expected(LONGER)
+    resumed = [start["workers"] for start in result.manifest.outcome.metrics["resumed"]]
+    assert resumed[0] in (1, 2), "two, where the lost worker's room is noticed to be free at once"
+    assert resumed[-2:] == [1, 2]
+    assert len(resumed) > taken_up
+    assert weights(result) == expected(LONG)
 
 
 @pytest.mark.engine
 def test_a_job_that_was_killed_is_continued_with_more_workers(build, expected, tmp_path, nodes):
     nodes.be(3)
     kill_at(3, build, tmp_path, 2, RAY_ADDRESS=nodes.cluster.address)
-    result = train(build, store=str(tmp_path), recipe=RECIPE, workers=3, threads=1)
-    assert result.manifest.outcome.metrics["resumed_at"] >= 3
+    told = []
+    result = train(
+        build, store=str(tmp_path), recipe=RECIPE, workers=3, threads=1, progress=lambda *what: told.append(what)
+    )
+    metrics = result.manifest.outcome.metrics
+    assert metrics["resumed_at"] >= 3
+    assert metrics["workers"] == 3
+    assert metrics["ray_train"]["run"] == result.manifest.digest
+    assert metrics["ray_train"]["epochs_reported"][-2:] == [2, 3]
+    assert told[-1][1:] == (960, 960)
+    assert sorted(os.listdir(result.folder)) == sorted(["manifest.json", result.manifest.attempt])
     assert weights(result) == expected(RECIPE)
 
 
