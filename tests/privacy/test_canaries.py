@@ -128,18 +128,15 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     assert "report.html" in seen  # the search finds what may be there
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param((), id="in memory"), pytest.param(TWO_PROCESSES, id="two", marks=pytest.mark.engine)]
-)
-def test_failing_runs_say_nothing_private_and_leave_nothing(place, engine):
+def test_failing_runs_say_nothing_private_and_leave_nothing(place):
     log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
     strict = ("--set", "max_unreadable_share=0.0001")
-    _run(place, "ingest", log, "--into", "store", *strict, *engine, code=1)
-    _run(place, "ingest", log, "--into", "store", *engine, limit_bytes=100_000, code=1)
+    _run(place, "ingest", log, "--into", "store", *strict, code=1)
+    _run(place, "ingest", log, "--into", "store", limit_bytes=100_000, code=1)
     cut = place / "input" / "cut.ndjson.gz"
     cut.write_bytes(gzip.compress(Path(log).read_bytes())[:-500])
-    _run(place, "ingest", str(cut), "--into", "store", *engine, code=1)
-    _run(place, "ingest", documents, "--into", "store", *engine, code=1)
+    _run(place, "ingest", str(cut), "--into", "store", code=1)
+    _run(place, "ingest", documents, "--into", "store", code=1)
     assert _assert_nothing_private(place) == set()
 
     day = json.loads(_run(place, "ingest", log, "--into", "store", "--json"))
@@ -147,10 +144,10 @@ def test_failing_runs_say_nothing_private_and_leave_nothing(place, engine):
     _run(place, "build", *given, "--documents", documents, limit_bytes=3_000, code=1)
     other = place / "input" / "other.tsv"
     other.write_bytes(b"E1\tAnother catalogue\n")
-    _run(place, "build", *given, "--documents", str(other), *engine, code=1)
+    _run(place, "build", *given, "--documents", str(other), code=1)
     victim = next((place / "work" / day["data"]).glob("queries-*.arrow"))
     victim.write_bytes(victim.read_bytes()[:-200])
-    _run(place, "build", *given, "--documents", documents, *engine, code=1)
+    _run(place, "build", *given, "--documents", documents, code=1)
     _assert_nothing_private(place)
 
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 RECIPE = Recipe(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 # Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to come and go.
-LONG = replace(RECIPE, epochs=80, minibatch=160)
+LONG = replace(RECIPE, epochs=60, minibatch=160)
 SECONDS = 300
 
 
