@@ -1,7 +1,7 @@
 """The end of a build: the results that arrived become the shards, with their catalogue, ledger and manifest."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,10 +50,7 @@ def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
     _require_training_pairs(shards, left, commit)
 
     attempt = storage.join(commit.folder, commit.attempt)
-    digest = shard.LogicalDigest()
-    for made in (*shards, pool):
-        give_name(made, attempt)
-        digest.merge(made.logical_digest)
+    digest = give_names((*shards, pool), attempt)
     catalogue = _catalogue(shards, pool, commit)
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
     stage.commit(
@@ -124,11 +121,14 @@ def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, commit: Commit) -
     }
 
 
-def give_name(made: FolderMade, attempt: str) -> None:
-    """Move a folder's files below their final name; those that were moved before stay."""
-    target = storage.join(attempt, made.name)
-    for name in storage.list_files(made.folder):
-        storage.move(storage.join(made.folder, name), storage.join(target, name))
+def give_names(folders: Iterable[FolderMade], attempt: str) -> shard.LogicalDigest:
+    """Move folders' files below their final names; those that were moved before stay. The digest of all their rows."""
+    digest = shard.LogicalDigest()
+    for made in folders:
+        for name in storage.list_files(made.folder):
+            storage.move(storage.join(made.folder, name), storage.join(attempt, made.name, name))
+        digest.merge(made.logical_digest)
+    return digest
 
 
 def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:

@@ -17,7 +17,7 @@ _skipped: list[str] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a GPU are left out where there is none. They are not skipped: no CI machine of ours has one."""
+    """Long files first; tests of a GPU are left out where there is none, not skipped: no CI machine of ours has one."""
     of_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if of_gpu:
         import torch

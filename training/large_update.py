@@ -3,6 +3,7 @@
 sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -73,8 +74,8 @@ def large_update(
     )  # fmt: skip
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     with phases("update"):
-        clipped = {tower: recipe.clip_norm and norm > recipe.clip_norm for tower, norm in total.norms.items()}
-        total.step({t: recipe.clip_norm / norm if clipped[t] else 1.0 for t, norm in total.norms.items()})
+        most = recipe.clip_norm or math.inf
+        total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 

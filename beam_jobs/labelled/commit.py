@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_jobs.build_commit import give_name
+from beam_jobs.build_commit import give_names
 from beam_jobs.labelled.decide import Decision, require_usable
 from beam_jobs.shard_writer import FolderMade
 from beam_jobs.tally import Tally, add_up
@@ -12,7 +12,6 @@ from schemas import labelled, manifest, stage, storage, trigrams, words
 from schemas.errors import StageError
 from schemas.ledger import FATES, Ledger
 from schemas.manifest import Outcome, Request
-from schemas.shard import LogicalDigest
 
 NUM_EXAMPLES, MAX_REJECTS = 5, 1_000
 
@@ -60,10 +59,8 @@ def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], 
     require_usable(decision, label=config["label"], dev_share=config["dev_share"], has_dev_file=has_dev_file)
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     shards = [folders[name] for name in sorted(folders)]
-    attempt, digest = storage.join(commit.folder, commit.attempt), LogicalDigest()
-    for made in shards:
-        give_name(made, attempt)
-        digest.merge(made.logical_digest)
+    attempt = storage.join(commit.folder, commit.attempt)
+    digest = give_names(shards, attempt)
     for name, content in (
         (labelled.CATALOGUE, _catalogue(shards, decision, commit)),
         (

@@ -25,7 +25,7 @@ from beam_jobs.arrow_files import explained, map_table, write_table
 from beam_jobs.build_shards import Parts
 from beam_jobs.engine import carries_errors
 from beam_jobs.exchange import Exchange, bucket_of
-from beam_jobs.labelled.commit import Commit, Rejects, commit_labelled
+from beam_jobs.labelled.commit import MAX_REJECTS, Commit, Rejects, commit_labelled
 from beam_jobs.labelled.config import LabelledConfig, labelled_source
 from beam_jobs.labelled.decide import Decision, decide, is_held_out
 from beam_jobs.labelled.distinct import KEYED, distinct, keyed
@@ -39,7 +39,6 @@ from beam_jobs.tally import Tally
 from schemas import storage
 
 READING = "reading labelled lines (bytes)"
-MAX_REJECTS = 1_000
 IDS = pa.schema([pa.field("sentence", pa.uint64(), nullable=False)])
 SHARDED = KEYED.append(pa.field("shard", pa.int64(), nullable=False))
 Result = Tally | Rejects | Decision | FolderMade

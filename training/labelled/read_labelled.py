@@ -11,7 +11,7 @@ from schemas import storage
 from schemas.errors import StageError, UsageError, require_major
 from schemas.labelled import CATALOGUE, SCHEMA_VERSION, labelled_schema
 from schemas.shard import TEXTS, open_table
-from training.shard_data import local_folder
+from training.shard_folder import local_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
