@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
@@ -41,25 +42,37 @@ def worker_pool(cache_bytes: int, log: str) -> Iterator[str]:
 
 
 class _Workers(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
+    """An engine may ask for one more worker while the job ends: a call under way outlives the server it came to."""
+
     def __init__(self, cache_bytes: int, log: str) -> None:
         self._cache_bytes, self._log = cache_bytes, log
         self._processes: dict[str, subprocess.Popen] = {}
+        self._ended, self._lock = False, Lock()
 
     def StartWorker(self, request, context):
         command = [sys.executable, "-c", _WORKER, request.control_endpoint.url, request.worker_id]
-        with open(self._log, "ab") as log:
-            self._processes[request.worker_id] = subprocess.Popen(
-                [*command, str(self._cache_bytes)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+        with self._lock:
+            if self._ended:
+                return beam_fn_api_pb2.StartWorkerResponse(error="the job has ended")
+            with open(self._log, "ab") as log:
+                self._processes[request.worker_id] = subprocess.Popen(
+                    [*command, str(self._cache_bytes)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
         return beam_fn_api_pb2.StartWorkerResponse()
 
     def StopWorker(self, request, context):
-        if process := self._processes.pop(request.worker_id, None):
+        with self._lock:
+            process = self._processes.pop(request.worker_id, None)
+        if process:
             _end(process)
         return beam_fn_api_pb2.StopWorkerResponse()
 
     def end(self) -> None:
-        for process in self._processes.values():
+        """End every worker; no other is started from here on."""
+        with self._lock:
+            self._ended = True
+            left = list(self._processes.values())
+        for process in left:
             _end(process)
 
 
