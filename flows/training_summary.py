@@ -15,7 +15,8 @@ NUM_POINTS = 240  # of a picture's line: its width in pixels, about
 WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
 BAND = (10, 90)  # percent of the steps of a window that are inside the band
 TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": "DSSM", "clsm": "CLSM",
-          "bag": "bag of trigrams", "self_attentive": "self-attention over a bidirectional LSTM"}  # fmt: skip
+          "bag": "bag of trigrams", "self_attentive": "self-attention over a bidirectional LSTM",
+          "max_pooled": "maximum over a bidirectional LSTM", "variational": "normal distribution"}  # fmt: skip
 
 ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
 

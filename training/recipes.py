@@ -1,4 +1,4 @@
-"""Recipes: everything that decides a model's numbers, as one frozen value, and the named ones a user can ask for.
+"""The named recipes that a user can ask for.
 
 Where a recipe's docstring gives dev losses and NDCG@10, they are of single trials with seed 1 on 9,223 pairs of the
 simulated log over the real product catalogue (k = 5): the dev loss on 415 held-out pairs, NDCG@10 on the 1,229 dev
@@ -7,110 +7,10 @@ moves NDCG@10 by about 0.004, so they show that a recipe learns, not which tower
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal, get_args, get_type_hints
+from dataclasses import replace
 
 from schemas.errors import UsageError
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
-    """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
-
-    Raises UsageError for a value that means nothing.
-    """
-
-    name: str
-    tower: Literal["lstm", "bilstm", "rnn", "dssm", "clsm", "bag", "self_attentive"] = "lstm"
-    cells: int = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
-    hidden: int = 0  # of dssm and clsm: tanh units below the embedding
-    window: int = 0  # of clsm: words
-    attention_units: int = 0  # of self_attentive: d_a
-    hops: int = 0  # of self_attentive: r, weighted sums of the states
-    average_hops: bool = False  # of self_attentive: the embedding is the mean of its hops, not one after the other
-    penalty: float = 0.0  # of self_attentive: what ||A Aᵀ - I||² of each text counts in the loss
-    forget_gate: bool = False  # of lstm, bilstm and self_attentive
-    peepholes: bool = False  # of lstm, bilstm and self_attentive
-    tie_towers: bool = False  # one parameter set for queries and documents
-    same_start: bool = True  # both parameter sets start from the same random numbers
-    max_words: int = 0  # words of a text that are read; 0: all
-    overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
-    gamma: float = 5.0  # of eq. 5
-    num_negatives: int = 4  # n
-    # New ones for each pair and epoch, the shards' own, or some that the pairs of a micro-batch share (training.pairs).
-    negatives: Literal["redrawn", "fixed", "pool"] = "redrawn"
-    pool_size: int = 0  # titles that a micro-batch shares; 0: as many as micro_batch
-    pool_softmax: bool = False  # against every unclicked title of the shared pool instead of n of them
-    # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
-    weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
-    epochs: int = 20
-    minibatch: int = 256  # pairs of one large update
-    micro_batch: int = 128  # pairs computed at once; the unit that workers share out
-    step: float = 0.002  # ε of eq. 6; L is the sum over the minibatch
-    momentum_edge: float = 0.9  # μ in the first and last 2% of all updates
-    momentum_middle: float = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
-    clip_norm: float = 0.0  # th_G, for each tower on its own; 0: never
-    truncate_steps: int = 0  # T; 0: as long as the longest text
-    initial_range: float = 0.2  # parameters start uniform in ±this
-    start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
-    reduction: Literal["exact", "fast"] = "exact"
-    dtype: Literal["float32", "float64"] = "float32"
-    shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        for field in ("cells", "num_negatives", "epochs", "minibatch", "micro_batch"):
-            _require(self, field, "at least 1", getattr(self, field) >= 1)
-        for field in ("gamma", "step", "initial_range"):
-            _require(self, field, "a number above 0 and at most 1,000,000", 0 < getattr(self, field) <= 1e6)
-        for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "seed"):
-            _require(self, field, "at least 0", 0 <= getattr(self, field) < float("inf"))
-        for field, kind in get_type_hints(Recipe).items():
-            if choices := get_args(kind):
-                _require(self, field, f"one of {', '.join(choices)}", getattr(self, field) in choices)
-        for field in ("momentum_edge", "momentum_middle"):
-            _require(self, field, "at least 0 and below 1", 0 <= getattr(self, field) < 1)
-        _require(
-            self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
-        )
-        self._require_what_its_tower_has()
-        self._require_a_pool_to_draw_from()
-
-    @property
-    def shared_titles(self) -> int:
-        """Titles of the pool that a micro-batch shares."""
-        return self.pool_size or self.micro_batch
-
-    def _require_a_pool_to_draw_from(self) -> None:
-        shared, n = self.negatives == "pool", self.num_negatives
-        for field in ("pool_size", "pool_softmax"):
-            _require(self, field, "unset without negatives=pool", shared or not getattr(self, field))
-        enough = not shared or self.pool_softmax or self.shared_titles >= n
-        _require(self, "pool_size", f"at least num_negatives ({n}); 0 is micro_batch ({self.micro_batch})", enough)
-
-    def _require_what_its_tower_has(self) -> None:
-        """A setting that the tower does not have would be believed and change nothing."""
-        layered, gated = self.tower in ("dssm", "clsm"), self.tower in ("lstm", "bilstm", "self_attentive")
-        stepless = layered or self.tower == "bag"
-        for field in ("forget_gate", "peepholes"):
-            _require(self, field, f"false ({self.tower} has no gates)", gated or not getattr(self, field))
-        _require(
-            self, "truncate_steps", f"0 ({self.tower} has no steps to go back)", not (stepless and self.truncate_steps)
-        )
-        attentive = self.tower == "self_attentive"
-        _require(
-            self, "truncate_steps", f"0 ({self.tower} looks at every step)", not (attentive and self.truncate_steps)
-        )
-        for field in ("attention_units", "hops"):
-            wanted = "at least 1" if attentive else f"0 ({self.tower} has no attention)"
-            _require(self, field, wanted, (getattr(self, field) >= 1) if attentive else getattr(self, field) == 0)
-        wanted = "at least 0" if attentive else f"0 ({self.tower} has no attention)"
-        _require(self, "penalty", wanted, (0 <= self.penalty <= 1e6) if attentive else self.penalty == 0)
-        _require(self, "average_hops", f"false ({self.tower} has no attention)", attentive or not self.average_hops)
-        hidden = "at least 1" if layered else f"0 ({self.tower} has no layer below the embedding)"
-        _require(self, "hidden", hidden, (self.hidden >= 1) if layered else self.hidden == 0)
-        window = "odd and at least 1" if self.tower == "clsm" else f"0 ({self.tower} has no window)"
-        _require(self, "window", window, self.window % 2 == 1 if self.tower == "clsm" else self.window == 0)
+from training.recipe import Recipe
 
 
 def lstm_96() -> Recipe:
@@ -237,9 +137,25 @@ def self_attentive() -> Recipe:
     )
 
 
+def max_pooled() -> Recipe:
+    """The largest state over the words, of an LSTM of 48 cells in each direction: as many parameters in W as lstm-96.
+
+    Start and step are lstm-96's.
+    """
+    return replace(lstm_96(), name="max-pooled", tower="max_pooled", cells=48, epochs=10)
+
+
+def variational() -> Recipe:
+    """Deudon's encoder: a normal distribution of 96 dimensions, from an LSTM of 48 cells in each direction.
+
+    As many parameters in W as lstm-96; start and step are its.
+    """
+    return replace(lstm_96(), name="variational", tower="variational", cells=48, latent=96, epochs=10)
+
+
 _NAMED: tuple[Callable[[], Recipe], ...] = (
     lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5, bag_512,
-    self_attentive,
+    self_attentive, max_pooled, variational,
 )  # fmt: skip
 
 
@@ -258,12 +174,3 @@ def recipe(name: str) -> Recipe:
         found="there is no recipe of that name",
         do=f"use one of {', '.join(names())}",
     )
-
-
-def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:
-    if not holds:
-        raise UsageError(
-            asked=f"the recipe's {field} is {getattr(recipe, field)!r}",
-            found=f"it must be {wanted}",
-            do=f"set {field} to a value of that kind",
-        )

@@ -39,8 +39,8 @@ def explain(
     title
         A title, to see the pair and its score.
     model
-        The folder that `train` printed, or a release. LSTM, bidirectional LSTM, RNN or
-        self-attention.
+        The folder that `train` printed, or a release: of an LSTM, one that reads both ways
+        (self-attentive, max-pooled and variational models too) or an RNN.
     side
         Which tower reads a text that stands alone, and those of --queries; query by
         default.

@@ -47,8 +47,8 @@ def train(
         The store: a folder or URI that holds the output of all stages.
     recipe
         The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
-        dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive and bag-512 (what ranks best by itself is in
-        docs/quality.md). Or a TOML file, such as the best.toml of a sweep.
+        dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive, max-pooled, variational and bag-512 (what
+        ranks best by itself is in docs/quality.md). Or a TOML file, such as the best.toml of a sweep.
     epochs
         Passes over the pairs, instead of the recipe's.
     reduction

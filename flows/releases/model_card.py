@@ -137,7 +137,8 @@ def _model(release: Release, model: Model | Ensemble) -> Iterator[str]:
     rows = []
     for member in members:
         recipe = member.recipe
-        extra = {"hidden": recipe.hidden, "window": recipe.window, "hops": recipe.hops}
+        extra = {"hidden": recipe.hidden, "window": recipe.window, "hops": recipe.hops,
+                 "latent": recipe.latent}  # fmt: skip
         shape = "".join(f", {name} {value}" for name, value in extra.items() if value)
         gates = [name for name in ("forget_gate", "peepholes") if getattr(recipe, name)]
         told = f"{recipe.tower}, {recipe.cells} cells{shape}" + (f", with {' and '.join(gates)}" if gates else "")

@@ -26,7 +26,8 @@ from schemas.errors import StageError
 from training.ensemble import Ensemble
 from training.model import Model
 from training.parameters import tower_name
-from training.recipes import Recipe
+from training.recipe import Recipe
+from training.towers.variational import SIGMA_MIN
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message
@@ -113,6 +114,17 @@ def _tower(graph: _Graph, model: Model) -> str:
             return _clsm(graph, model.recipe, words, part)
         case "self_attentive":
             return _self_attentive(graph, model.recipe, words, part)
+        case "max_pooled":
+            states_TD = _bilstm(graph, model.recipe, words, part, every=True)
+            return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
+        case "variational":
+            return _variational(graph, model.recipe, words, part)
+        case other:
+            raise CannotExport(
+                asked="the query tower was to be exported to ONNX",
+                found=f"there is no graph for the tower {other}",
+                do="use the release's model folder",
+            )
 
 
 def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
@@ -210,6 +222,20 @@ def _self_attentive(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str
     if recipe.average_hops:
         return graph.add("ReduceMean", sums_rD, axes=[0], keepdims=0)
     return graph.add("Reshape", sums_rD, graph.ints(-1))
+
+
+def _variational(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+    """μ and σ of the last states, one after the other."""
+    ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
+    recurrent = {name: value for name, value in part.items() if name not in ours}
+    state = graph.add("Unsqueeze", _bilstm(graph, recipe, words, recurrent), graph.ints(0))
+
+    def layer(name: str) -> str:
+        row = graph.add("MatMul", state, graph.constant(part[f"W_{name}"]))
+        return graph.add("Add", graph.add("Reshape", row, graph.ints(-1)), graph.constant(part[f"b_{name}"]))
+
+    deviation = graph.add("Add", graph.add("Softplus", layer("sigma")), graph.constant(np.float32(SIGMA_MIN)))
+    return graph.add("Concat", layer("mu"), deviation, axis=0)
 
 
 def _clsm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:

@@ -29,10 +29,15 @@ PANELS = {
     "o": ("output gate", "how much of the state shows"),
     "y_g": ("candidate", "what the word would add"),
     "c": ("cell state", "what was added up so far"),
-    "y": ("output", "passed on; after the last word the embedding"),
+    "y": ("output", "passed on"),
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
-WEIGHTED = "passed on, and what the hops weight"  # of y, where there is attention
+OF_Y = {
+    "embedding": "; after the last word the embedding",
+    "hops": ", and what the hops weight",
+    "maximum": "; the largest over the words is the embedding",
+    "distribution": "; after the last word what μ and σ are made of",
+}
 TABLE_WORDS = 60
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
@@ -178,7 +183,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
                     {
                         "picture": heat_map(values, columns, active, scale, title, symbol=f"{name}(t)"),
                         "legend": None if page.colours == "shared" else legend(scale, size=7),
-                        "meaning": WEIGHTED if name == "y" and text.attention is not None else meaning,
+                        "meaning": meaning + (OF_Y[trace.becomes] if name == "y" else ""),
                         "low": float(values.min()),
                         "high": float(values.max()),
                         "beyond": page.colours == "shared" and bool(abs(values).max() > SHARED.high),
@@ -192,7 +197,7 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
         "directions": directions,
         "forget": one.recipe.forget_gate,
         "gated": one.recipe.tower != "rnn",
-        "attentive": text.attention is not None,
+        "ends_as_embedding": text.traces[0].becomes == "embedding",
         "words_each": columns.words_each,
         "most_columns": MOST,
         "one_word": len(text.words) == 1,

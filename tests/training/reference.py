@@ -1,8 +1,8 @@
 """The model once more, independent of training/: float64 NumPy, one text and one step at a time, everything dense.
 
 A kind of tower is a word and its options: "lstm", "lstm forget peepholes", "bilstm", "rnn", "dssm", "clsm 3",
-"self_attentive units=3 hops=2". Its parameters are a dict, with Wk [units, trigrams] and Rk [units, units] as the
-equations print them:
+"self_attentive units=3 hops=2", "variational latent=3". Its parameters are a dict, with Wk [units, trigrams] and Rk
+[units, units] as the equations print them:
 
 LSTM    Wk, Rk, bk of gate k: 1 (output), 2 (forget), 3 (input), 4 (candidate); pk, the peepholes of 1, 2 and 3
 bilstm  the same twice, "right " (reading left to right) and "left " before each name
@@ -11,12 +11,15 @@ DSSM    W, b; V, a of the last layer
 CLSM    W0, W1, ... for the words of a window from left to right, b; V, a
 bag     W
 self_attentive  those of bilstm; S1 [attention units, 2 units] and S2 [hops, attention units], the paper's W_s1 and W_s2
+max_pooled  those of bilstm
+variational  those of bilstm; M [latent, 2 units] and m of the means, S and s of the deviations
 """
 
 import math
 
 import numpy as np
 
+BOTH_WAYS = ("bilstm", "self_attentive", "max_pooled", "variational")
 Text = list[list[int]]  # words as trigram ids
 Params = dict[str, np.ndarray]
 
@@ -26,7 +29,8 @@ def kind_of(recipe) -> str:
     window = [str(recipe.window)] if recipe.tower == "clsm" else []
     attention = [f"units={recipe.attention_units}", f"hops={recipe.hops}"] if recipe.hops else []
     average = ["average"] if recipe.average_hops else []
-    return " ".join([recipe.tower, *switches, *window, *attention, *average]).replace("forget_gate", "forget")
+    latent = [f"latent={recipe.latent}"] if recipe.latent else []
+    return " ".join([recipe.tower, *switches, *window, *attention, *average, *latent]).replace("forget_gate", "forget")
 
 
 def sigmoid(x):
@@ -57,17 +61,20 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
         tables = {name: table[:, k * hidden : (k + 1) * hidden].T.copy() for k, name in enumerate(names)}
         return {**tables, "b": bias, "V": last.T.copy(), "a": last_bias}
     gates = "1234" if "forget" in options else "134"
-    ways = ["right ", "left "] if tower in ("bilstm", "self_attentive") else [""]
+    ways = ["right ", "left "] if tower in BOTH_WAYS else [""]
     peeping = [(len(gates) - 1, len(ways) * cells)] if "peepholes" in options else []
-    attention = []
+    sizes = [int(option.partition("=")[2]) for option in options if "=" in option]
+    after: dict[str, tuple[int, ...]] = {}  # the parts after the recurrent ones
     if tower == "self_attentive":
-        units, hops = (int(option.partition("=")[2]) for option in options if "=" in option)
-        attention = [(2 * cells, units), (units, hops)]
-    table, recurrent, bias, *peepholes = _parts(matrix, [(cells, columns), (columns,), *peeping, *attention])
-    found = {}
-    if attention:
-        *peepholes, first, second = peepholes
-        found = {"S1": first.T.copy(), "S2": second.T.copy()}
+        units, hops = sizes
+        after = {"S1": (2 * cells, units), "S2": (units, hops)}
+    if tower == "variational":
+        (latent,) = sizes
+        after = {"M": (2 * cells, latent), "m": (latent,), "S": (2 * cells, latent), "s": (latent,)}
+    shapes = [(cells, columns), (columns,), *peeping, *after.values()]
+    table, recurrent, bias, *rest = _parts(matrix, shapes)
+    peepholes = rest[: len(peeping)]
+    found = {name: part.T.copy() for name, part in zip(after, rest[len(peeping) :], strict=True)}
     for w, way in enumerate(ways):
         for at, k in enumerate(gates):
             begin = (w * len(gates) + at) * cells
@@ -114,6 +121,12 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
         weights, states = attention(p, text)
         sums = [sum(a * h for a, h in zip(hop, states, strict=True)) for hop in weights]
         return np.mean(sums, axis=0) if "average" in kind else np.concatenate(sums)
+    if tower == "max_pooled":
+        return np.max(both_states(p, text), axis=0)
+    if tower == "variational":
+        ends = embed(p, text, "bilstm", early=early, last_steps=last_steps)
+        deviation = [math.log1p(math.exp(x)) + 0.001 for x in p["S"] @ ends + p["s"]]
+        return np.concatenate([p["M"] @ ends + p["m"], deviation])
     if tower == "bilstm":
         ends = [
             embed(_way(p, way), words, "lstm", early=early and _way(early, way), last_steps=last_steps)
@@ -149,8 +162,8 @@ def _lstm_step(q: Params, lt: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple
     return now_y, now_c
 
 
-def attention(p: Params, text: Text) -> tuple[np.ndarray, np.ndarray]:
-    """(A [hops, words], H [words, 2 units]) of Lin et al., eq. 1-6, word by word."""
+def both_states(p: Params, text: Text) -> np.ndarray:
+    """h(t) of both directions side by side, [words, 2 units], word by word."""
     ends = []
     for way, words in (("right ", text), ("left ", text[::-1])):
         q = _way(p, way)
@@ -161,7 +174,12 @@ def attention(p: Params, text: Text) -> tuple[np.ndarray, np.ndarray]:
             states.append(y)
         ends.append(states)
     right, left = ends
-    h = np.array([np.concatenate([r, s]) for r, s in zip(right, left[::-1], strict=True)])
+    return np.array([np.concatenate([r, s]) for r, s in zip(right, left[::-1], strict=True)])
+
+
+def attention(p: Params, text: Text) -> tuple[np.ndarray, np.ndarray]:
+    """(A [hops, words], H [words, 2 units]) of Lin et al., eq. 1-6, word by word."""
+    h = both_states(p, text)
     scores = [[math.fsum(hop * np.tanh(p["S1"] @ h_t)) for h_t in h] for hop in p["S2"]]
     return np.array([[math.exp(s) / math.fsum(map(math.exp, of_hop)) for s in of_hop] for of_hop in scores]), h
 

@@ -203,7 +203,15 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
 ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 0.5, "truncate_steps": 0}
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_towers": True}, ATTENTIVE], ids=["two towers", "one", "attentive"])
+MAX_POOLED = {"tower": "max_pooled", "truncate_steps": 0}
+VARIATIONAL = {"tower": "variational", "latent": 3}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"tie_towers": True}, ATTENTIVE, MAX_POOLED, VARIATIONAL],
+    ids=["two towers", "one", "attentive", "max-pooled", "variational"],
+)
 def test_any_number_of_workers_gives_the_same_bytes(changes):
     recipe = replace(RECIPE, dtype="float32", **changes)
     made = Minibatches(6, recipe)

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -38,25 +40,30 @@ ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2}
         ({"minibatch": 100}, "multiple of micro_batch"),
         ({"tower": "rnn", "forget_gate": True}, "false .rnn has no gates"),
         ({"tower": "dssm", "hidden": 288, "peepholes": True}, "false .dssm has no gates"),
-        ({"tower": "dssm", "hidden": 288, "truncate_steps": 3}, "no steps to go back"),
+        ({"tower": "dssm", "hidden": 288, "truncate_steps": 3}, "0 .dssm has no last step to count back from"),
         ({"tower": "dssm"}, "at least 1"),
         ({"hidden": 288}, "0 .lstm has no layer"),
         ({"tower": "clsm", "hidden": 288, "window": 2}, "odd"),
         ({"window": 3}, "0 .lstm has no window"),
         ({"tower": "bag", "hidden": 288}, "0 .bag has no layer"),
-        ({"tower": "bag", "truncate_steps": 3}, "no steps to go back"),
+        ({"tower": "bag", "truncate_steps": 3}, "0 .bag has no last step to count back from"),
         ({"tower": "bag", "peepholes": True}, "false .bag has no gates"),
         ({"start": "tfidf"}, "one of uniform, idf"),
         ({"tower": "self_attentive", "attention_units": 3}, "at least 1"),
         ({"tower": "self_attentive", "hops": 2}, "at least 1"),
         ({**ATTENTIVE, "penalty": math.nan}, "at least 0"),
         ({**ATTENTIVE, "penalty": -1.0}, "at least 0"),
-        ({**ATTENTIVE, "truncate_steps": 3}, "looks at every step"),
+        ({**ATTENTIVE, "truncate_steps": 3}, "0 .self_attentive has no last step"),
         ({**ATTENTIVE, "hidden": 288}, "0 .self_attentive has no layer"),
         ({"hops": 2}, "0 .lstm has no attention"),
         ({"attention_units": 3}, "0 .lstm has no attention"),
         ({"penalty": 0.1}, "0 .lstm has no attention"),
         ({"average_hops": True}, "false .lstm has no attention"),
+        ({"tower": "variational"}, "at least 1"),
+        ({"latent": 3}, "0 .lstm has no distribution"),
+        ({"tower": "max_pooled", "truncate_steps": 3}, "0 .max_pooled has no last step"),
+        ({"tower": "clsm", "hidden": 288, "window": -1}, "odd and at least 1"),
+        ({"tower": "transformer"}, "one of lstm, bilstm"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):
@@ -64,3 +71,8 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
         replace(lstm_96(), **settings)
     assert caught.value.exit_code == 2
     assert caught.value.do
+
+
+def test_naming_and_checking_a_recipe_does_not_import_torch():
+    code = "import sys; from training.recipes import recipe; recipe('variational'); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

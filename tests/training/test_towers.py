@@ -15,6 +15,8 @@ from training.parameters import initial_parameters, layout_of, tower_name, tower
 from training.recipes import Recipe, recipe
 from training.text_batch import text_batch
 from training.towers import Penalised, tower_of
+from training.towers.maximum import by_value, highest
+from training.towers.variational import SIGMA_MIN
 from training.trigram_embedding import word_inputs
 
 torch.set_num_threads(1)
@@ -40,7 +42,10 @@ TOWERS = {
         "tower": "self_attentive", "attention_units": 2, "hops": 3, "penalty": 2.0, "average_hops": True,
         "forget_gate": True, "peepholes": True,
     },
+    "max_pooled, full": {"tower": "max_pooled", "forget_gate": True, "peepholes": True},
+    "variational": {"tower": "variational", "latent": 2},
 }  # fmt: skip
+COUNTS_BACK = [*RECURRENT, "variational"]  # those with a last step to count back from
 every_tower = pytest.mark.parametrize("tower", TOWERS)
 
 
@@ -171,6 +176,64 @@ def test_one_hop_is_the_vector_form_and_averaging_it_changes_nothing():
     np.testing.assert_array_equal(encode(replace(one, average_hops=True), matrices, table, range(10)), vectors)
 
 
+def test_of_words_that_share_a_maximum_the_earliest_one_of_each_text_has_it():
+    # Texts end together: the longer is [3, 5, 5], the shorter [2, 2] in the first unit, all equal in the second.
+    # Rows: step 0 has the longer text alone, steps 1 and 2 the longer, then the shorter.
+    batch = text_batch([(table_of([[0, 0], [0, 0, 0]], [[0]]), np.array([0, 1]))])
+    value_PH = torch.tensor([[3.0, 7.0], [5.0, 7.0], [2.0, 7.0], [5.0, 7.0], [2.0, 7.0]])
+    highest_NH, winner_NH = highest(value_PH, batch)
+    assert highest_NH.tolist() == [[5.0, 7.0], [2.0, 7.0]]
+    assert winner_NH.tolist() == [[1, 0], [2, 2]]
+    found = by_value(torch.tensor([[10.0, 20.0], [30.0, 40.0]]), winner_NH, 5)
+    assert found.tolist() == [[0.0, 20.0], [10.0, 0.0], [30.0, 40.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+def test_the_distribution_of_a_text_worked_by_hand():
+    # One cell a direction, two words of one trigram; no recurrent weights, every gate's argument 0 but the candidate's:
+    # i = o = 0.5, y_g = tanh(1) = 0.761594, c = 0.5 x 0.761594 x 2 = 0.761594 after two words, from either side
+    #   s = o tanh(c) = 0.5 x tanh(0.761594) = 0.5 x 0.642015 = 0.321007, twice
+    # mu = 3 x 0.321007 - 1 x 0.321007 + 0.5 = 1.142015
+    # sigma = log(1 + exp(2 x 0.321007 + 0 x 0.321007 - 1)) + 0.001 = log(1 + exp(-0.357985)) + 0.001
+    #       = log(1.699084) + 0.001 = 0.530089 + 0.001 = 0.531089
+    table = [[0.0, 0.0, 1.0, 0.0, 0.0, 1.0]] * 2
+    parts = {"W_rec": [[0.0] * 6], "b": [0.0] * 6, "W_mu": [[3.0], [-1.0]], "b_mu": [0.5], "W_sigma": [[2.0], [0.0]],
+             "b_sigma": [-1.0]}  # fmt: skip
+    one = small("variational", cells=1, latent=1)
+    found = at_one_unit(one, table, {k: np.array(v) for k, v in parts.items()})
+    assert found == pytest.approx([1.142015, 0.531089], abs=2e-6)
+
+
+def test_the_distance_of_two_embeddings_is_the_wasserstein_distance_of_their_distributions():
+    recipe = small("variational", latent=4)
+    table, _ = random_texts(np.random.default_rng(9), 2, longest=6, num_trigrams=TRIGRAMS)
+    (mean_1, deviation_1), (mean_2, deviation_2) = encode(recipe, parameters(recipe), table, [0, 1]).reshape(2, 2, 4)
+
+    def root(matrix):
+        values, vectors = np.linalg.eigh(matrix)
+        return vectors @ np.diag(np.sqrt(values)) @ vectors.T
+
+    # Of any two normal distributions (Dowson and Landau, 1982): |m1 - m2|² + tr(C1 + C2 - 2 (C2^½ C1 C2^½)^½).
+    first, second = np.diag(deviation_1**2), np.diag(deviation_2**2)
+    half = root(second)
+    squared = np.sum((mean_1 - mean_2) ** 2) + np.trace(first + second - 2 * root(half @ first @ half))
+    vectors = np.stack([np.concatenate([mean_1, deviation_1]), np.concatenate([mean_2, deviation_2])])
+    assert np.linalg.norm(vectors[0] - vectors[1]) == pytest.approx(math.sqrt(squared), rel=1e-12)
+
+
+def test_a_deviation_that_underflows_is_the_smallest_one_and_has_no_gradient():
+    recipe = small("variational", dtype="float32")
+    tower_, layout = tower_of(recipe), layout_of(recipe, TRIGRAMS)
+    batch = text_batch([(table_of([[0], [1]], [[0], [1]]), np.array([0, 1]))])
+    table_RG, parts = layout.split(parameters(recipe)["query"][layout.touched(batch.rows)])
+    parts["b_sigma"][:] = torch.tensor([-1e4, 200.0])
+    vectors_Nd, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    assert vectors_Nd[:, 2].tolist() == [np.float32(SIGMA_MIN)] * 2
+    assert torch.isfinite(vectors_Nd).all()
+    assert (vectors_Nd[:, 3] > 190).all()
+    _, by_parts = tower_.backward(trace, torch.ones_like(vectors_Nd), parts, batch)
+    assert by_parts["b_sigma"].tolist() == [0.0, 2.0]
+
+
 @every_tower
 def test_batch_mates_and_their_order_never_change_an_embedding(tower):
     recipe = small(tower, dtype="float32")
@@ -213,7 +276,7 @@ def test_gradient_of_every_parameter_equals_finite_differences(tower):
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("tower", RECURRENT)
+@pytest.mark.parametrize("tower", COUNTS_BACK)
 def test_gradient_stops_t_steps_before_the_end_that_each_direction_reads_last(tower, steps):
     check_gradient(small(tower, cells=2, truncate_steps=steps))
 
@@ -330,12 +393,12 @@ TABLE_IV = {
     "dssm": 14.4, "clsm-1": 14.4, "clsm-3": 43.2, "clsm-5": 72.0,
 }  # fmt: skip
 # Two directions of three gates, of 48 cells each: 2 x 3 x 48 x 50,000.
-ATTENTIVE = {"self-attentive": 14.4}
+BOTH_WAYS = {"self-attentive": 14.4, "max-pooled": 14.4, "variational": 14.4}
 # Two directions of three gates, and four gates: 2 x 3 x 96 x 50,000 and 4 x 96 x 50,000. Table IV does not have these.
 OURS = {"bilstm-96": 28.8, "lstm-full-96": 19.2}
 
 
-@pytest.mark.parametrize(("name", "millions"), (TABLE_IV | OURS | ATTENTIVE).items())
+@pytest.mark.parametrize(("name", "millions"), (TABLE_IV | OURS | BOTH_WAYS).items())
 def test_parameters_of_w_are_as_many_as_table_iv_says(name, millions):
     layout = layout_of(recipe(name), 50_000)
     assert layout.table_rows * layout.columns == round(millions * 1e6)
@@ -357,3 +420,11 @@ def test_parameters_of_attention_are_as_many_as_a_hand_count(sizes, first, secon
     assert (math.prod(shapes["W_s1"]), math.prod(shapes["W_s2"])) == (first, second)
     assert math.prod(shapes["W_rec"]) == made.cells * 6 * made.cells  # two directions of three gates
     assert tower_of(made).dimensions == dimensions
+
+
+def test_parameters_of_a_distribution_are_as_many_as_a_hand_count():
+    # W_mu and W_sigma: 2 x 48 states by 96; the embedding has both, 192. Max-pooled: 2 x 48.
+    made = recipe("variational")
+    shapes = layout_of(made, 50_000).shapes
+    assert [shapes[name] for name in ("W_mu", "b_mu", "W_sigma", "b_sigma")] == [(96, 96), (96,)] * 2
+    assert (tower_of(made).dimensions, tower_of(recipe("max-pooled")).dimensions) == (192, 96)

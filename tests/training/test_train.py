@@ -168,6 +168,8 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
         {"dtype": "float64"},
         {"tower": "bag", "start": "idf", "tie_towers": True},
         {"tower": "self_attentive", "attention_units": 6, "hops": 2, "penalty": 0.01},
+        {"tower": "max_pooled"},
+        {"tower": "variational", "latent": 8},
         {"start": "idf"},
     ],
 )

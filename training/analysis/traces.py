@@ -4,8 +4,9 @@ i, f, o   the input, forget and output gate (eq. 2), after their sigmoids
 y_g, c    the candidate and the cell state
 y         the output; at the last word in reading order it is the embedding
 
-A self-attentive tower weights y at every word instead, and has its attention beside (training.analysis.attention). An
-LSTM without forget gate has no f (it is 1), an RNN only y.
+A self-attentive tower weights y at every word instead, and has its attention beside (training.analysis.attention); a
+max-pooled one takes the largest y over the words; a variational one makes its embedding of y at the last word. An LSTM
+without forget gate has no f (it is 1), an RNN only y.
 
     traces.arrow   a row for each cell and word: text, side, direction, cell, word, token, then the six of them
 
@@ -32,14 +33,16 @@ from training.threads import alone
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
 from training.towers.lstm import LSTMTrace
+from training.towers.max_pooled import MaxPooledTrace
 from training.towers.rnn import RNNTrace
 from training.towers.self_attentive import SelfAttentiveTrace
+from training.towers.variational import VariationalTrace
 from training.trigram_embedding import word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")
-RECURRENT = ("lstm", "bilstm", "rnn", "self_attentive")
+RECURRENT = ("lstm", "bilstm", "rnn", "self_attentive", "max_pooled", "variational")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +52,7 @@ class Trace:
     direction: Direction
     states: Mapping[str, np.ndarray]  # those of STATES that the tower has: float32 [words, cells]
     attention: np.ndarray | None = None  # what the words' y count in the embedding, float32 [hops, words]
+    becomes: Literal["embedding", "hops", "maximum", "distribution"] = "embedding"  # what the tower makes of y
 
     @property
     def reading(self) -> slice:
@@ -57,15 +61,17 @@ class Trace:
 
     @property
     def vector(self) -> np.ndarray:
-        """What the embedding holds of this direction, float32 [cells]: y at the last word read, or the hops' mean."""
+        """What the embedding is made of, float32 [cells]: y at the last word read, the hops' mean, or the largest y."""
         if self.attention is not None:
             return self.attention.mean(axis=0) @ self.states["y"]
+        if self.becomes == "maximum":
+            return self.states["y"].max(axis=0)
         return self.states["y"][self.reading][-1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedText:
-    """A text as the tower of a side read it: one trace, or two of a bidirectional or self-attentive model."""
+    """A text as the tower of a side read it: one trace, or two where it read both ways."""
 
     text: str
     side: Side
@@ -115,13 +121,11 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
 def require_traces(recipe: Recipe) -> None:
     """Raises UsageError for a tower that has no state from word to word."""
     if recipe.tower not in RECURRENT:
-        windows = recipe.tower == "clsm"
-        how = "takes the maximum over windows of words" if windows else "adds up all words at once"
         raise UsageError(
-            asked=f"a {recipe.tower.upper()} model ({recipe.name}) was to be explained",
-            found=f"this tower {how}: it has no gates and no state that change from word to word",
+            asked=f"a model of the tower {recipe.tower} ({recipe.name}) was to be explained",
+            found="this tower has no gates and no state that change from word to word, or none that is known here",
             follows="there is no trace to show and no keyword to count",
-            do="explain a model with an LSTM, a bidirectional LSTM, an RNN or self-attention; of this one,"
+            do=f"explain a model of a tower that reads word by word ({', '.join(RECURRENT)}); of this one,"
             " `clicktower evaluate` and `clicktower search` show what it ranks",
         )
 
@@ -186,7 +190,11 @@ def write_table(uri: str, table: pa.Table) -> None:
 def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
     if isinstance(kept, SelfAttentiveTrace):
         attention = kept.weight_Pr.t().float().numpy()
-        return tuple(replace(trace, attention=attention) for trace in _traces(kept.both, cells))
+        return tuple(replace(trace, attention=attention, becomes="hops") for trace in _traces(kept.states.both, cells))
+    if isinstance(kept, MaxPooledTrace):
+        return tuple(replace(trace, becomes="maximum") for trace in _traces(kept.states.both, cells))
+    if isinstance(kept, VariationalTrace):
+        return tuple(replace(trace, becomes="distribution") for trace in _traces(kept.both, cells))
     if isinstance(kept, BidirectionalTrace):
         return (
             Trace(direction="left to right", states=_states(kept.left_to_right, cells)),

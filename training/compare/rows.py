@@ -67,6 +67,8 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
     ("self-attentive", "self-attention, 4 hops", lambda: recipe("self-attentive")),
+    ("max-pooled", "LSTM both ways, maximum", lambda: recipe("max-pooled")),
+    ("variational", "normal distribution", lambda: recipe("variational")),
     ("bag-512", "bag of trigrams, 512 units", lambda: recipe("bag-512")),
 )
 

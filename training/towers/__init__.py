@@ -1,42 +1,73 @@
-"""Towers by the recipe that names them."""
+"""Towers by the names that recipes call them by.
 
-from training.recipes import Recipe
+A tower of your own needs one file: a class with the three properties and two methods of training.towers.tower.Tower,
+and a call of `add_tower`. Wherever that file has been imported, recipes may name the tower, and it trains, encodes and
+is evaluated. Nothing is ever imported because a model or a recipe names it.
+"""
+
+from collections.abc import Callable, Collection
+
+from schemas.errors import UsageError
+from training.recipe import Recipe
+from training.tower_settings import declare_tower
 from training.towers.bag import Bag
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.clsm import CLSM
 from training.towers.dssm import DSSM
 from training.towers.lstm import LSTM
+from training.towers.max_pooled import MaxPooled
 from training.towers.rnn import RNN
 from training.towers.self_attentive import SelfAttentive
 from training.towers.tower import Parts, Penalised, Shapes, Tower
+from training.towers.variational import Variational
 
-__all__ = ["Parts", "Penalised", "Shapes", "Tower", "tower_of"]
-
-
-def tower_of(recipe: Recipe) -> Tower:
-    """The tower a recipe names."""
-    match recipe.tower:
-        case "lstm":
-            return _lstm(recipe)
-        case "bilstm":
-            return BidirectionalLSTM(_lstm(recipe))
-        case "rnn":
-            return RNN(recipe.cells)
-        case "dssm":
-            return DSSM(recipe.hidden, recipe.cells)
-        case "clsm":
-            return CLSM(recipe.window, recipe.hidden, recipe.cells)
-        case "bag":
-            return Bag(recipe.cells)
-        case "self_attentive":
-            return SelfAttentive(
-                one_way=_lstm(recipe),
-                attention_units=recipe.attention_units,
-                hops=recipe.hops,
-                penalty=recipe.penalty,
-                average=recipe.average_hops,
-            )
+__all__ = ["Parts", "Penalised", "Shapes", "Tower", "add_tower", "tower_of"]
 
 
 def _lstm(recipe: Recipe) -> LSTM:
     return LSTM(recipe.cells, recipe.forget_gate, recipe.peepholes)
+
+
+def _self_attentive(recipe: Recipe) -> SelfAttentive:
+    return SelfAttentive(
+        one_way=_lstm(recipe),
+        attention_units=recipe.attention_units,
+        hops=recipe.hops,
+        penalty=recipe.penalty,
+        average=recipe.average_hops,
+    )
+
+
+_MADE_BY: dict[str, Callable[[Recipe], Tower]] = {
+    "lstm": _lstm,
+    "bilstm": lambda recipe: BidirectionalLSTM(_lstm(recipe)),
+    "rnn": lambda recipe: RNN(recipe.cells),
+    "dssm": lambda recipe: DSSM(recipe.hidden, recipe.cells),
+    "clsm": lambda recipe: CLSM(recipe.window, recipe.hidden, recipe.cells),
+    "bag": lambda recipe: Bag(recipe.cells),
+    "self_attentive": _self_attentive,
+    "max_pooled": lambda recipe: MaxPooled(_lstm(recipe)),
+    "variational": lambda recipe: Variational(BidirectionalLSTM(_lstm(recipe)), recipe.latent),
+}
+
+
+def add_tower(name: str, make: Callable[[Recipe], Tower], *, settings: Collection[str] = ()) -> None:
+    """Let recipes name a tower, which `make` makes of them.
+
+    `settings`: those of training.tower_settings.SETTINGS that it has; a recipe that sets another is refused. Every
+    process that trains or encodes has to call this: with several workers, those of Ray too. Raises ValueError for a
+    name that is taken or a setting that no recipe has.
+    """
+    declare_tower(name, settings)
+    _MADE_BY[name] = make
+
+
+def tower_of(recipe: Recipe) -> Tower:
+    """The tower a recipe names. Raises UsageError where this process has not added it."""
+    if recipe.tower not in _MADE_BY:  # a recipe that came from another process
+        raise UsageError(
+            asked=f"the recipe {recipe.name} names the tower {recipe.tower}",
+            found="this process has no tower of that name",
+            do="import the file that adds it here too, or train with one worker",
+        )
+    return _MADE_BY[recipe.tower](recipe)

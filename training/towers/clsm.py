@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from training.text_batch import TextBatch
+from training.towers.maximum import by_value, highest
 from training.towers.positions import neighbour
 from training.towers.semantic_layer import semantic_gradient, semantic_parts, semantic_vectors
 from training.towers.tower import Parts, Shapes
@@ -46,16 +47,7 @@ class CLSM:
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, CLSMTrace]:
         """As training.towers.tower.Tower.forward."""
         window_PH = self._windows(word_UG, batch)
-        num_texts, num_packed = batch.active(batch.num_steps - 1), batch.step_offsets[-1]
-        highest_NH = window_PH.new_full((num_texts, self.hidden), -torch.inf)
-        winner_NH = torch.zeros_like(highest_NH, dtype=torch.int64)
-        row_P1 = torch.arange(num_packed, device=window_PH.device)[:, None]
-        for step in range(batch.num_steps):
-            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
-            highest, winner = highest_NH[: end - start], winner_NH[: end - start]
-            higher = window_PH[start:end] > highest
-            torch.where(higher, row_P1[start:end], winner, out=winner)
-            torch.maximum(highest, window_PH[start:end], out=highest)
+        highest_NH, winner_NH = highest(window_PH, batch)
         hidden_NH = highest_NH.add_(parts["b"]).tanh_()
         vectors_Nd = semantic_vectors(hidden_NH, parts)
         return vectors_Nd, CLSMTrace(winner_NH, hidden_NH, vectors_Nd)
@@ -65,9 +57,8 @@ class CLSM:
     ) -> tuple[torch.Tensor, Parts]:
         """As training.towers.tower.Tower.backward; there are no steps to go back."""
         by_highest_NH, by_parts = semantic_gradient(trace.hidden_NH, trace.vectors_Nd, by_vectors_Nd, parts)
-        # No two texts share a row, so nothing is added here; the last row stays zero, for windows that do not exist.
-        by_window_PH = by_highest_NH.new_zeros(batch.step_offsets[-1] + 1, self.hidden)
-        by_window_PH.scatter_(0, trace.winner_NH, by_highest_NH)
+        # The last row stays zero, for windows that do not exist.
+        by_window_PH = by_value(by_highest_NH, trace.winner_NH, batch.step_offsets[-1] + 1)
         # A word stands at place k of the window around the word k places to its left.
         by_word_UKH = [
             embedding_bag(

@@ -1,6 +1,6 @@
 """The self-attentive tower (Lin et al., arXiv:1703.03130, section 2): r weighted sums of a bidirectional LSTM's states.
 
-    h(t) = y(t) of the LSTM that reads left to right and of the other, side by side; the rows of H         (eq. 1-4)
+    h(t) of training.towers.every_state; the rows of H                                                     (eq. 1-4)
     A    = softmax(W_s2 tanh(W_s1 Hᵀ)) over the words of the text, a row for each of r hops; no biases     (eq. 6)
     M    = A H                                                                                             (eq. 7)
     P    = ||A Aᵀ - I||²_F, times `penalty`, is added to the loss of every text                            (eq. 8)
@@ -18,16 +18,15 @@ from dataclasses import dataclass
 import torch
 
 from training.text_batch import TextBatch
-from training.towers.bilstm import BidirectionalLSTM, BidirectionalTrace, both_ways, side_by_side
+from training.towers.every_state import EveryState, EveryStateTrace
 from training.towers.lstm import LSTM
-from training.towers.positions import opposite, texts_of_one_length
+from training.towers.positions import texts_of_one_length
 from training.towers.tower import Parts, Shapes
 
 
 @dataclass(frozen=True, slots=True)
 class SelfAttentiveTrace:
-    both: BidirectionalTrace
-    opposite_P: torch.Tensor
+    states: EveryStateTrace
     state_PD: torch.Tensor  # H of all texts
     hidden_Pa: torch.Tensor  # tanh(W_s1 Hᵀ)
     of_lengths: list[torch.Tensor]  # training.towers.positions.texts_of_one_length
@@ -45,26 +44,23 @@ class SelfAttentive:
 
     @property
     def columns(self) -> int:
-        return self._both.columns
+        return self._states.columns
 
     @property
     def dimensions(self) -> int:
-        return self._both.dimensions * (1 if self.average else self.hops)
+        return self._states.dimensions * (1 if self.average else self.hops)
 
     @property
     def parts(self) -> Shapes:
         attention: Shapes = (
-            ("W_s1", (self._both.dimensions, self.attention_units)),
+            ("W_s1", (self._states.dimensions, self.attention_units)),
             ("W_s2", (self.attention_units, self.hops)),
         )
-        return self._both.parts + attention
+        return self._states.parts + attention
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, SelfAttentiveTrace]:
         """As training.towers.tower.Tower.forward."""
-        _, both = self._both.forward(word_UG, self._recurrent(parts), batch)
-        opposite_P = opposite(batch)
-        to_left_Pd = self.one_way.states(both.right_to_left)[opposite_P]
-        state_PD = torch.cat([self.one_way.states(both.left_to_right), to_left_Pd], dim=1)
+        state_PD, states = self._states.forward(word_UG, parts, batch)
         hidden_Pa = (state_PD @ parts["W_s1"]).tanh_()
         weight_Pr = hidden_Pa @ parts["W_s2"]  # before the softmax over each text's words
         of_lengths, sums, surplus = texts_of_one_length(batch), [], []
@@ -76,7 +72,7 @@ class SelfAttentive:
             surplus.append(weight_nTr.mT @ weight_nTr - identity_rr)
         sum_NrD = torch.cat(sums)
         vectors_Nd = sum_NrD.mean(1) if self.average else sum_NrD.flatten(1)
-        return vectors_Nd, SelfAttentiveTrace(both, opposite_P, state_PD, hidden_Pa, of_lengths, weight_Pr, surplus)
+        return vectors_Nd, SelfAttentiveTrace(states, state_PD, hidden_Pa, of_lengths, weight_Pr, surplus)
 
     def own_loss(self, trace: SelfAttentiveTrace) -> torch.Tensor:
         """As training.towers.tower.Penalised.own_loss: the penalty of all texts, []."""
@@ -102,28 +98,9 @@ class SelfAttentive:
             by_score_Pr[rows_nT] = product_nTr - weight_nTr * product_nTr.sum(1, keepdim=True)
         by_argument_Pa = (by_score_Pr @ parts["W_s2"].t()).mul_(1 - hidden_Pa.square())
         by_state_PD += by_argument_Pa @ parts["W_s1"].t()
-        by_word_UG, by_parts = self._backward_both(trace, by_state_PD, parts, batch)
+        by_word_UG, by_parts = self._states.backward(trace.states, by_state_PD, parts, batch)
         return by_word_UG, {**by_parts, "W_s1": state_PD.t() @ by_argument_Pa, "W_s2": hidden_Pa.t() @ by_score_Pr}
 
-    def _backward_both(
-        self, trace: SelfAttentiveTrace, by_state_PD: torch.Tensor, parts: Parts, batch: TextBatch
-    ) -> tuple[torch.Tensor, Parts]:
-        """As `backward`, of the two LSTMs alone, given the gradient of H."""
-        both, last = trace.both, batch.step_offsets[-2]
-        to_right, to_left = both_ways(self._recurrent(parts))
-        by_right_Pd, by_left_Pd = by_state_PD.chunk(2, dim=1)
-        by_left_Pd = by_left_Pd[trace.opposite_P]
-        by_right_UG, right = self.one_way.backward(
-            both.left_to_right, by_right_Pd[last:], to_right, batch, by_earlier_Pd=by_right_Pd
-        )
-        by_left_UG, left = self.one_way.backward(
-            both.right_to_left, by_left_Pd[last:], to_left, both.reversed_texts, by_earlier_Pd=by_left_Pd
-        )
-        return torch.cat([by_right_UG, by_left_UG], dim=1), side_by_side(right, left)
-
     @property
-    def _both(self) -> BidirectionalLSTM:
-        return BidirectionalLSTM(self.one_way)
-
-    def _recurrent(self, parts: Parts) -> Parts:
-        return {name: parts[name] for name, _ in self._both.parts}
+    def _states(self) -> EveryState:
+        return EveryState(self.one_way)

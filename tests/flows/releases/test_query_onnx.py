@@ -35,6 +35,8 @@ RECIPES = {
     "self-attentive, averaged, with all gates": replace(
         recipe("self-attentive"), cells=8, average_hops=True, forget_gate=True, peepholes=True, max_words=3
     ),
+    "max-pooled": replace(recipe("max-pooled"), cells=8),
+    "variational, with all gates": replace(recipe("variational"), cells=8, latent=5, forget_gate=True, peepholes=True),
 }
 
 

@@ -16,6 +16,8 @@ TOWERS = {
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
     "rnn": {"tower": "rnn"},
     "self_attentive": {"tower": "self_attentive", "attention_units": 4, "hops": 3},
+    "max_pooled": {"tower": "max_pooled"},
+    "variational": {"tower": "variational", "latent": 3},
 }
 
 

@@ -52,7 +52,7 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
     params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     found = trace(model, TEXT, side)
-    ways = ["right ", "left "] if kind.startswith(("bilstm", "self_attentive")) else [""]
+    ways = ["right ", "left "] if kind.startswith(reference.BOTH_WAYS) else [""]
     assert [t.direction for t in found.traces] == ["left to right", "right to left"][: len(ways)]
     for way, one in zip(ways, found.traces, strict=True):
         of_way = {name.removeprefix(way): value for name, value in params.items() if name.startswith(way)}
@@ -103,7 +103,7 @@ def test_a_text_without_a_word_cannot_be_explained(text):
 
 @pytest.mark.parametrize(("tower", "changes"), [("dssm", {"hidden": 4}), ("clsm", {"hidden": 4, "window": 3})])
 def test_a_tower_without_steps_says_what_can_be_explained_instead(tower, changes):
-    with pytest.raises(UsageError, match=f"{tower.upper()}.*Explain a model with an LSTM"):
+    with pytest.raises(UsageError, match=f"the tower {tower} .*Explain a model of a tower that reads word by word"):
         trace(small_model(tower, **changes), TEXT, "query")
 
 

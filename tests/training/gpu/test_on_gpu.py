@@ -30,6 +30,8 @@ TOWERS = {
     "dssm": {"tower": "dssm", "hidden": 64},
     "clsm": {"tower": "clsm", "hidden": 64, "window": 3},
     "self_attentive": {"tower": "self_attentive", "attention_units": 32, "hops": 4, "penalty": 0.5},
+    "max_pooled": {"tower": "max_pooled"},
+    "variational": {"tower": "variational", "latent": 32},
 }
 RECURRENT = ("lstm", "full lstm", "bilstm", "rnn")
 SMALL = Recipe(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)

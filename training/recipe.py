@@ -1,0 +1,104 @@
+"""A recipe: everything that decides a model's numbers, as one frozen value."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args, get_type_hints
+
+from schemas.errors import UsageError
+from training.tower_settings import SETTINGS, has_setting, tower_kinds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
+
+    Raises UsageError for a value that means nothing.
+    """
+
+    name: str
+    tower: str = "lstm"  # one of training.tower_settings, which says what of the next nine it has
+    cells: int = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
+    hidden: int = 0  # tanh units below the embedding
+    window: int = 0  # words
+    latent: int = 0  # h, dimensions of the distribution that a text becomes
+    attention_units: int = 0  # d_a
+    hops: int = 0  # r, weighted sums of the states
+    average_hops: bool = False  # the embedding is the mean of its hops, not one after the other
+    penalty: float = 0.0  # what ||A Aᵀ - I||² of each text counts in the loss
+    forget_gate: bool = False
+    peepholes: bool = False
+    tie_towers: bool = False  # one parameter set for queries and documents
+    same_start: bool = True  # both parameter sets start from the same random numbers
+    max_words: int = 0  # words of a text that are read; 0: all
+    overflow: Literal["merge", "truncate"] = "merge"  # what becomes of the words beyond max_words
+    gamma: float = 5.0  # of eq. 5
+    num_negatives: int = 4  # n
+    # New ones for each pair and epoch, the shards' own, or some that the pairs of a micro-batch share (training.pairs).
+    negatives: Literal["redrawn", "fixed", "pool"] = "redrawn"
+    pool_size: int = 0  # titles that a micro-batch shares; 0: as many as micro_batch
+    pool_softmax: bool = False  # against every unclicked title of the shared pool instead of n of them
+    # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
+    weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
+    epochs: int = 20
+    minibatch: int = 256  # pairs of one large update
+    micro_batch: int = 128  # pairs computed at once; the unit that workers share out
+    step: float = 0.002  # ε of eq. 6; L is the sum over the minibatch
+    momentum_edge: float = 0.9  # μ in the first and last 2% of all updates
+    momentum_middle: float = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
+    clip_norm: float = 0.0  # th_G, for each tower on its own; 0: never
+    truncate_steps: int = 0  # T; 0: as long as the longest text
+    initial_range: float = 0.2  # parameters start uniform in ±this
+    start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
+    reduction: Literal["exact", "fast"] = "exact"
+    dtype: Literal["float32", "float64"] = "float32"
+    shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        for field in ("cells", "num_negatives", "epochs", "minibatch", "micro_batch"):
+            _require(self, field, "at least 1", getattr(self, field) >= 1)
+        for field in ("gamma", "step", "initial_range"):
+            _require(self, field, "a number above 0 and at most 1,000,000", 0 < getattr(self, field) <= 1e6)
+        for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "seed"):
+            _require(self, field, "at least 0", 0 <= getattr(self, field) < float("inf"))
+        for field, kind in get_type_hints(Recipe).items():
+            if choices := get_args(kind):
+                _require(self, field, f"one of {', '.join(choices)}", getattr(self, field) in choices)
+        _require(self, "tower", f"one of {', '.join(tower_kinds())}", self.tower in tower_kinds())
+        for field in ("momentum_edge", "momentum_middle"):
+            _require(self, field, "at least 0 and below 1", 0 <= getattr(self, field) < 1)
+        _require(
+            self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
+        )
+        self._require_what_its_tower_has()
+        self._require_a_pool_to_draw_from()
+
+    @property
+    def shared_titles(self) -> int:
+        """Titles of the pool that a micro-batch shares."""
+        return self.pool_size or self.micro_batch
+
+    def _require_a_pool_to_draw_from(self) -> None:
+        shared, n = self.negatives == "pool", self.num_negatives
+        for field in ("pool_size", "pool_softmax"):
+            _require(self, field, "unset without negatives=pool", shared or not getattr(self, field))
+        enough = not shared or self.pool_softmax or self.shared_titles >= n
+        _require(self, "pool_size", f"at least num_negatives ({n}); 0 is micro_batch ({self.micro_batch})", enough)
+
+    def _require_what_its_tower_has(self) -> None:
+        """A setting that the tower does not have would be believed and change nothing."""
+        for field, setting in SETTINGS.items():
+            value = getattr(self, field)
+            if has_setting(self.tower, field):
+                _require(self, field, setting.wanted, setting.holds(value))
+            else:
+                unset = "false" if isinstance(value, bool) else "0"
+                _require(self, field, f"{unset} ({self.tower} has no {setting.part})", not value)
+
+
+def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:
+    if not holds:
+        raise UsageError(
+            asked=f"the recipe's {field} is {getattr(recipe, field)!r}",
+            found=f"it must be {wanted}",
+            do=f"set {field} to a value of that kind",
+        )
