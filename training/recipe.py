@@ -63,12 +63,12 @@ class Recipe:
         for field, kind in get_type_hints(Recipe).items():
             if choices := get_args(kind):
                 _require(self, field, f"one of {', '.join(choices)}", getattr(self, field) in choices)
-        _require(self, "tower", f"one of {', '.join(tower_kinds())}", self.tower in tower_kinds())
         for field in ("momentum_edge", "momentum_middle"):
             _require(self, field, "at least 0 and below 1", 0 <= getattr(self, field) < 1)
         _require(
             self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
         )
+        self._require_a_known_tower()
         self._require_what_its_tower_has()
         self._require_a_pool_to_draw_from()
 
@@ -83,6 +83,14 @@ class Recipe:
             _require(self, field, "unset without negatives=pool", shared or not getattr(self, field))
         enough = not shared or self.pool_softmax or self.shared_titles >= n
         _require(self, "pool_size", f"at least num_negatives ({n}); 0 is micro_batch ({self.micro_batch})", enough)
+
+    def _require_a_known_tower(self) -> None:
+        if self.tower not in tower_kinds():
+            raise UsageError(
+                asked=f"the recipe's tower is {self.tower!r}",
+                found=f"it must be one of {', '.join(tower_kinds())}",
+                do="use one of them, or import the file that adds this one (training.towers.add_tower)",
+            )
 
     def _require_what_its_tower_has(self) -> None:
         """A setting that the tower does not have would be believed and change nothing."""

@@ -1,0 +1,129 @@
+"""A tower that is no part of the package, whole in this file: the mean of its words' inputs, through tanh.
+
+    y = tanh(1/T Σ_t W l(t) + b)
+"""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from flows.releases.query_onnx import CannotExport, query_onnx
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
+from tests.training.small_shards import TABLE_ROWS, shop, write_build
+from training.evaluate import EvaluateConfig, evaluate
+from training.launch import train
+from training.model import load_model
+from training.recipe import Recipe
+from training.text_batch import TextBatch
+from training.towers import Parts, Shapes, add_tower, tower_of
+from training.towers.positions import text_of_row
+
+torch.set_num_threads(1)
+
+
+@dataclass(frozen=True, slots=True)
+class TanhOfMean:
+    dimensions: int
+
+    @property
+    def columns(self) -> int:
+        return self.dimensions
+
+    @property
+    def parts(self) -> Shapes:
+        return (("b", (self.dimensions,)),)
+
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        sum_NG = word_UG.new_zeros(batch.active(batch.num_steps - 1), self.columns)
+        for step in range(batch.num_steps):
+            rows = batch.packed_words[batch.step_offsets[step] : batch.step_offsets[step + 1]]
+            sum_NG[: len(rows)] += word_UG[rows]
+        vectors_Nd = torch.tanh(sum_NG / self._lengths(batch)[:, None] + parts["b"])
+        return vectors_Nd, vectors_Nd
+
+    def backward(
+        self, trace: torch.Tensor, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, Parts]:
+        by_argument_Nd = by_vectors_Nd * (1 - trace.square())
+        by_row_Pd = (by_argument_Nd / self._lengths(batch)[:, None])[text_of_row(batch)]
+        by_word_UG = by_row_Pd.new_zeros(len(batch.word_offsets), self.columns)
+        return by_word_UG.index_add_(0, batch.packed_words, by_row_Pd), {"b": by_argument_Nd.sum(0)}
+
+    @staticmethod
+    def _lengths(batch: TextBatch) -> torch.Tensor:
+        return torch.bincount(text_of_row(batch))
+
+
+add_tower("tanh_of_mean", lambda recipe: TanhOfMean(recipe.cells))
+RECIPE = Recipe(name="mean", tower="tanh_of_mean", cells=12, epochs=3, minibatch=32, micro_batch=8, step=0.05)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    pairs, pool = shop(200)
+    dev, _ = shop(40, seed=9)
+    where = tmp_path_factory.mktemp("third")
+    build = write_build(str(where), {"train-00000": pairs, "dev-00000": dev}, pool)
+    return train(build, store=str(where), recipe=RECIPE, threads=1)
+
+
+def test_it_learns_what_clicks_teach(trained):
+    points = json.loads(storage.read_bytes(f"{trained.data}/curves.json"))
+    assert points[-1]["train_loss"] < points[0]["train_loss"]
+    assert points[-1]["dev_ndcg@1"] > 0.5  # one clicked title among about five
+
+
+def test_its_embeddings_are_those_of_its_equation_and_of_the_stored_weights(trained):
+    model = load_model(trained.data)
+    assert model.recipe == RECIPE
+    texts = ["steel mallet", "garden", "heavy duty borer no 2"]
+    table, bias = (part.double().numpy() for part in _stored(model))
+    for text, found in zip(texts, model.encode(texts, "query"), strict=True):
+        offsets, ids = trigram_ids(words(text), TABLE_ROWS)
+        expected = np.tanh(table[ids].sum(axis=0) / (len(offsets) - 1) + bias)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def _stored(model) -> tuple[torch.Tensor, torch.Tensor]:
+    table, parts = model.layout.split(model.towers["query"])
+    return table, parts["b"]
+
+
+def test_it_is_evaluated_beside_the_baselines(trained, tmp_path):
+    (tmp_path / "documents.tsv").write_text("a\toak rug no 3\nb\tsteel hammer no 2\nc\tsteel tap no 1\n")
+    (tmp_path / "queries.tsv").write_text("q1\tsteel mallet\nq2\toak carpet\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 a 0\nq1 0 b 3\nq1 0 c 0\nq2 0 a 3\nq2 0 b 0\nq2 0 c 0\n")
+    files = {name: str(tmp_path / file) for name, file in
+             (("documents", "documents.tsv"), ("queries", "queries.tsv"), ("qrels", "qrels.txt"))}  # fmt: skip
+    found = evaluate(trained.folder, store=str(tmp_path), config=EvaluateConfig(), **files)
+    # BM25 shares no word with the right title of q1 but "steel", which two titles have.
+    assert found.manifest.outcome.metrics["systems"]["model"]["ndcg@1"]["mean"] == 1.0
+
+
+def test_what_nobody_wrote_for_it_is_refused_in_words(trained):
+    with pytest.raises(CannotExport, match="no graph for the tower tanh_of_mean"):
+        query_onnx(load_model(trained.data))
+    with pytest.raises(UsageError, match="0 .tanh_of_mean has no layer below the embedding"):
+        replace(RECIPE, hidden=3)
+
+
+def test_a_tower_is_added_once_with_settings_that_recipes_have():
+    with pytest.raises(ValueError, match="a tower named lstm already"):
+        add_tower("lstm", lambda recipe: TanhOfMean(recipe.cells))
+    with pytest.raises(ValueError, match="no recipe has heads"):
+        add_tower("transformer", lambda recipe: TanhOfMean(recipe.cells), settings=["hidden", "heads"])
+    with pytest.raises(UsageError, match="one of lstm, bilstm.* Use one of them, or import the file"):
+        replace(RECIPE, tower="transformer")
+
+
+def test_a_recipe_from_a_process_that_has_other_towers_is_refused():
+    stranger = replace(RECIPE)
+    object.__setattr__(stranger, "tower", "elsewhere")  # as one that was sent here: its checks ran where it was made
+    with pytest.raises(UsageError, match="no tower of that name. Import the file"):
+        tower_of(stranger)
