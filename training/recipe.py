@@ -15,7 +15,7 @@ class Recipe:
     """
 
     name: str
-    tower: str = "lstm"  # one of training.tower_settings, which says what of the next nine it has
+    tower: str = "lstm"  # by its name in training.tower_settings, which says what settings it has
     cells: int = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
     hidden: int = 0  # tanh units below the embedding
     window: int = 0  # words
