@@ -1,0 +1,1 @@
+"""Heads: what turns the embedding of a labelled text, or those of a labelled pair, into a class."""
