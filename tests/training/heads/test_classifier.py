@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.training.heads import reference
+from training.heads.dropout import draw_masks
+from training.heads.head_of import head_of
+from training.heads.initial import initial_head
+from training.heads.settings import HeadSettings
+
+torch.set_num_threads(1)
+ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5
+FEATURES = {"plain": {}, "w2": {}, "siamese": {}, "gated": {"factors": 3}}
+KINDS = {"mlp": {"hidden": 6}, "pruned": {"row_units": 3, "column_units": 2}}
+HEADS = [(features, kind) for features in FEATURES for kind in KINDS]
+every_head = pytest.mark.parametrize(("features", "kind"), HEADS, ids=["-".join(head) for head in HEADS])
+
+
+def small(features: str, kind: str, **changes):
+    settings = HeadSettings(features=features, kind=kind, **FEATURES[features], **KINDS[kind], **changes)
+    unit = "texts" if features == "plain" else "pairs"
+    return head_of(settings, dimensions=ROWS * WIDTH, rows=ROWS, classes=CLASSES, unit=unit)
+
+
+def random_case(head, features: str):
+    """Vectors, and parts whose biases are not zero."""
+    generator = np.random.Generator(np.random.Philox(key=7))
+    parts = initial_head(head, generator)
+    for name in ("head.b_1", "head.b_2"):
+        parts[name] += torch.from_numpy(generator.normal(size=tuple(parts[name].shape)))
+    number = 1 if features == "plain" else 2
+    vectors = tuple(torch.from_numpy(generator.normal(size=(SIZE, ROWS * WIDTH))) for _ in range(number))
+    return vectors, parts
+
+
+def by_reference(features, vectors, parts, masks=None, dropout=0.0) -> np.ndarray:
+    p = {name: part.numpy() for name, part in parts.items()}
+    found = []
+    for i in range(SIZE):
+        kept = {}
+        if masks is not None:
+            kept = {"keep_features": masks.features[i].numpy(), "keep_hidden": masks.hidden[i].numpy()}
+        of_one = tuple(vector[i].numpy() for vector in vectors)
+        found.append(reference.logits(features, of_one, p, ROWS, **kept, dropout=dropout))
+    return np.array(found)
+
+
+@every_head
+def test_logits_equal_the_printed_equations_number_by_number(features, kind):
+    head = small(features, kind)
+    vectors, parts = random_case(head, features)
+    logits_BC, _ = head.forward(vectors, parts, None)
+    np.testing.assert_allclose(logits_BC.numpy(), by_reference(features, vectors, parts), rtol=1e-12, atol=1e-13)
+
+
+@every_head
+def test_logits_under_dropout_equal_those_of_what_is_kept_scaled_up(features, kind):
+    head = small(features, kind, dropout=0.4)
+    vectors, parts = random_case(head, features)
+    masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
+    assert not masks.features.all()
+    assert not masks.hidden.all()
+    logits_BC, _ = head.forward(vectors, parts, masks)
+    expected = by_reference(features, vectors, parts, masks, 0.4)
+    np.testing.assert_allclose(logits_BC.numpy(), expected, rtol=1e-12, atol=1e-13)
+
+
+@every_head
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_of_every_part_and_vector_equal_finite_differences(features, kind, dropout):
+    head = small(features, kind, dropout=dropout)
+    vectors, parts = random_case(head, features)
+    masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
+    by_logits_BC = torch.from_numpy(np.random.default_rng(1).normal(size=(SIZE, CLASSES)))
+    _, trace = head.forward(vectors, parts, masks)
+    by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
+
+    assert list(by_parts) == [name for name, _ in head.parts]
+    moved = {**{f"vector {place}": vector for place, vector in enumerate(vectors)}, **parts}
+    found = {**{f"vector {place}": vector for place, vector in enumerate(by_vectors)}, **by_parts}
+    for name, numbers in moved.items():
+        expected, flat = np.zeros(tuple(numbers.shape)), numbers.view(-1)
+        for at in range(flat.numel()):
+            middle, ends = flat[at].item(), []
+            for end in (middle + 1e-6, middle - 1e-6):
+                flat[at] = end
+                logits_BC, _ = head.forward(vectors, parts, masks)
+                ends.append((logits_BC * by_logits_BC).sum().item())
+            flat[at] = middle
+            expected.flat[at] = (ends[0] - ends[1]) / 2e-6
+        np.testing.assert_allclose(found[name].numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+@every_head
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradients_equal_automatic_differentiation(features, kind, dropout):
+    head = small(features, kind, dropout=dropout)
+    vectors, parts = random_case(head, features)
+    masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
+    by_logits_BC = torch.from_numpy(np.random.default_rng(1).normal(size=(SIZE, CLASSES)))
+    _, trace = head.forward(vectors, parts, masks)
+    by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
+    leaves = [*vectors, *parts.values()]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    logits_BC, _ = head.forward(vectors, parts, masks)
+    expected = torch.autograd.grad((logits_BC * by_logits_BC).sum(), leaves)
+    for found, wanted in zip([*by_vectors, *by_parts.values()], expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-13)
+
+
+@every_head
+def test_float32_stays_float32_and_what_went_in_is_left_as_it_was(features, kind):
+    head = small(features, kind, dropout=0.4)
+    vectors, parts = random_case(head, features)
+    vectors, parts = tuple(v.float() for v in vectors), {name: part.float() for name, part in parts.items()}
+    before = [tensor.clone() for tensor in (*vectors, *parts.values())]
+    for masks in (None, draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))):
+        logits_BC, trace = head.forward(vectors, parts, masks)
+        by_logits_BC = torch.ones_like(logits_BC)
+        by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
+        assert {tensor.dtype for tensor in (logits_BC, *by_vectors, *by_parts.values())} == {torch.float32}
+        assert torch.equal(by_logits_BC, torch.ones_like(logits_BC))
+    for now, then in zip((*vectors, *parts.values()), before, strict=True):
+        assert torch.equal(now, then)
+
+
+@every_head
+def test_a_text_or_pair_has_the_same_logits_alone_and_among_others(features, kind):
+    head = small(features, kind)
+    vectors, parts = random_case(head, features)
+    together, _ = head.forward(vectors, parts, None)
+    for i in range(SIZE):
+        alone, _ = head.forward(tuple(vector[i : i + 1] for vector in vectors), parts, None)
+        np.testing.assert_allclose(alone[0].numpy(), together[i].numpy(), rtol=1e-12, atol=1e-13)
