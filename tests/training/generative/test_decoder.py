@@ -1,0 +1,209 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.training.generative import reference_decoder as reference
+from training.generative.decoder import Decoder, initial_decoder
+from training.generative.targets import Targets, targets_of
+from training.generative.vocabulary import END
+from training.ragged import Ragged, starts
+
+torch.set_num_threads(1)
+SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
+TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]
+
+
+def targets(texts: list[list[int]], decoder: Decoder = SMALL) -> Targets:
+    ids = Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
+    return targets_of(ids, decoder.vocabulary)
+
+
+def some_parts(decoder: Decoder, seed: int = 1) -> dict[str, torch.Tensor]:
+    """As a decoder starts, and biases that are no round numbers."""
+    generator = np.random.Generator(np.random.Philox(seed))
+    found = dict(initial_decoder(decoder, generator))
+    return {name: part + torch.from_numpy(0.3 * generator.normal(size=part.shape)) for name, part in found.items()}
+
+
+def some_z(num_texts: int, decoder: Decoder = SMALL) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(2).normal(size=(num_texts, decoder.latent)))
+
+
+def as_arrays(parts: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: part.numpy().copy() for name, part in parts.items()}
+
+
+def test_losses_equal_the_printed_equations_cell_by_cell():
+    decoder = Decoder(latent=3, cells=4, vocabulary=9, word_columns=2)
+    rng = np.random.default_rng(3)
+    texts = [[*rng.integers(1, 9, rng.integers(0, 7)).tolist(), END] for _ in range(30)]
+    parts, z_Bh = some_parts(decoder), some_z(30, decoder)
+    losses, _ = decoder.losses(z_Bh, targets(texts, decoder), parts)
+    arrays = as_arrays(parts)
+    expected = [reference.loss(arrays, z, text) for z, text in zip(z_Bh.numpy(), texts, strict=True)]
+    np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-12)
+    num_words = sum(map(len, texts))
+    assert decoder.cross_entropy(z_Bh, targets(texts, decoder), parts) == pytest.approx(sum(expected) / num_words)
+
+
+def test_a_text_of_one_word_worked_by_hand():
+    # One cell, ids end, unknown, one word; W_rec = 0, E(start) = 1, E(word) = -1, W_x = W_z = (0, 0, 0, 1), z = 0.5,
+    # b = (0, 1, 0, 0): output and input gate are 0.5, the forget gate sigmoid(1) = 0.731059.
+    # t = 1 reads the start: y_g = tanh(1.5) = 0.905148, c = 0.452574, y = 0.5 tanh(c) = 0.5 x 0.424013 = 0.212006
+    #   W_out = (0, 0, 2), b_out = 0: scores 0, 0, 0.424013; -log p(word) = log(2 + e^0.424013) - 0.424013
+    #   = log(3.528081) - 0.424013 = 1.260754 - 0.424013 = 0.836741
+    # t = 2 reads the word: y_g = tanh(-0.5) = -0.462117, c = 0.731059 x 0.452574 - 0.5 x 0.462117 = 0.099800,
+    #   y = 0.5 x 0.099470 = 0.049735; scores 0, 0, 0.099470; -log p(end) = log(2 + e^0.099470) = 1.132880
+    decoder = Decoder(latent=1, cells=1, vocabulary=3, word_columns=1)
+    parts = {
+        "decoder.E": [[7.0], [7.0], [-1.0], [1.0]], "decoder.W_x": [[0.0, 0.0, 0.0, 1.0]],
+        "decoder.W_z": [[0.0, 0.0, 0.0, 1.0]], "decoder.W_rec": [[0.0] * 4], "decoder.b": [0.0, 1.0, 0.0, 0.0],
+        "decoder.W_out": [[0.0, 0.0, 2.0]], "decoder.b_out": [0.0] * 3,
+    }  # fmt: skip
+    z_Bh = torch.tensor([[0.5]])
+    losses, _ = decoder.losses(z_Bh, targets([[2, END]], decoder), {k: torch.tensor(v) for k, v in parts.items()})
+    assert losses.tolist() == pytest.approx([0.836741 + 1.132880], abs=2e-6)
+
+
+def test_gradient_of_every_parameter_and_of_z_equals_finite_differences_of_the_printed_equations():
+    parts, z_Bh = some_parts(SMALL), some_z(len(TEXTS))
+    by_losses_B = torch.tensor([1.0, 0.5, 2.0, -1.5], dtype=torch.float64)
+    _, trace = SMALL.losses(z_Bh, targets(TEXTS), parts)
+    by_z_Bh, by_parts = SMALL.backward(trace, by_losses_B, parts)
+    arrays = {**as_arrays(parts), "z": z_Bh.numpy().copy()}
+
+    def total() -> float:
+        texts = zip(by_losses_B.tolist(), arrays["z"], TEXTS, strict=True)
+        return sum(weight * reference.loss(arrays, z, text) for weight, z, text in texts)
+
+    assert list(by_parts) == [name for name, _ in SMALL.parts]
+    for name, found in {**by_parts, "z": by_z_Bh}.items():
+        expected = np.zeros(arrays[name].shape)
+        for at in np.ndindex(expected.shape):
+            middle = arrays[name][at]
+            for sign in (1, -1):
+                arrays[name][at] = middle + sign * 1e-6
+                expected[at] += sign * total() / 2e-6
+            arrays[name][at] = middle
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def library_losses(z_Bh: torch.Tensor, texts: list[list[int]], parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The losses by nn.LSTM, whose gates are input, forget, candidate, output, and cross_entropy; padded."""
+
+    def gates(ours: torch.Tensor) -> torch.Tensor:
+        output, forget, inward, candidate = ours.chunk(4, dim=-1)
+        return torch.cat([inward, forget, candidate, output], dim=-1)
+
+    cells, vocabulary = parts["decoder.W_out"].shape
+    inputs = torch.cat([parts["decoder.W_x"], parts["decoder.W_z"]])
+    lstm = nn.LSTM(len(inputs), cells, batch_first=True).double()
+    weights = {
+        "weight_ih_l0": gates(inputs).T,
+        "weight_hh_l0": gates(parts["decoder.W_rec"]).T,
+        "bias_ih_l0": gates(parts["decoder.b"]),
+        "bias_hh_l0": torch.zeros(4 * cells, dtype=torch.float64),
+    }
+    said = nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True, padding_value=-100)
+    read = F.pad(said[:, :-1].clamp(min=0), (1, 0), value=vocabulary)
+    x = torch.cat([F.embedding(read, parts["decoder.E"]), z_Bh[:, None].expand(-1, said.shape[1], -1)], dim=2)
+    states, _ = torch.func.functional_call(lstm, weights, (x,))
+    scores = states @ parts["decoder.W_out"] + parts["decoder.b_out"]
+    return F.cross_entropy(scores.mT, said, reduction="none").sum(1)
+
+
+def test_losses_and_gradients_equal_the_librarys_lstm_and_autograd():
+    decoder = Decoder(latent=6, cells=11, vocabulary=40, word_columns=7)
+    rng = np.random.default_rng(4)
+    texts = [[*rng.integers(1, 40, rng.integers(0, 12)).tolist(), END] for _ in range(50)]
+    parts, z_Bh = some_parts(decoder), some_z(50, decoder)
+    by_losses_B = torch.from_numpy(rng.normal(size=50))
+    losses, trace = decoder.losses(z_Bh, targets(texts, decoder), parts)
+    by_z_Bh, by_parts = decoder.backward(trace, by_losses_B, parts)
+
+    leaves = {name: value.clone().requires_grad_() for name, value in {**parts, "z": z_Bh}.items()}
+    expected = library_losses(leaves["z"], texts, leaves)
+    np.testing.assert_allclose(losses.numpy(), expected.detach().numpy(), rtol=1e-12)
+    (expected * by_losses_B).sum().backward()
+    for name, found in {**by_parts, "z": by_z_Bh}.items():
+        np.testing.assert_allclose(found.numpy(), leaves[name].grad.numpy(), rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_batch_mates_and_their_order_never_change_a_loss_or_the_gradient_of_its_z():
+    decoder = Decoder(latent=4, cells=8, vocabulary=30, word_columns=5)
+    rng = np.random.default_rng(5)
+    texts = [[*rng.integers(1, 30, rng.integers(0, 9)).tolist(), END] for _ in range(20)]
+    parts = {name: part.float() for name, part in some_parts(decoder).items()}
+    z_Bh = some_z(20, decoder).float()
+
+    def of(index: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        losses, trace = decoder.losses(z_Bh[index], targets([texts[i] for i in index], decoder), parts)
+        return losses.numpy(), decoder.backward(trace, torch.ones(len(index)), parts)[0].numpy()
+
+    alone = [of([i]) for i in range(20)]
+    losses, by_z = (np.concatenate(found) for found in zip(*alone, strict=True))
+    for _ in range(5):
+        index = rng.permutation(20)[: rng.integers(2, 21)].tolist()
+        found_losses, found_by_z = of(index)
+        np.testing.assert_allclose(found_losses, losses[index], rtol=1e-6)
+        np.testing.assert_allclose(found_by_z, by_z[index], rtol=1e-5, atol=1e-6)
+
+
+def test_greedy_words_are_the_likeliest_by_the_printed_equations_each_given_those_before():
+    parts, z_Bh = some_parts(SMALL, seed=8), some_z(12) * 3
+    arrays = as_arrays(parts)
+    expected = [reference.likeliest(arrays, z, 6) for z in z_Bh.numpy()]
+    assert {len(words) for words in expected} >= {0, 6}, "some end at once, some are cut off"
+    assert SMALL.generate(z_Bh, parts, 6) == expected
+    assert SMALL.generate(z_Bh, parts, 2) == [words[:2] for words in expected]
+
+
+def test_a_decoder_learns_to_say_each_text_from_its_z():
+    texts = [[2, 3, END], [3, 2, END], [4, 4, 2, END], [END]]
+    decoder = Decoder(latent=4, cells=8, vocabulary=5, word_columns=4)
+    parts = dict(initial_decoder(decoder, np.random.Generator(np.random.Philox(1))))
+    z_Bh, said = torch.eye(4, dtype=torch.float64), targets(texts, decoder)
+    before = decoder.cross_entropy(z_Bh, said, parts)
+    assert before == pytest.approx(math.log(5), abs=0.3), "a new decoder knows nothing"
+    for _ in range(150):
+        _, trace = decoder.losses(z_Bh, said, parts)
+        _, gradient = decoder.backward(trace, torch.ones(4, dtype=torch.float64), parts)
+        parts = {name: part - 0.3 * gradient[name] for name, part in parts.items()}
+    assert decoder.cross_entropy(z_Bh, said, parts) < 0.1
+    assert decoder.generate(z_Bh, parts, 5) == [text[:-1] for text in texts]
+
+
+def test_a_start_is_the_same_for_the_same_seed_and_within_its_stated_range():
+    decoder = Decoder(latent=4, cells=9, vocabulary=30, word_columns=16)
+
+    def start() -> dict[str, torch.Tensor]:
+        return dict(initial_decoder(decoder, np.random.Generator(np.random.Philox(key=7))))
+
+    parts = start()
+    assert {name: tuple(part.shape) for name, part in parts.items()} == dict(decoder.parts)
+    assert all(torch.equal(part, again) for part, again in zip(parts.values(), start().values(), strict=True))
+    reach = {"E": 1, "W_x": 1 / 4, "W_z": 1 / 2, "W_rec": 1 / 3, "W_out": 1 / 3}  # 1/√16, 1/√4, 1/√9
+    for name, furthest in reach.items():
+        assert 0.9 * furthest < parts[f"decoder.{name}"].abs().max() <= furthest
+    assert not parts["decoder.b_out"].any()
+    assert parts["decoder.b"].unflatten(0, (4, 9)).unique(dim=1).flatten().tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_losses_and_gradients_of_the_cpu():
+    decoder = Decoder(latent=16, cells=32, vocabulary=3000, word_columns=16)
+    rng = np.random.default_rng(6)
+    texts = [[*rng.integers(1, 3000, rng.integers(0, 12)).tolist(), END] for _ in range(64)]
+    parts = {name: part.float() for name, part in some_parts(decoder).items()}
+    z_Bh, said, found = some_z(64, decoder).float(), targets(texts, decoder), []
+    for place in (torch.device("cpu"), torch.device("cuda", 0)):
+        there = {name: part.to(place) for name, part in parts.items()}
+        losses, trace = decoder.losses(z_Bh.to(place), said.to(place), there)
+        by_z, by_parts = decoder.backward(trace, torch.ones(64, device=place), there)
+        found.append([losses.cpu(), by_z.cpu(), *(by_parts[name].cpu() for name, _ in decoder.parts)])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,77 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.generative.gaussian import kappa, kl, sample, sample_gradient, w2_squared
+
+
+def rows(*values: list[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_the_divergence_from_the_standard_normal_worked_by_hand():
+    # μ = (1, -2), σ = (1, 0.5): ½ (1 + 1 - 1 - 0) = 0.5, and ½ (4 + 0.25 - 1 - ln 0.25) = ½ (3.25 + 1.386294)
+    # = 2.318147; in all 2.818147.
+    # The standard normal itself: 0. By μ: μ; by σ: σ - 1/σ = 0 and 0.5 - 2 = -1.5.
+    divergence, by_mu, by_sigma = kl(rows([1, -2], [0, 0]), rows([1, 0.5], [1, 1]))
+    assert divergence.tolist() == pytest.approx([2.818147, 0], abs=1e-6)
+    assert by_mu.tolist() == [[1, -2], [0, 0]]
+    assert by_sigma.tolist() == [[0, -1.5], [0, 0]]
+
+
+def test_the_divergence_and_its_gradient_equal_the_librarys_and_autograd():
+    rng = np.random.default_rng(1)
+    mu = torch.from_numpy(rng.normal(size=(5, 3))).requires_grad_()
+    sigma = torch.from_numpy(rng.gamma(2.0, size=(5, 3))).requires_grad_()
+    standard = torch.distributions.Normal(torch.zeros(3).double(), torch.ones(3).double())
+    expected = torch.distributions.kl_divergence(torch.distributions.Normal(mu, sigma), standard).sum(1)
+    expected.sum().backward()
+    divergence, by_mu, by_sigma = kl(mu.detach(), sigma.detach())
+    np.testing.assert_allclose(divergence, expected.detach(), rtol=1e-12)
+    np.testing.assert_allclose(by_mu, mu.grad, rtol=1e-12)
+    np.testing.assert_allclose(by_sigma, sigma.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_a_spread_of_zero_diverges_infinitely_and_is_no_quiet_number():
+    divergence, _, by_sigma = kl(rows([0, 0]), rows([1, 0]))
+    assert divergence.tolist() == [math.inf]
+    assert by_sigma.tolist() == [[0, -math.inf]]
+
+
+def test_the_distance_of_two_normal_distributions_worked_by_hand():
+    # μ (1, 2) and (4, -2): 9 + 16 = 25; σ (1, 0.5) and (3, 2): 4 + 2.25 = 6.25. Of equal ones: 0.
+    found = w2_squared(rows([1, 2], [1, 2]), rows([1, 0.5], [1, 0.5]), rows([4, -2], [1, 2]), rows([3, 2], [1, 0.5]))
+    assert found.tolist() == [31.25, 0]
+
+
+@given(st.integers(0, 1000))
+def test_the_distance_is_that_of_mu_and_sigma_side_by_side(seed):
+    mu, sigma, other_mu, other_sigma = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 3, 5)))
+    apart = torch.cat([mu, sigma.abs()], dim=1) - torch.cat([other_mu, other_sigma.abs()], dim=1)
+    found = w2_squared(mu, sigma.abs(), other_mu, other_sigma.abs())
+    np.testing.assert_allclose(found, torch.linalg.vector_norm(apart, dim=1) ** 2, rtol=1e-12)
+
+
+def test_a_sample_is_the_mean_moved_by_spreads_of_noise():
+    # z = (1 + 2 x 0.5, -1 + 3 x -2) = (2, -7); by μ the gradient of z, by σ that times ε: (5 x 0.5, 7 x -2).
+    noise = rows([0.5, -2])
+    assert sample(rows([1, -1]), rows([2, 3]), noise).tolist() == [[2, -7]]
+    by_mu, by_sigma = sample_gradient(rows([5, 7]), noise)
+    assert by_mu.tolist() == [[5, 7]]
+    assert by_sigma.tolist() == [[2.5, -14]]
+
+
+def test_kappa_rises_from_nearly_nothing_through_a_half_to_nearly_one():
+    # 0.002 x 2,500 = 5: sigmoid(-5) = 1 / (1 + e^5) = 1 / 149.413159 = 0.006693, sigmoid(5) = 1 - that.
+    assert [kappa(step) for step in (0, 2_500, 5_000)] == pytest.approx([0.006693, 0.5, 0.993307], abs=5e-7)
+    assert kappa(10, rate=0.1, middle=20) == pytest.approx(1 / (1 + math.e))
+
+
+@given(st.integers(0, 10**9), st.floats(0, 1e3), st.floats(-1e9, 1e9))
+def test_kappa_is_a_share_at_any_step(step, rate, middle):
+    assert 0 <= kappa(step, rate, middle) <= 1
+    assert kappa(step, rate, middle) <= kappa(step + 1, rate, middle)

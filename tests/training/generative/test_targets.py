@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.generative.targets import targets_of
+from training.generative.vocabulary import END
+from training.ragged import Ragged, starts
+
+VOCABULARY = 6
+texts_of_words = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=5), min_size=1, max_size=6)
+
+
+def ragged(texts: list[list[int]]) -> Ragged:
+    return Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
+
+
+@given(texts_of_words)
+def test_every_position_reads_the_word_before_and_says_the_next_up_to_the_end(texts):
+    targets = targets_of(ragged([[*text, END] for text in texts]), VOCABULARY)
+    positions = [
+        (number, before, said)
+        for number, text in enumerate(texts)
+        for before, said in zip([VOCABULARY, *text], [*text, END], strict=True)
+    ]
+    read = targets.read[targets.read_at]
+    assert list(zip(targets.text.tolist(), read.tolist(), targets.said.tolist(), strict=True)) == positions
+    assert targets.text_begins.tolist() == [targets.text.tolist().index(number) for number in range(len(texts))]
+    # The inverse: each distinct word once, with all the positions at which it is read.
+    assert targets.read.tolist() == sorted({before for _, before, _ in positions})
+    ends = [*targets.positions_of_read_begin.tolist()[1:], len(positions)]
+    for word, begin, end in zip(targets.read.tolist(), targets.positions_of_read_begin.tolist(), ends, strict=True):
+        expected = [at for at, (_, before, _) in enumerate(positions) if before == word]
+        assert targets.positions_of_read[begin:end].tolist() == expected
+
+
+@given(texts_of_words)
+def test_the_lstm_reads_each_texts_positions_one_after_the_other(texts):
+    targets = targets_of(ragged([[*text, END] for text in texts]), VOCABULARY)
+    batch = targets.batch
+    read: list[list[int]] = [[] for _ in texts]
+    for step in range(batch.num_steps):
+        packed = batch.packed_words[batch.step_offsets[step] : batch.step_offsets[step + 1]]
+        for text, position in zip(batch.order.tolist(), packed.tolist(), strict=False):
+            read[text].append(position)
+    assert [position for of_text in read for position in of_text] == list(range(len(targets.said)))
+    assert [len(of_text) for of_text in read] == [len(text) + 1 for text in texts]
+
+
+@pytest.mark.parametrize("text", [[2, 3], [END, END], [2, END, 3, END], []])
+def test_a_text_that_does_not_end_with_its_one_end_is_refused(text):
+    with pytest.raises(ValueError, match="one end"):
+        targets_of(ragged([[2, END], text]), VOCABULARY)
+
+
+@pytest.mark.parametrize("word", [-1, VOCABULARY])
+def test_a_word_of_another_vocabulary_is_refused(word):
+    with pytest.raises(ValueError, match="not in the decoder's vocabulary"):
+        targets_of(ragged([[word, END]]), VOCABULARY)

@@ -1,0 +1,49 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.words import words
+from training.generative.vocabulary import END, UNKNOWN, Vocabulary, vocabulary_of
+
+some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
+
+
+def test_the_most_frequent_words_are_kept_and_ties_go_by_the_word():
+    # can 3, how 3; do, "do,", i, learn and swim once each, of which two have room.
+    vocabulary = vocabulary_of(["How do I swim", "how can", "how do, can learn", "can"], 4)
+    assert vocabulary.words == ("can", "how", "do", "do,")
+    assert vocabulary.size == 6
+
+
+@given(some_texts, st.integers(0, 8))
+def test_ids_are_the_words_and_an_end_and_say_the_text_again(texts, max_words):
+    vocabulary = vocabulary_of(texts, max_words)
+    ids = vocabulary.ids(texts)
+    assert len(ids) == len(texts)
+    for number, text in enumerate(texts):
+        *found, end = ids.values[ids.offsets[number] : ids.offsets[number + 1]].tolist()
+        assert end == END
+        assert len(found) == len(words(text))
+        assert all((i == UNKNOWN) == (word not in vocabulary.words) for i, word in zip(found, words(text), strict=True))
+        said = vocabulary.text([*found, end, UNKNOWN])
+        assert said == " ".join(w if w in vocabulary.words else "<unknown>" for w in words(text))
+
+
+@given(some_texts, st.integers(0, 8), st.randoms(use_true_random=False))
+def test_no_word_left_out_is_more_frequent_than_one_kept_and_the_order_of_texts_is_no_matter(texts, max_words, random):
+    counts = Counter(word for text in texts for word in words(text))
+    kept = vocabulary_of(texts, max_words).words
+    ranks = [(-counts[word], word) for word in kept]
+    assert ranks == sorted(ranks)
+    assert len(kept) == min(max_words, len(counts))
+    assert all((-counts[word], word) > ranks[-1] for word in counts.keys() - set(kept) if ranks)
+    shuffled = list(texts)
+    random.shuffle(shuffled)
+    assert vocabulary_of(shuffled, max_words).words == kept
+
+
+def test_a_word_that_stands_twice_is_refused():
+    with pytest.raises(ValueError, match="once"):
+        Vocabulary(("a", "b", "a"))
