@@ -84,6 +84,6 @@ def _stage_configs() -> dict[str, set[str]]:
 
 
 def _recipe_fields() -> set[str]:
-    from training.recipes import Recipe
+    from training.recipe import Recipe
 
     return set(Recipe.__dataclass_fields__)

@@ -2,27 +2,27 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 from schemas.errors import StageError
 from training.checkpoint import remove_checkpoints_after
-from training.nesterov import LazyRows
+from training.states import RowState
 from training.workers import Workers
 
-BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
 
 
-def state_sums(rows: Mapping[str, LazyRows]) -> list[int]:
+def state_sums(rows: Mapping[str, RowState]) -> list[int]:
     """A few numbers that change with any bit of a state: its bits, added up as integers."""
     sums = []
     for tower in sorted(rows):
-        state = rows[tower]
-        sums += [int(values.view(BITS[values.dtype]).sum()) for values in (state.parameters, state.velocity)]
-        sums.append(int(state.last.sum(dtype="int64")))
+        for values in rows[tower].arrays().values():
+            sums.append(int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)))
     return sums
 
 
-def require_equal(workers: Workers, rows: Mapping[str, LazyRows], *, update: int, since: int, checkpoints: str) -> None:
+def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
     """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
 
     `since`: the update after which they were last known to be equal; what was kept of later ones cannot be trusted, and

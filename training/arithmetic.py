@@ -8,15 +8,17 @@ Within one of them a model's bytes depend on no number of workers or threads and
 to a tolerance.
 """
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from schemas.errors import StageError, UsageError
-from training.kernel import serves, status
-from training.recipes import Recipe
+from training.kernel import status, trains
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from training import paths
     from training.gpu.device import Device
+    from training.reference_path import Batch
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-1"
@@ -34,7 +36,7 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
             found="there is no path of that name",
             do=f"use one of {', '.join(get_args(Path))}",
         )
-    if path == "compiled" and (device != "cpu" or not serves(recipe)):
+    if path == "compiled" and (device != "cpu" or not trains(recipe)):
         reason = "it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe)
         raise UsageError(
             asked=f"{recipe.name} was to be trained on the compiled path",
@@ -43,12 +45,12 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
         )
     if device != "cpu":
         return ON_GPU[device]
-    return COMPILED if path != "torch" and serves(recipe) else "torch"
+    return COMPILED if path != "torch" and trains(recipe) else "torch"
 
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:
     """Raise StageError where this process cannot add up that way, though the one that asked for the run can."""
-    if arithmetic == COMPILED and not serves(recipe):
+    if arithmetic == COMPILED and not trains(recipe):
         raise StageError(
             asked=f"a worker was to train {recipe.name} on the compiled path ({COMPILED})",
             found=f"on its machine {_reason(recipe)}",
@@ -57,12 +59,14 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
         )
 
 
-def path_of(arithmetic: str, recipe: Recipe, device: "Device", num_threads: int) -> "paths.Path":
-    """The path that computes so."""
+def path_of(
+    arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], Batch]"
+) -> "paths.Path":
+    """The path that computes so. `batch_of`: the objective's (training.objectives), for the reference path."""
     if arithmetic != COMPILED:
         from training.reference_path import ReferencePath  # and with it torch, which naming an arithmetic does not need
 
-        return ReferencePath(device)
+        return ReferencePath(device, batch_of)
     from training.kernel.path import CompiledPath
 
     return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm")
@@ -72,4 +76,7 @@ def _reason(recipe: Recipe) -> str:
     found = status()
     if not found.available:
         return f"the compiled path is not available ({found.reason})"
-    return f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype})"
+    return (
+        f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype}, {recipe.objective}, "
+        f"{recipe.optimiser})"
+    )

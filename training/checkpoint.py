@@ -1,6 +1,6 @@
 """Checkpoints of a run: the raw state after an update, so that a killed run continues to the same bytes.
 
-    FOLDER/update-000000120.safetensors   Λ, velocity and last update of each row, for each tower
+    FOLDER/update-000000120.safetensors   Λ and what moves it, of each tower (training.states)
     FOLDER/update-000000120.json          whose it is, the position in the order, size and hash; written last
 
 The state is raw: bringing untouched rows up to date before writing would round once more, and then the bytes of a
@@ -11,7 +11,7 @@ before, and its later checkpoints say so and take the place of the damaged one.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
-import torch
 
 from schemas import storage
 from schemas.errors import StageError
-from training.nesterov import LazyRows
+from training.states import RowState, restored_state
 
 SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
 KEPT = 2
@@ -45,16 +44,12 @@ class Position:
     refused: list[tuple[int, str]] = field(default_factory=list)  # checkpoints that could not be taken up, and why
 
 
-def write_checkpoint(folder: str, digest: str, position: Position, rows: dict[str, LazyRows]) -> None:
+def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
     """Write a checkpoint of the run `digest`; remove all but the last two, and refused ones. Raises WriteError."""
     name = _name(position.update)
     tensors: dict[str, np.ndarray] = {}
     for tower, state in rows.items():
-        tensors |= {
-            f"{tower}.parameters": state.parameters.cpu().numpy(),
-            f"{tower}.velocity": state.velocity.cpu().numpy(),
-            f"{tower}.last": state.last,
-        }
+        tensors |= {f"{tower}.{name}": array for name, array in state.arrays().items()}
     content = safetensors.numpy.save(tensors)
     head = {
         "schema_version": SCHEMA_VERSION,
@@ -133,18 +128,14 @@ def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
     return []
 
 
-def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, LazyRows]]:
+def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, dict[str, RowState]]:
     """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
     head, tensors = _read(folder, digest, update)
-    rows = {
-        name.removesuffix(".parameters"): LazyRows(
-            torch.from_numpy(tensors[name]),
-            torch.from_numpy(tensors[name.replace(".parameters", ".velocity")]),
-            tensors[name.replace(".parameters", ".last")],
-        )
-        for name in sorted(tensors)  # safetensors gives them in another order in each process
-        if name.endswith(".parameters")
-    }
+    of_towers: dict[str, dict[str, np.ndarray]] = {}
+    for name in sorted(tensors):  # safetensors gives them in another order in each process
+        tower, _, array = name.partition(".")
+        of_towers.setdefault(tower, {})[array] = tensors[name]
+    rows = {tower: restored_state(arrays) for tower, arrays in of_towers.items()}
     position = Position(
         update=update,
         loss=head["loss"],

@@ -13,7 +13,7 @@ import torch
 from schemas.errors import Diverged
 from training.order import MicroBatch
 from training.parameters import Layout
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.workers import Workers
 
 PAIRS_NAMED = 5
@@ -29,6 +29,8 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
             raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
+        if recipe.optimiser == "adam":  # its steps do not grow with the gradient
+            continue
         moved = recipe.step * min(norm, recipe.clip_norm or math.inf)
         if moved > length:
             raise _diverged(
@@ -42,7 +44,7 @@ def name_culprit(
     largest: Callable[[Any], float],
     share: Sequence[Any],
     minibatch: Sequence[MicroBatch],
-    shard_names: Sequence[str],
+    files: Sequence[str],
     workers: Workers,
     update: int,
 ) -> Diverged:
@@ -50,7 +52,7 @@ def name_culprit(
 
     `largest`: of a micro-batch's gradient and loss (training.paths.Path.largest); `share`: this worker's; `minibatch`:
     of all workers, in its order. All of them are to call it together: each computes its share once more, and they
-    compare.
+    compare. `files`: whose rows each shard's examples are.
     """
     sizes = torch.zeros(len(minibatch), dtype=torch.float64)
     for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
@@ -63,7 +65,7 @@ def name_culprit(
     how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
     where = (
         f"micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how}, is rows {rows}{more}"
-        f" of {shard_names[culprit.shard]}/pairs.arrow"
+        f" of {files[culprit.shard]}"
     )
     return Diverged(asked=error.asked, found=f"{error.found}; {where}", follows=error.follows, do=error.do)
 

@@ -12,12 +12,12 @@ import torch
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from training.encoder import Encoder, encode_batch
 from training.gpu.device import CPU
 from training.kernel import serves, status
 from training.kernel.encode import CompiledTower
 from training.kernel.tokenise import tokenised
 from training.kernel.towers import TowerPoint
-from training.pair_gradient import Encoder, encode_batch
 from training.parameters import tower_name
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch

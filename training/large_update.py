@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from training.divergence import require_sane
+from training.encoder import Encoder
 from training.gpu.device import CPU, Device
-from training.nesterov import LazyRows, MomentumSchedule
-from training.pair_gradient import Encoder
+from training.nesterov import MomentumSchedule
 from training.parameters import Layout, tower_name
 from training.paths import Path
 from training.profile import OFF, Recorder
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.reference_path import ReferencePath
+from training.states import RowState
 from training.workers import Workers
 
 
@@ -30,7 +31,7 @@ class Towers:
 
     recipe: Recipe
     layout: Layout
-    rows: dict[str, LazyRows]
+    rows: Mapping[str, RowState]
     schedule: MomentumSchedule
     device: Device = CPU
     path: Path = field(default_factory=ReferencePath)

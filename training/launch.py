@@ -18,7 +18,8 @@ from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.arithmetic import arithmetic_of
 from training.gpu.device_name import device_named
 from training.judged_files import Judged
-from training.recipes import Recipe
+from training.objective_settings import SETTINGS
+from training.recipe import Recipe
 
 if TYPE_CHECKING:
     from training.worker import Job
@@ -43,6 +44,7 @@ def train(
     device: str = "auto",
     path: str = "auto",
     stop_after: int | None = None,
+    start: str | None = None,
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
@@ -54,6 +56,8 @@ def train(
     for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
     recipe. Each adds up in its own way and is another request (training.arithmetic). `stop_after`: so many epochs keep
     a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
+    `start`: the folder of a training whose towers this one starts from. A recipe with `pretrain_epochs` first trains
+    such a model, a request of its own in the same store.
     Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -70,15 +74,24 @@ def train(
             do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
         )
     built = open_result(shards)
-    if (stage := built.manifest.request.stage) != "build":
-        raise UsageError(
-            asked=f"a model was to be trained on the click shards in {shards}",
-            found=f"it is the output of {stage}",
-            do="give the folder that `build` printed",
-        )
+    _require_shards_for(recipe, built, shards)
+    started = open_result(start) if start else None
+    if recipe.pretrain_epochs:
+        if started:
+            raise UsageError(
+                asked=f"{recipe.name} was to start from {start}",
+                found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
+                do="set pretrain_epochs=0, or leave --start out",
+            )
+        started = train(
+            shards, store=store, recipe=pretraining(recipe), workers=workers, min_workers=min_workers, threads=threads,
+            progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
+        )  # fmt: skip
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     device = device_named(device)
-    request = train_request(built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path)
+    request = train_request(
+        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path, start=started
+    )
     watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
 
@@ -93,6 +106,7 @@ def train(
             recipe=recipe,
             judged=watched,
             threads=threads,
+            start=absolute(started.data) if started else None,
             digest=request.digest,
             checkpoints=checkpoints,
             output=absolute(attempt),
@@ -133,6 +147,23 @@ def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) 
     return work(job, Alone(), progress)
 
 
+def pretraining(recipe: Recipe) -> Recipe:
+    """What a recipe with `pretrain_epochs` trains first: its tower, on texts alone."""
+    unset = {name: setting.unset for name, setting in SETTINGS["classify"].items()}
+    return replace(recipe, **unset, objective="generate", epochs=recipe.pretrain_epochs)
+
+
+def _require_shards_for(recipe: Recipe, built: StageResult, shards: str) -> None:
+    wanted = {"clicks": ("build",), "classify": ("build-labelled",), "generate": ("build", "build-labelled")}
+    if (stage := built.manifest.request.stage) not in wanted[recipe.objective]:
+        what = "click shards" if recipe.objective == "clicks" else "labelled shards"
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained on the {what} in {shards}",
+            found=f"it is the output of {stage}",
+            do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted[recipe.objective])} printed",
+        )
+
+
 def train_request(
     built: StageResult,
     recipe: Recipe,
@@ -141,6 +172,7 @@ def train_request(
     judged: Mapping[str, str] | None = None,
     device: str = "auto",
     path: str = "auto",
+    start: StageResult | None = None,
 ) -> Request:
     """What `train` is asked to do, all of it: its digest names the model. `judged`: `fingerprints` of what is seen."""
     return Request(
@@ -152,7 +184,7 @@ def train_request(
             "workers": "any" if recipe.reduction == "exact" else workers,
             "arithmetic": arithmetic_of(path, recipe, device_named(device)),
         },
-        inputs={"shards": built.manifest.digest, "judged": judged},
+        inputs={"shards": built.manifest.digest, "judged": judged, "start": start and start.manifest.digest},
         seed=recipe.seed,
     )
 

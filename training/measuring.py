@@ -10,18 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
+from training.encoder import Encoder
 from training.large_update import Towers
-from training.pair_gradient import Encoder
+from training.objectives.objective import Measured, Watched
 from training.profile import Recorder
-from training.watch import Watch
-
-Measured = dict[str, float | None]
 
 
 class Measuring:
     """Measures published states of `towers`, one after the other."""
 
-    def __init__(self, watch: Watch, towers: Towers, phases: Recorder) -> None:
+    def __init__(self, watch: Watched, towers: Towers, phases: Recorder) -> None:
         self._watch, self._towers, self._phases = watch, towers, phases
         self._rows = towers.layout.touched(watch.table_rows.to(towers.device.place))
         self._thread = ThreadPoolExecutor(1, "measure", initializer=torch.set_num_threads, initargs=(1,))

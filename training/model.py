@@ -1,8 +1,9 @@
 """The model folder: what training makes and everything after it reads.
 
 model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
-                    document.* alike (or shared.* where both sides use one tower)
-model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions
+                    document.* alike (or shared.* where both sides use one tower, with what an objective puts beside
+                    it: shared.head.W_1, ...; training.beside_tower)
+model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions, outputs
 curves.json, curves/    how training went (training.curves)
 """
 
@@ -23,13 +24,14 @@ from schemas.errors import StageError, require_major
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.encode import encode
+from training.encoder import Encoder
 from training.kernel.encode import CompiledTower, compiled_towers
-from training.pair_gradient import Encoder
+from training.outputs import Outputs
 from training.parameters import Layout, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.towers import tower_of
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"  # 1.1 knew no outputs
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 
@@ -86,6 +88,7 @@ def as_stored(
         "recipe": asdict(recipe),
         "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": layout.table_rows},
         "dimensions": tower_of(recipe).dimensions,
+        "outputs": layout.outputs.to_json(),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
     }
 
@@ -152,7 +155,7 @@ def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
     contract = description["text_contract"]
     known = {field.name for field in fields(Recipe)}
     recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
-    layout = layout_of(recipe, contract["table_rows"])
+    layout = layout_of(recipe, contract["table_rows"], Outputs.from_json(description.get("outputs")))
     shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise _OtherShapes

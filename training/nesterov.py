@@ -6,6 +6,7 @@ A row without gradient still drifts. Over m updates with one μ it gains v (μ +
 to v μ^m, so a row is brought up to date in closed form, piece by piece of the schedule, when it is next touched.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +64,10 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class LazyRows:
-    """One tower's raw state: parameters as of each row's own last update, velocity, and that update's number."""
+    """One tower's raw state: parameters as of each row's own last update, velocity, and that update's number.
+
+    As training.states.RowState.
+    """
 
     parameters: torch.Tensor  # Λ, [rows, columns]
     velocity: torch.Tensor  # ΔΛ, [rows, columns]
@@ -72,6 +76,10 @@ class LazyRows:
     @staticmethod
     def start(parameters: torch.Tensor) -> "LazyRows":
         return LazyRows(parameters, torch.zeros_like(parameters), np.zeros(len(parameters), np.int32))
+
+    @staticmethod
+    def restored(arrays: Mapping[str, np.ndarray]) -> "LazyRows":
+        return LazyRows(torch.from_numpy(arrays["parameters"]), torch.from_numpy(arrays["velocity"]), arrays["last"])
 
     def to(self, device: torch.device) -> "LazyRows":
         """This state on a device; the updates' numbers stay on the CPU."""
@@ -104,6 +112,10 @@ class LazyRows:
         self.parameters.index_copy_(0, rows, parameters.add_(velocity))
         self.velocity.index_copy_(0, rows, velocity)
         self.last[index] = update
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        tensors = {"parameters": self.parameters, "velocity": self.velocity}
+        return {**{name: tensor.cpu().numpy() for name, tensor in tensors.items()}, "last": self.last}
 
     def _moved(self, rows: torch.Tensor, by_velocity: np.ndarray) -> torch.Tensor:
         # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.

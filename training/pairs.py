@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.order import MicroBatch
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import Shard, ShardData
 from training.shared_pool import all_of_pool, n_of_pool, shared_pool, without_unused
 from training.text_batch import TextTable

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from training.recipes import Recipe
+from training.beside_tower import initial_beside, parts_beside
+from training.outputs import NOTHING, Outputs
+from training.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -24,7 +26,8 @@ class Layout:
 
     table_rows: int
     columns: int
-    parts: Shapes
+    parts: Shapes  # of the tower, then those that an objective puts beside it
+    outputs: Outputs = NOTHING  # what these are for
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -63,9 +66,10 @@ class Layout:
         return -(-math.prod(shape) // self.columns)
 
 
-def layout_of(recipe: Recipe, table_rows: int) -> Layout:
+def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING) -> Layout:
     tower = tower_of(recipe)
-    return Layout(table_rows=table_rows, columns=tower.columns, parts=tower.parts)
+    parts = tower.parts + (parts_beside(recipe, outputs) if outputs != NOTHING else ())
+    return Layout(table_rows=table_rows, columns=tower.columns, parts=parts, outputs=outputs)
 
 
 def tower_names(recipe: Recipe) -> tuple[str, ...]:
@@ -83,6 +87,8 @@ def initial_parameters(
 ) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
+    What is beside the tower starts as training.beside_tower says.
+
     `row_weights`: float32 [table rows], what each row of W is multiplied by (training.rarity); None: 1.
 
     Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
@@ -94,4 +100,7 @@ def initial_parameters(
     matrix = torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
     if row_weights is not None:
         matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
-    return layout.join(*layout.split(matrix))  # without random numbers in the filling
+    table_RG, parts = layout.split(matrix)
+    beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
+    started = {part: values.to(matrix.dtype) for part, values in beside.items()}
+    return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import torch
 
-from training.nesterov import LazyRows, MomentumSchedule
-from training.pairs import Pairs
+from training.nesterov import MomentumSchedule
 from training.parameters import Layout
 from training.profile import Recorder
-from training.recipes import Recipe
+from training.recipe import Recipe
+from training.states import RowState
 from training.workers import Workers
 
 
@@ -28,7 +28,7 @@ class Run(Protocol):
     def layout(self) -> Layout: ...
 
     @property
-    def rows(self) -> Mapping[str, LazyRows]: ...
+    def rows(self) -> Mapping[str, RowState]: ...
 
     @property
     def schedule(self) -> MomentumSchedule: ...
@@ -49,8 +49,11 @@ class Summed(Protocol):
 
 
 class Path(Protocol):
-    def prepare(self, pairs: Pairs) -> Any:
-        """A micro-batch ready to compute. Raises ValueError for a text without words."""
+    def prepare(self, examples: Any) -> Any:
+        """A micro-batch ready to compute, of what an objective made of it (training.objectives).
+
+        Raises ValueError for a text without words.
+        """
 
     def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
         """The rows of W that the queries, or the documents, of a micro-batch touch."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
 from schemas.errors import UsageError
+from training.objective_settings import all_settings, settings_of
 from training.tower_settings import SETTINGS, has_setting, tower_kinds
 
 
@@ -50,6 +51,26 @@ class Recipe:
     start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
+    # What is learnt, and the settings that some objectives have (training.objectives, training.objective_settings).
+    objective: Literal["clicks", "classify", "generate"] = "clicks"
+    optimiser: Literal["nesterov", "adam"] = "nesterov"  # adam: `step` is its length, momentum_* do nothing
+    features: Literal["plain", "siamese", "w2", "gated"] = "plain"  # of a text's embedding, or of a pair's two
+    head: Literal["mlp", "pruned"] = "mlp"  # the layer above them, of
+    head_units: int = 0  # ReLU units, or
+    row_units: int = 0  # p that see one row of the embedding and
+    column_units: int = 0  # q that see one column
+    factors: int = 0  # of gated: k; 0: as many as a row of the embedding has numbers
+    dropout: float = 0.0  # of features and of the layer above them
+    l1: float = 0.0  # what the head's absolute weights count in the loss of each example
+    l2: float = 0.0  # what their squares count
+    pretrain_epochs: int = 0  # first so many epochs of `generate` on the same texts
+    reformulate: bool = False  # a text is also said again as one that means the same: as its clicked title, or
+    paraphrase: str = ""  # as the other of a labelled pair of this class
+    decoder_cells: int = 0
+    decoder_columns: int = 0  # of the decoder's word vectors
+    vocabulary: int = 0  # words that the decoder can say, the most frequent ones
+    kappa_rate: float = 0.0  # κ = sigmoid(rate (update - middle)), what the divergence counts
+    kappa_middle: int = 0
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
     seed: int = 1
 
@@ -71,11 +92,28 @@ class Recipe:
         self._require_a_known_tower()
         self._require_what_its_tower_has()
         self._require_a_pool_to_draw_from()
+        self._require_what_its_objective_has()
 
     @property
     def shared_titles(self) -> int:
         """Titles of the pool that a micro-batch shares."""
         return self.pool_size or self.micro_batch
+
+    def _require_what_its_objective_has(self) -> None:
+        """A setting that the objective does not have would be believed and change nothing."""
+        has = settings_of(self.objective, self.pretrain_epochs)
+        for field, setting in all_settings().items():
+            if field in has:
+                _require(self, field, setting.wanted, setting.holds(getattr(self, field)))
+            else:
+                wanted = f"{setting.unset!r} (objective {self.objective} has no use for it)"
+                _require(self, field, wanted, getattr(self, field) == setting.unset)
+        if self.objective != "clicks":
+            _require(self, "tie_towers", f"true (objective {self.objective} has one tower)", self.tie_towers)
+            _require(self, "start", "uniform (only titles tell how rare a trigram is)", self.start == "uniform")
+        if self.objective == "generate" or self.pretrain_epochs:
+            _require(self, "tower", "variational (a text is said again from a draw)", self.tower == "variational")
+        _require(self, "paraphrase", "unset without reformulate", self.reformulate or not self.paraphrase)
 
     def _require_a_pool_to_draw_from(self) -> None:
         shared, n = self.negatives == "pool", self.num_negatives

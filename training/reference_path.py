@@ -1,19 +1,20 @@
 """The reference path: micro-batches in torch, on a CPU or a GPU, for every tower. The definition of the other one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
+from training.encoder import Encoder
 from training.gpu.device import CPU, Device
-from training.pair_gradient import Encoder, PairBatch, pair_batch, pair_gradient
-from training.pairs import Pairs
+from training.pair_gradient import pair_batch
 from training.parameters import DTYPES
 from training.paths import Run
-from training.profile import Recorder
-from training.reduction import Addend, GradientSum
+from training.profile import OFF, Recorder
+from training.reduction import Addend, GradientSum, RowGradient
 from training.workers import Workers
 
 
@@ -39,22 +40,38 @@ class ReferenceSum:
         list(self.threads.map(step_one, scales))
 
 
+class Batch(Protocol):
+    """A micro-batch of some objective, ready to compute."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """This batch, from the CPU, on a device."""
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        """The rows of W that the queries, or the documents, touch."""
+
+    def gradient(
+        self, encoder: Encoder, update: int, phases: Recorder = OFF
+    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReferencePath:
     """As training.paths.Path. `threads` compute a whole micro-batch each."""
 
     device: Device = CPU
+    batch_of: Callable[[Any], Batch] = pair_batch  # of what an objective makes of a micro-batch
 
-    def prepare(self, pairs: Pairs) -> PairBatch:
-        return pair_batch(pairs).to(self.device.place)
+    def prepare(self, examples: Any) -> Batch:
+        return self.batch_of(examples).to(self.device.place)
 
-    def table_rows(self, micro_batch: PairBatch, side: str) -> torch.Tensor:
-        return (micro_batch.queries if side == "query" else micro_batch.documents).rows
+    def table_rows(self, micro_batch: Batch, side: str) -> torch.Tensor:
+        return micro_batch.table_rows(side)
 
     def sum_gradients(
         self,
         run: Run,
-        share: Sequence[PairBatch],
+        share: Sequence[Batch],
         touched: Mapping[str, torch.Tensor],
         *,
         update: int,
@@ -67,8 +84,8 @@ class ReferencePath:
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         total = GradientSum(touched, run.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
 
-        def addend_of(batch: PairBatch) -> Addend:
-            gradients, loss = pair_gradient(batch, encoder, phases)
+        def addend_of(batch: Batch) -> Addend:
+            gradients, loss = batch.gradient(encoder, update, phases)
             with phases("reduction"):
                 return total.addend(gradients, loss)
 
@@ -83,8 +100,8 @@ class ReferencePath:
             of_towers = dict(zip(gradients, norms.tolist(), strict=True))
         return ReferenceSum(run, touched, gradients, threads, update, loss, of_towers)
 
-    def largest(self, run: Run, micro_batch: PairBatch, update: int) -> float:
-        gradients, loss = pair_gradient(micro_batch, self._look_ahead(run, update))
+    def largest(self, run: Run, micro_batch: Batch, update: int) -> float:
+        gradients, loss = micro_batch.gradient(self._look_ahead(run, update), update)
         sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
 

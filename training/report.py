@@ -13,11 +13,11 @@ from training.curves import Curves
 from training.large_update import Towers, UpdateReport
 from training.live_folder import LiveFolder
 from training.measuring import Measured, Measuring
+from training.objectives import Watched
 from training.order import Order
 from training.profile import Recorder
 from training.progress_line import progress_line
 from training.step_log import StepLog
-from training.watch import Watch
 
 if TYPE_CHECKING:
     from training.worker import Job
@@ -33,7 +33,7 @@ class Report:
         self,
         job: "Job",
         order: Order,
-        watch: Watch,
+        watch: Watched,
         towers: Towers,
         position: Position,
         progress: Progress,

@@ -13,7 +13,7 @@ from schemas.negatives import draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
 from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_folder import local_folder
 from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
@@ -34,6 +34,7 @@ class Shard:
     exclusions: Ragged  # for each query the pool rows that may not be its negatives
     excluded_by: ExcludedBy | None = None  # the same the other way round, where a recipe shares negatives
     weights: np.ndarray | None = None  # float32 [pairs], where a recipe weighs pairs
+    strings: pa.ChunkedArray | None = None  # the texts themselves, normalised
 
     def __len__(self) -> int:
         return len(self.query)
@@ -120,6 +121,7 @@ def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions) if recipe.negatives == "pool" else None,
         weights=_weights(pairs, recipe),
+        strings=strings,
     )
 
 

@@ -15,10 +15,10 @@ from schemas.documents import read_documents
 from schemas.judgments import read_qrels, read_queries
 from training.click_loss import click_losses, cosines
 from training.encode import encode_table, text_table
+from training.encoder import Encoder
 from training.judged_files import Judged
-from training.pair_gradient import Encoder
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import Shard, ShardData
 from training.text_batch import TextTable
 

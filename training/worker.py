@@ -29,32 +29,32 @@ from training.judged_files import Judged
 from training.kernel import status
 from training.large_update import Towers, large_update
 from training.model import write_model
-from training.nesterov import LazyRows, MomentumSchedule
-from training.order import MicroBatch, Order, pair_lengths
-from training.pairs import pairs_of
-from training.parameters import initial_parameters, layout_of, tower_names
+from training.nesterov import MomentumSchedule
+from training.objectives import Task, objective_of
+from training.order import MicroBatch, Order
+from training.parameters import layout_of
 from training.paths import Path
 from training.profile import OFF, Phases, Recorder, write_profile
-from training.rarity import rarity
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.report import Report
-from training.shard_data import ShardData, load_shards
 from training.shard_files import ShardFiles
 from training.shard_folder import local_folder
+from training.start import start_of
+from training.states import RowState, start_state
 from training.threads import compute_threads
-from training.watch import Watch
 from training.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a worker is given. Only `recipe`, `shards` and `arithmetic` decide the model."""
+    """What a worker is given. Only `recipe`, `shards`, `start` and `arithmetic` decide the model."""
 
     shards: str
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
     recipe: Recipe
     judged: Judged | None
     threads: int
+    start: str | None  # a model folder whose tower training starts from (training.start)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str
     output: str
@@ -84,25 +84,26 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     with phases("load"):
         files = ShardFiles(local_folder(job.shards), job.shard_files)
         files.compare("before training")
-        data = load_shards(files.folder, recipe)
-        watch = Watch(data, recipe, job.judged)
+        objective = objective_of(recipe)
+        task = objective.load(files.folder, recipe)
+        watch = task.watched(job.judged)
     order = Order(
-        lengths=[pair_lengths(shard) for shard in data.train],
+        lengths=task.lengths,
         micro_batch=recipe.micro_batch,
         minibatch=recipe.minibatch,
         seed=recipe.seed,
     )
-    layout = layout_of(recipe, data.table_rows)
+    layout = layout_of(recipe, task.table_rows, task.outputs)
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     with phases("start"):
         position, rows = _restore(job, workers)
         if not rows:
-            weights = rarity(data) if recipe.start == "idf" else None
-            rows = {t: LazyRows.start(initial_parameters(recipe, layout, t, weights)) for t in tower_names(recipe)}
+            start = start_of(recipe, layout, task.row_weights(), job.start)
+            rows = {tower: start_state(recipe, parameters) for tower, parameters in start.items()}
         rows = {tower: state.to(device.place) for tower, state in rows.items()}
-    path = path_of(job.arithmetic, recipe, device, job.threads)
+    path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
     resumed_at = equal_at = position.update
     report = Report(job, order, watch, towers, position, progress, phases) if workers.rank == 0 else None
@@ -116,7 +117,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         minibatches = order.epoch(epoch)
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in prepared(minibatches[done:], data, recipe, epoch, workers, path, phases):
+        for minibatch, share in prepared(minibatches[done:], task, epoch, workers, path, phases):
             with phases("step", update=position.update + 1):
                 update = position.update + 1
                 try:
@@ -131,7 +132,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
                     )
                 except Diverged as error:
                     largest = partial(path.largest, towers, update=update)
-                    raise name_culprit(error, largest, share, minibatch, data.train_names, workers, update) from None
+                    raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
             pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
             num_pairs += pairs
             seconds = time.monotonic() - started
@@ -185,12 +186,12 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     }
 
 
-def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows]]:
+def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, RowState]]:
     """The state to go on from, the same on every worker: the first one chooses the checkpoint."""
     newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
     chosen = torch.tensor([newest], dtype=torch.int64)
     workers.add_up(chosen)
-    position, rows = Position(), dict[str, LazyRows]()
+    position, rows = Position(), dict[str, RowState]()
     if update := int(chosen.item()):
         try:
             position, rows = read_checkpoint(job.checkpoints, job.digest, update)
@@ -209,8 +210,7 @@ def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, LazyRows]]
 
 def prepared(
     minibatches: list[list[MicroBatch]],
-    data: ShardData,
-    recipe: Recipe,
+    task: Task,
     epoch: int,
     workers: Workers,
     path: Path,
@@ -221,7 +221,7 @@ def prepared(
     def prepare(minibatch: list[MicroBatch]) -> list[Any]:
         with phases("preparation"):
             share = minibatch[workers.rank :: workers.size]
-            return [path.prepare(pairs_of(m, data, recipe, epoch)) for m in share]
+            return [path.prepare(task.examples(m, epoch)) for m in share]
 
     with ThreadPoolExecutor(1, "prepare") as ahead:
         shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])

@@ -10,11 +10,12 @@ from typing import Protocol
 
 import torch
 
+from training.encoder import Encoder
 from training.order import MicroBatch
-from training.pair_gradient import Encoder, pair_batch, pair_gradient
+from training.pair_gradient import pair_batch, pair_gradient
 from training.pairs import pairs_of
 from training.parameters import Layout
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import ShardData
 
 TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6

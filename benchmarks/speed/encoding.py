@@ -18,7 +18,7 @@ from schemas.words import UNICODE_VERSION, words
 from training.encode import encode_table
 from training.model import Model
 from training.parameters import layout_of
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 TOLERANCE = 1e-4
 WARM_UP = 200  # queries

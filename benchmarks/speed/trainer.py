@@ -9,10 +9,11 @@ from training.arithmetic import path_of
 from training.gpu.device import CPU, Device
 from training.large_update import Towers, large_update
 from training.nesterov import LazyRows, MomentumSchedule
+from training.objectives.clicks import Clicks, ClickTask
 from training.order import MicroBatch
 from training.parameters import layout_of
 from training.profile import OFF
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import ShardData
 from training.threads import compute_threads
 from training.worker import prepared
@@ -44,7 +45,7 @@ class Trainer:
             rows={t: LazyRows.start(matrix_of(parts, layout)).to(device.place) for t, parts in start.items()},
             schedule=MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, UPDATES),
             device=device,
-            path=path_of(arithmetic, recipe, device, threads),
+            path=path_of(arithmetic, recipe, device, threads, Clicks().batch),
         )
         self._threads = compute_threads(threads)
         self._updates = 0
@@ -52,7 +53,8 @@ class Trainer:
     def train(self, minibatches: Sequence[Sequence[MicroBatch]]) -> list[float]:
         torch.set_num_threads(1)  # as the worker does; each time, since MKL's number is the process's
         whole, losses = [list(minibatch) for minibatch in minibatches], []
-        for minibatch, share in prepared(whole, self._data, self._recipe, 0, self._workers, self._towers.path, OFF):
+        task = ClickTask(self._data, self._recipe)
+        for minibatch, share in prepared(whole, task, 0, self._workers, self._towers.path, OFF):
             self._updates += 1
             made = large_update(
                 self._towers,

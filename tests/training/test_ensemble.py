@@ -14,7 +14,7 @@ from training.combine import combine
 from training.ensemble import Ensemble, load_encoder
 from training.model import load_model, write_model
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 

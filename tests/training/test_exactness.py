@@ -21,7 +21,7 @@ from tests.training.small_shards import shop, write_build
 from training.arithmetic import COMPILED, arithmetic_of
 from training.kernel import serves
 from training.order import Order, pair_lengths
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import load_shards
 from training.worker import Job, work
 from training.workers import Alone
@@ -59,6 +59,7 @@ def job(build: str, folder: Path, *, arithmetic: str = "torch", recipe: Recipe =
         threads=1,
         digest="the same",
         checkpoints=str(folder / "checkpoints"),
+        start=None,
         output=str(folder / "model"),
         checkpoint_seconds=seconds,
         arithmetic=arithmetic,

@@ -31,7 +31,7 @@ from training.nesterov import LazyRows, MomentumSchedule
 from training.order import Order, pair_lengths
 from training.pairs import pairs_of
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.reference_path import ReferencePath
 from training.shard_data import load_shards
 from training.watch import Watch
@@ -221,11 +221,20 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
     towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
     error = Diverged(asked="a", found="found so far", do="d")
 
+    files = [f"{name}/pairs.arrow" for name in data.train_names]
     group, found = Together(size), [""] * size
 
     def worker(rank: int) -> None:
         largest, share = partial(path.largest, towers, update=9), batches[rank::size]
-        named = name_culprit(error, largest, share, minibatch, data.train_names, group.rank(rank), update=9)
+        named = name_culprit(
+            error,
+            largest,
+            share,
+            minibatch,
+            files,
+            group.rank(rank),
+            update=9,
+        )
         found[rank] = named.found
 
     threads = [threading.Thread(target=worker, args=(rank,)) for rank in range(size)]
@@ -333,7 +342,7 @@ def test_a_path_is_part_of_the_request(made, tmp_path):
 
 @pytest.mark.parametrize("serves", [True, False])
 def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeypatch):
-    monkeypatch.setattr(arithmetic, "serves", lambda recipe: serves)
+    monkeypatch.setattr(arithmetic, "trains", lambda recipe: serves)
     assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else "torch")
     assert arithmetic_of("torch", RECIPE, "cpu") == "torch"
     assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda"
@@ -346,7 +355,7 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
 
 
 def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
-    monkeypatch.setattr(arithmetic, "serves", lambda recipe: False)
+    monkeypatch.setattr(arithmetic, "trains", lambda recipe: False)
     require_served("torch", RECIPE)
     with pytest.raises(StageError, match=r"On its machine .*--path torch"):
         require_served(COMPILED, RECIPE)

@@ -15,7 +15,7 @@ from training.nesterov import LazyRows, MomentumSchedule
 from training.pair_gradient import PairBatch, pair_batch
 from training.pairs import apart
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.threads import compute_threads
 from training.workers import Alone
 

@@ -15,11 +15,12 @@ from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from schemas.stage import open_result
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
+from training.encoder import Encoder
 from training.order import Order, pair_lengths
-from training.pair_gradient import Encoder, pair_batch, pair_gradient
+from training.pair_gradient import pair_batch, pair_gradient
 from training.pairs import Pairs, apart, pairs_of
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import ShardData, load_shards
 
 torch.set_num_threads(1)

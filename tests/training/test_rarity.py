@@ -8,7 +8,7 @@ from schemas.stage import open_result
 from schemas.trigrams import trigram_ids
 from tests.training.small_shards import TABLE_ROWS, write_build
 from training.rarity import rarity
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import load_shards
 
 RECIPE = Recipe(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)

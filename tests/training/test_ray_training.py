@@ -25,7 +25,7 @@ from schemas.errors import StageError
 from tests.training.small_shards import shop, write_build
 from training.checkpoint import Position, list_updates, write_checkpoint
 from training.launch import train
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]

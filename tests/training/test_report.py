@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from schemas import storage
 from tests.training.small_shards import shop, write_build
 from training.launch import train
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)

@@ -15,7 +15,7 @@ from schemas.stage import open_result, run_stage
 from tests.training.small_shards import shop, write_build
 from training.judged_files import Judged
 from training.launch import train
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.sweep.page import page
 from training.sweep.stage import Unfinished, plan, sweep
 from training.sweep.table import Point, Trial

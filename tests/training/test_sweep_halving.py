@@ -14,7 +14,7 @@ from schemas.stage import open_result, stage_folder
 from tests.training.small_shards import shop, write_build
 from training.checkpoint import read_curve
 from training.launch import train, train_request
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.page import cells, notes
 from training.sweep.stage import Unfinished, sweep

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.sweep.page import cells, notes, page
 from training.sweep.table import MEASURES, Point, Trial, ranked
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.training import reference
 from tests.training.texts import random_texts, table_of
-from training.pair_gradient import Encoder, encode_batch, pair_batch, pair_gradient
+from training.encoder import Encoder, encode_batch
+from training.pair_gradient import pair_batch, pair_gradient
 from training.pairs import apart
 from training.parameters import initial_parameters, layout_of, tower_name, tower_names
 from training.recipes import Recipe, recipe

@@ -20,7 +20,7 @@ from tests.training.small_shards import shop, write_build
 from training import shard_data
 from training.launch import Judged, train
 from training.model import load_model
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.shard_data import load_shards
 
 torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
 from training.model import Model
 from training.ranking.embedding import unit_vectors
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

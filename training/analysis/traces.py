@@ -27,7 +27,7 @@ from schemas.words import words
 from training.encode import text_table
 from training.model import Model
 from training.parameters import tower_name
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.text_batch import text_batch
 from training.threads import alone
 from training.towers import tower_of

@@ -12,7 +12,7 @@ from schemas.manifest import Request
 from schemas.stage import Progress, StageResult, find_finished, open_result
 from training.judged_files import Judged
 from training.launch import fingerprints, train_request
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.trial_process import Told, TrialProcess, interrupts_held
 
 _LISTEN_SECONDS = 0.5

@@ -13,7 +13,7 @@ import torch
 
 from schemas.errors import StageError
 from training.gpu.device_name import can_compile
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.towers import Tower, tower_of
 
 

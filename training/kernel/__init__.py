@@ -12,14 +12,19 @@ library.py           finds and loads what the package's build made of them
 
 from training.kernel.library import Status, fma_peak, status
 
-__all__ = ["Status", "fma_peak", "serves", "status"]
+__all__ = ["Status", "fma_peak", "serves", "status", "trains"]
 
 
 def serves(recipe) -> bool:
-    """Whether the compiled path trains and encodes this recipe, on this machine."""
+    """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
         and recipe.tower in ("lstm", "bilstm", "rnn")
         and recipe.cells % 16 == 0
         and recipe.dtype == "float32"
     )
+
+
+def trains(recipe) -> bool:
+    """Whether it trains them too."""
+    return serves(recipe) and recipe.objective == "clicks" and recipe.optimiser == "nesterov"

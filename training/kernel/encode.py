@@ -17,7 +17,7 @@ from training.kernel.library import library
 from training.kernel.towers import TowerPoint
 from training.parameters import Layout, tower_name
 from training.ragged import grouped_order
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.text_batch import TextTable
 from training.threads import compute_threads
 

@@ -16,6 +16,7 @@ import torch
 from training.kernel.batch import CHUNK_TEXTS, Batch, kernel_batch
 from training.kernel.rows import RowSum, TouchedRows, from_fixed, ranges, squares_of
 from training.kernel.towers import PHASES, TowerPoint, Workspace
+from training.nesterov import LazyRows
 from training.pairs import Pairs
 from training.parameters import tower_name
 from training.paths import Run
@@ -110,7 +111,7 @@ class CompiledPath:
         phases: Recorder,
     ) -> CompiledSum:
         recipe, exact = run.recipe, run.recipe.reduction == "exact"
-        rows = {name: TouchedRows.of(run.rows[name], index, update, run.schedule) for name, index in touched.items()}
+        rows = _touched_rows(run, touched, update)
         with phases("look-ahead"):
             points = self._points(run, rows, threads)
         while len(self._workspaces) < len(share):
@@ -161,7 +162,7 @@ class CompiledPath:
             )
             for name in run.rows
         }
-        rows = {name: TouchedRows.of(run.rows[name], index, update, run.schedule) for name, index in touched.items()}
+        rows = _touched_rows(run, touched, update)
         with ThreadPoolExecutor(self.num_threads) as threads:
             points = self._points(run, rows, threads)
         workspace = Workspace()
@@ -236,6 +237,15 @@ def _gradient(
 
 def _fixed(losses: np.ndarray) -> np.ndarray:
     return (losses / UNIT).astype(np.int64)
+
+
+def _touched_rows(run: Run, touched: Mapping[str, torch.Tensor], update: int) -> dict[str, TouchedRows]:
+    rows = {}
+    for name, index in touched.items():
+        state = run.rows[name]
+        assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
+        rows[name] = TouchedRows.of(state, index, update, run.schedule)
+    return rows
 
 
 def _is_permutation(numbers: np.ndarray) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from training.kernel.batch import Batch
 from training.kernel.library import library
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 PHASES = ("gather", "forward", "loss", "backward", "scatter")  # interface.h
 

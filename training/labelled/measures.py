@@ -5,7 +5,7 @@ the draws of a bootstrap for an interval (training.ranking.significance). Ties c
 """
 
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -44,6 +44,19 @@ def mean_area_under_roc(scores: np.ndarray, labels: np.ndarray, order: np.ndarra
         of_two = np.flatnonzero((labels == low) | (labels == high))
         if len(of_two):
             parts.append((of_two, area_under_roc(scores[of_two], labels[of_two] == high)))
+    return lambda times_SQ: np.mean([measure(times_SQ[:, of_two]) for of_two, measure in parts], axis=0)
+
+
+def area_of_probabilities(probability_QC: np.ndarray, labels: np.ndarray) -> Measure:
+    """The mean area over all ordered pairs of classes, of the one's probability where it is the label above the other
+    (Hand and Till 2001, eq. 7). Of two classes: the area under ROC."""
+    parts = []
+    for one, other in permutations(range(probability_QC.shape[1]), 2):
+        of_two = np.flatnonzero((labels == one) | (labels == other))
+        if len(np.unique(labels[of_two])) == 2:
+            parts.append((of_two, area_under_roc(probability_QC[of_two, one], labels[of_two] == one)))
+    if not parts:
+        return lambda times_SQ: np.full(len(times_SQ), 0.5)
     return lambda times_SQ: np.mean([measure(times_SQ[:, of_two]) for of_two, measure in parts], axis=0)
 
 

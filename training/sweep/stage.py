@@ -28,7 +28,7 @@ from training.arithmetic import COMPILED, arithmetic_of
 from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.launch import absolute, fingerprints, train_request
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.sweep.best import best_toml
 from training.sweep.carry_out import CarryOut, in_processes
 from training.sweep.halving import Halving, Rung, rungs_of

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from training.ranking.ndcg import CUTOFFS
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 # What is watched after each epoch (training.watch), and whether more of it is better.
 MEASURES: Mapping[str, bool] = {"dev_loss": False, **{f"dev_ndcg@{k}": True for k in CUTOFFS}}

@@ -8,7 +8,7 @@ from typing import Any
 from schemas.errors import Diverged, StageError
 from schemas.manifest import Request
 from schemas.stage import Progress
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.sweep.carry_out import CarryOut, Key
 from training.sweep.halving import Rung
 from training.sweep.standing import Standing, measured, standing

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from training.model import Model
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 ROWS = 50_700
 TOWERS = {

@@ -9,12 +9,13 @@ import triton
 import triton.language as tl
 
 from tests.training.texts import random_texts, table_of
+from training.encoder import Encoder
 from training.gpu import kernels
 from training.gpu.device import Device
-from training.pair_gradient import Encoder, pair_batch, pair_gradient
+from training.pair_gradient import pair_batch, pair_gradient
 from training.pairs import apart
 from training.parameters import initial_parameters, layout_of
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.text_batch import TextBatch, text_batch
 from training.towers import Tower, tower_of
 

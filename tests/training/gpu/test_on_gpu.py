@@ -12,12 +12,13 @@ import torch
 from schemas import storage
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
+from training.encoder import Encoder, encode_batch
 from training.gpu.device import CPU, Device, open_device
 from training.launch import train
-from training.pair_gradient import Encoder, PairBatch, encode_batch, pair_batch, pair_gradient
+from training.pair_gradient import PairBatch, pair_batch, pair_gradient
 from training.pairs import apart
 from training.parameters import initial_parameters, layout_of
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.text_batch import text_batch
 
 pytestmark = pytest.mark.gpu

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 
 from tests.training.texts import random_texts
+from training.encoder import Encoder
 from training.kernel.path import CompiledBatch, CompiledPath
-from training.pair_gradient import Encoder, PairBatch, pair_batch
+from training.pair_gradient import PairBatch, pair_batch
 from training.pairs import Pairs, apart
 from training.parameters import Layout, initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 
 TRIGRAMS = 40
 TOWERS = {

@@ -13,12 +13,12 @@ from schemas.trigrams import trigram_ids
 from schemas.words import words
 from tests.training import reference
 from training.encode import BATCH_TEXTS, encode_table, text_table
+from training.encoder import Encoder, encode_batch
 from training.kernel import status
 from training.kernel.encode import MOST_TEXTS, SHORT_BYTES
 from training.model import Model
-from training.pair_gradient import Encoder, encode_batch
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.text_batch import TextTable, text_batch
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")

@@ -21,7 +21,7 @@ from training.nesterov import LazyRows, MomentumSchedule
 from training.pairs import Pairs
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.paths import Path
-from training.recipes import Recipe
+from training.recipe import Recipe
 from training.reference_path import ReferencePath
 from training.workers import Alone
 

@@ -17,10 +17,11 @@ from tests.training.kernel.small_batches import (
     sharing_pairs,
     start,
 )
+from training.encoder import encode_batch
 from training.kernel.library import library, status
 from training.kernel.path import CompiledPath
 from training.kernel.towers import Addend, TowerPoint, Workspace
-from training.pair_gradient import encode_batch, pair_gradient
+from training.pair_gradient import pair_gradient
 
 TOLERANCE = 2e-6  # float32 against float64, relative to the largest value
 

@@ -1,6 +1,6 @@
 """A tower that is no part of the package, whole in this file: the mean of its words' inputs, through tanh.
 
-    y = tanh(1/T Σ_t W l(t) + b)
+y = tanh(1/T Σ_t W l(t) + b)
 """
 
 import json
@@ -109,7 +109,7 @@ def test_it_is_evaluated_beside_the_baselines(trained, tmp_path):
 def test_what_nobody_wrote_for_it_is_refused_in_words(trained):
     with pytest.raises(CannotExport, match="no graph for the tower tanh_of_mean"):
         query_onnx(load_model(trained.data))
-    with pytest.raises(UsageError, match="0 .tanh_of_mean has no layer below the embedding"):
+    with pytest.raises(UsageError, match=r"0 .tanh_of_mean has no layer below the embedding"):
         replace(RECIPE, hidden=3)
 
 
@@ -118,12 +118,12 @@ def test_a_tower_is_added_once_with_settings_that_recipes_have():
         add_tower("lstm", lambda recipe: TanhOfMean(recipe.cells))
     with pytest.raises(ValueError, match="no recipe has heads"):
         add_tower("transformer", lambda recipe: TanhOfMean(recipe.cells), settings=["hidden", "heads"])
-    with pytest.raises(UsageError, match="one of lstm, bilstm.* Use one of them, or import the file"):
+    with pytest.raises(UsageError, match=r"one of lstm, bilstm.* Use one of them, or import the file"):
         replace(RECIPE, tower="transformer")
 
 
 def test_a_recipe_from_a_process_that_has_other_towers_is_refused():
     stranger = replace(RECIPE)
     object.__setattr__(stranger, "tower", "elsewhere")  # as one that was sent here: its checks ran where it was made
-    with pytest.raises(UsageError, match="no tower of that name. Import the file"):
+    with pytest.raises(UsageError, match=r"no tower of that name. Import the file"):
         tower_of(stranger)

@@ -1,0 +1,196 @@
+"""The objective of labels: the class of a text, or of a pair of texts, told by a head above the tower (training.heads).
+
+    L = Σ over examples of ( -log p(label) + l1 ||ψ||₁ + l2 ||ψ||₂² ),    ψ the head's weights
+
+Both texts of a pair go through one tower (a Siamese one). A micro-batch encodes each of its texts once.
+
+Shapes: B examples, N distinct texts, d dimensions, C classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from schemas.errors import UsageError
+from training.beside_tower import head_of_model
+from training.encode import encode_table
+from training.encoder import Encoder, encoded
+from training.heads.cross_entropy import cross_entropy
+from training.heads.dropout import draw_masks
+from training.heads.head import Head, Masks
+from training.heads.penalties import l1_penalty, l2_penalty
+from training.judged_files import Judged
+from training.labelled.measures import accuracy, area_of_probabilities
+from training.objectives.draws import draws
+from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
+from training.objectives.objective import Measured
+from training.order import MicroBatch
+from training.outputs import Outputs
+from training.profile import OFF, Recorder
+from training.recipe import Recipe
+from training.reduction import RowGradient
+from training.text_batch import TextBatch, TextTable, copied, text_batch
+from training.towers import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Classify:
+    """As training.objectives.objective.Objective."""
+
+    def load(self, folder: str, recipe: Recipe) -> "ClassifyTask":
+        return classify_task(load_labelled(folder, recipe), recipe)
+
+    def batch(self, examples: "LabelledExamples") -> "LabelledBatch":
+        return LabelledBatch(
+            texts=text_batch([examples.texts]),
+            sides=tuple(torch.from_numpy(side) for side in examples.sides),
+            labels=torch.from_numpy(examples.labels),
+            masks=examples.masks,
+            head=examples.head,
+        )
+
+
+def classify_task(shards: LabelledShards, recipe: Recipe) -> "ClassifyTask":
+    """The task of some labelled shards. Raises UsageError where the recipe's head cannot tell their labels."""
+    if not shards.classes:
+        raise UsageError(
+            asked=f"{recipe.name} was to learn classes",
+            found="the labels of these shards are values",
+            do="build labelled shards with --label-kind class",
+        )
+    outputs = Outputs(unit=shards.unit, classes=shards.classes)
+    return ClassifyTask(shards, recipe, outputs, head_of_model(recipe, outputs))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledExamples:
+    texts: tuple[TextTable, np.ndarray]  # the distinct texts [N]
+    sides: tuple[np.ndarray, ...]  # int64 [B] each, as places among them
+    labels: np.ndarray  # int64 [B]
+    masks: Masks | None  # of dropout
+    head: Head
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledBatch:
+    """As training.reference_path.Batch."""
+
+    texts: TextBatch
+    sides: tuple[torch.Tensor, ...]
+    labels: torch.Tensor
+    masks: Masks | None
+    head: Head
+
+    def to(self, device: torch.device) -> "LabelledBatch":
+        return replace(
+            self,
+            texts=self.texts.to(device),
+            sides=tuple(copied(side, device) for side in self.sides),
+            labels=copied(self.labels, device),
+            masks=self.masks and Masks(*(copied(mask, device) for mask in self.masks)),
+        )
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.texts.rows
+
+    def gradient(
+        self, encoder: Encoder, update: int, phases: Recorder = OFF
+    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        recipe = encoder.recipe
+        found = encoded(self.texts, "query", encoder, phases)
+        with phases("loss"):
+            vectors = tuple(found.vectors_Nd.index_select(0, side) for side in self.sides)
+            logits_BC, trace = self.head.forward(vectors, found.parts, self.masks)
+            losses_B, by_logits_BC = cross_entropy(logits_BC, self.labels)
+            by_vectors, by_head = self.head.backward(trace, by_logits_BC, found.parts)
+            by_vectors_Nd = torch.zeros_like(found.vectors_Nd)
+            for side, by_side_Bd in zip(self.sides, by_vectors, strict=True):
+                by_vectors_Nd.index_put_((side,), by_side_Bd, accumulate=True)  # in a fixed order, on a GPU too
+            loss = losses_B.sum()
+            for penalty_of, coefficient in ((l1_penalty, recipe.l1), (l2_penalty, recipe.l2)):
+                if coefficient:
+                    penalty, by_weights = penalty_of(found.parts, coefficient * len(self.labels))
+                    loss = loss + penalty
+                    by_head |= {name: by_head[name] + by for name, by in by_weights.items()}
+        gradient, own = found.gradient(by_vectors_Nd, by_head)
+        return [gradient], loss + own
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifyTask:
+    """As training.objectives.objective.Task."""
+
+    shards: LabelledShards
+    recipe: Recipe
+    outputs: Outputs
+    head: Head
+
+    @property
+    def table_rows(self) -> int:
+        return self.shards.table_rows
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [sum(shard.texts.words.lengths[side] for side in shard.sides) for shard in self.shards.train]
+
+    @property
+    def files(self) -> Sequence[str]:
+        return [f"{name}/labelled.arrow" for name in self.shards.train_names]
+
+    def row_weights(self) -> np.ndarray | None:
+        return None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> LabelledExamples:
+        shard, rows = self.shards.train[micro_batch.shard], micro_batch.pairs
+        masks = draw_masks(self.head, len(rows), draws(self.recipe, micro_batch, epoch))
+        return _examples(shard, rows, self.head, masks)
+
+    def watched(self, judged: Judged | None) -> "WatchedLabels":
+        return WatchedLabels([shard for shard in self.shards.dev if len(shard)], self.head, len(self.outputs.classes))
+
+
+def _examples(shard: LabelledShard, rows: np.ndarray, head: Head, masks: Masks | None) -> LabelledExamples:
+    taken = [side[rows] for side in shard.sides]
+    distinct, places = np.unique(np.concatenate(taken), return_inverse=True)
+    return LabelledExamples(
+        texts=(shard.texts, distinct),
+        sides=tuple(places.astype(np.int64).reshape(len(taken), -1)),
+        labels=shard.labels[rows].astype(np.int64),
+        masks=masks,
+        head=head,
+    )
+
+
+class WatchedLabels:
+    """As training.objectives.objective.Watched: the loss, accuracy and area under ROC of held-out examples."""
+
+    def __init__(self, dev: Sequence[LabelledShard], head: Head, num_classes: int) -> None:
+        self._dev, self._head, self._num_classes = dev, head, num_classes
+        self.source = "held-out labels" if dev else "nothing: no held-out rows"
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        touched = [shard.texts.trigrams.values for shard in self._dev]
+        return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *touched])).astype(np.int64))
+
+    def measure(self, encoder: Encoder) -> Measured:
+        if not self._dev:
+            return {"dev_loss": None, "dev_accuracy": None, "dev_area_under_roc": None}
+        parts = encoder.parts("shared")
+        logits = torch.cat([self._logits(shard, encoder, parts) for shard in self._dev]).double()
+        labels = np.concatenate([shard.labels for shard in self._dev]).astype(np.int64)
+        losses, _ = cross_entropy(logits, torch.from_numpy(labels))
+        probability = torch.softmax(logits, dim=1).numpy()
+        once = np.ones((1, len(labels)))
+        return {
+            "dev_loss": float(losses.mean()),
+            "dev_accuracy": float(accuracy(probability.argmax(axis=1) == labels)(once)[0]),
+            "dev_area_under_roc": float(area_of_probabilities(probability, labels)(once)[0]),
+        }
+
+    def _logits(self, shard: LabelledShard, encoder: Encoder, parts: Parts) -> torch.Tensor:
+        vectors_Nd = torch.from_numpy(encode_table(encoder, shard.texts, "query"))
+        sides = tuple(vectors_Nd[torch.from_numpy(side.astype(np.int64))] for side in shard.sides)
+        return self._head.forward(sides, {name: part.float().cpu() for name, part in parts.items()}, None)[0]

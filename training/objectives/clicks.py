@@ -1,0 +1,60 @@
+"""The click objective (eq. 3 to 5): click shards, their pairs and negatives, judged by NDCG."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.judged_files import Judged
+from training.order import MicroBatch, pair_lengths
+from training.outputs import NOTHING, Outputs
+from training.pair_gradient import PairBatch, pair_batch
+from training.pairs import Pairs, pairs_of
+from training.rarity import rarity
+from training.recipe import Recipe
+from training.shard_data import ShardData, load_shards
+from training.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Clicks:
+    """As training.objectives.objective.Objective."""
+
+    def load(self, folder: str, recipe: Recipe) -> "ClickTask":
+        return ClickTask(load_shards(folder, recipe), recipe)
+
+    def batch(self, examples: Pairs) -> PairBatch:
+        return pair_batch(examples)
+
+
+@dataclass(frozen=True, slots=True)
+class ClickTask:
+    """As training.objectives.objective.Task."""
+
+    data: ShardData
+    recipe: Recipe
+
+    @property
+    def table_rows(self) -> int:
+        return self.data.table_rows
+
+    @property
+    def outputs(self) -> Outputs:
+        return NOTHING
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [pair_lengths(shard) for shard in self.data.train]
+
+    @property
+    def files(self) -> Sequence[str]:
+        return [f"{name}/pairs.arrow" for name in self.data.train_names]
+
+    def row_weights(self) -> np.ndarray | None:
+        return rarity(self.data) if self.recipe.start == "idf" else None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> Pairs:
+        return pairs_of(micro_batch, self.data, self.recipe, epoch)
+
+    def watched(self, judged: Judged | None) -> Watch:
+        return Watch(self.data, self.recipe, judged)

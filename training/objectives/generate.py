@@ -1,0 +1,198 @@
+"""The generative objective (Deudon, VAR-Siamese): a text is said again, word by word, from a draw of its distribution.
+
+    L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ε,  ε ~ N(0, I)
+
+s' is s itself (repeat), or another text that means the same (reformulate): the other question of a pair of duplicates,
+the clicked title of a query. κ grows with the updates (training.generative.gaussian.kappa). The decoder is
+training.generative.decoder; its words are the most frequent ones of the training texts.
+
+Shapes: B examples, h dimensions of z.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from schemas.labelled import CATALOGUE as LABELLED
+from training.beside_tower import decoder_of_model
+from training.encoder import Encoder, encode_batch, encoded
+from training.generative.decoder import Decoder
+from training.generative.gaussian import kappa, kl, sample, sample_gradient
+from training.generative.targets import Targets, targets_of
+from training.generative.vocabulary import Vocabulary, vocabulary_of
+from training.judged_files import Judged
+from training.objectives.draws import draws
+from training.objectives.labelled_shards import load_labelled
+from training.objectives.objective import Measured
+from training.objectives.rephrasings import Rephrasings, of_clicks, of_labels
+from training.order import MicroBatch
+from training.outputs import Outputs
+from training.profile import OFF, Recorder
+from training.ragged import Ragged
+from training.recipe import Recipe
+from training.reduction import RowGradient
+from training.shard_data import load_shards
+from training.text_batch import TextBatch, TextTable, copied, text_batch
+
+MEASURED_AT_ONCE = 256  # texts
+MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """As training.objectives.objective.Objective."""
+
+    def load(self, folder: str, recipe: Recipe) -> "GenerateTask":
+        if Path(folder, LABELLED).exists():
+            labelled = load_labelled(folder, recipe)
+            (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows
+            files = [f"{name}/labelled.arrow" for name in names]
+        else:
+            clicks = load_shards(folder, recipe)
+            (train, dev), rows = of_clicks(clicks, recipe), clicks.table_rows
+            files = [f"{name}/pairs.arrow" for name in clicks.train_names]
+        texts = (text for shard in train for text in shard.strings.to_pylist())
+        vocabulary = vocabulary_of(texts, recipe.vocabulary)
+        return GenerateTask(recipe, rows, files, train, dev, vocabulary)
+
+    def batch(self, examples: "RephrasingExamples") -> "RephrasingBatch":
+        return RephrasingBatch(
+            texts=text_batch([examples.texts]),
+            targets=targets_of(examples.words, examples.decoder.vocabulary),
+            noise_Bh=torch.from_numpy(examples.noise_Bh),
+            decoder=examples.decoder,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RephrasingExamples:
+    texts: tuple[TextTable, np.ndarray]  # the source of each example
+    words: Ragged  # of its target, as places in the vocabulary
+    noise_Bh: np.ndarray  # ε
+    decoder: Decoder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RephrasingBatch:
+    """As training.reference_path.Batch."""
+
+    texts: TextBatch
+    targets: Targets
+    noise_Bh: torch.Tensor
+    decoder: Decoder
+
+    def to(self, device: torch.device) -> "RephrasingBatch":
+        return replace(
+            self,
+            texts=self.texts.to(device),
+            targets=self.targets.to(device),
+            noise_Bh=copied(self.noise_Bh, device),
+        )
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.texts.rows
+
+    def gradient(
+        self, encoder: Encoder, update: int, phases: Recorder = OFF
+    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        recipe = encoder.recipe
+        found = encoded(self.texts, "query", encoder, phases)
+        with phases("loss"):
+            mu_Bh, sigma_Bh = found.vectors_Nd.chunk(2, dim=1)
+            noise_Bh = self.noise_Bh.to(mu_Bh)
+            losses_B, trace = self.decoder.losses(sample(mu_Bh, sigma_Bh, noise_Bh), self.targets, found.parts)
+            by_z_Bh, by_decoder = self.decoder.backward(trace, torch.ones_like(losses_B), found.parts)
+            divergence_B, by_mu_Bh, by_sigma_Bh = kl(mu_Bh, sigma_Bh)
+            weight = kappa(update, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
+            by_mu_of_z, by_sigma_of_z = sample_gradient(by_z_Bh, noise_Bh)
+            by_vectors_Bd = torch.cat([by_mu_of_z + weight * by_mu_Bh, by_sigma_of_z + weight * by_sigma_Bh], dim=1)
+        gradient, own = found.gradient(by_vectors_Bd, by_decoder)
+        return [gradient], losses_B.sum() + weight * divergence_B.sum() + own
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateTask:
+    """As training.objectives.objective.Task."""
+
+    recipe: Recipe
+    table_rows: int
+    files: Sequence[str]
+    train: list[Rephrasings]
+    dev: list[Rephrasings]
+    vocabulary: Vocabulary
+
+    @property
+    def outputs(self) -> Outputs:
+        return Outputs(vocabulary=self.vocabulary.words)
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return [of.texts.words.lengths[of.source] + of.texts.words.lengths[of.target] for of in self.train]
+
+    def row_weights(self) -> np.ndarray | None:
+        return None
+
+    def examples(self, micro_batch: MicroBatch, epoch: int) -> RephrasingExamples:
+        return self._examples(self.train[micro_batch.shard], micro_batch.pairs, draws(self.recipe, micro_batch, epoch))
+
+    def watched(self, judged: Judged | None) -> "WatchedRephrasings":
+        batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
+        for of in self.dev:
+            for kind, all_rows in (("repeat", range(of.num_repeats)), ("reformulate", range(of.num_repeats, len(of)))):
+                rows = np.array(all_rows[: MOST_MEASURED // len(self.dev)], np.int64)
+                for start in range(0, len(rows), MEASURED_AT_ONCE):
+                    some = rows[start : start + MEASURED_AT_ONCE]
+                    numbers = np.random.Generator(np.random.Philox(key=np.array([self.recipe.seed, start], np.uint64)))
+                    batches[kind].append(Generate().batch(self._examples(of, some, numbers)))
+        return WatchedRephrasings(batches)
+
+    def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
+        decoder = decoder_of_model(self.recipe, self.outputs)
+        targets = of.strings.take(of.target[rows]).to_pylist()
+        return RephrasingExamples(
+            texts=(of.texts, of.source[rows]),
+            words=self.vocabulary.ids(targets),
+            noise_Bh=numbers.standard_normal((len(rows), decoder.latent)),
+            decoder=decoder,
+        )
+
+
+class WatchedRephrasings:
+    """As training.objectives.objective.Watched: how well held-out texts are said again, and what their z costs.
+
+    dev_loss: -log p(s'|z) + KL of an example, with one fixed draw of z each; dev_kl: KL alone; dev_word_repeat and
+    dev_word_reformulate: -log p of a word (the end of the text among them), in nats.
+    """
+
+    def __init__(self, batches: dict[str, list[RephrasingBatch]]) -> None:
+        self._batches = batches
+        self.source = "held-out texts, said again" if any(batches.values()) else "nothing: no held-out texts"
+
+    @property
+    def table_rows(self) -> torch.Tensor:
+        touched = [batch.texts.rows for of_kind in self._batches.values() for batch in of_kind]
+        return torch.unique(torch.cat([torch.zeros(0, dtype=torch.int64), *touched]))
+
+    def measure(self, encoder: Encoder) -> Measured:
+        parts = encoder.parts("shared")
+        measured: Measured = {}
+        loss, divergence, num_examples = 0.0, 0.0, 0
+        for kind, batches in self._batches.items():
+            surprise, num_words = 0.0, 0
+            for on_cpu in batches:
+                batch = on_cpu.to(encoder.device.place)
+                mu_Bh, sigma_Bh = encode_batch(batch.texts, "query", encoder).chunk(2, dim=1)
+                z_Bh = sample(mu_Bh, sigma_Bh, batch.noise_Bh.to(mu_Bh))
+                losses_B, _ = batch.decoder.losses(z_Bh, batch.targets, parts)
+                surprise += float(losses_B.double().sum())
+                divergence += float(kl(mu_Bh, sigma_Bh)[0].double().sum())
+                num_words += len(batch.targets.said)
+                num_examples += len(losses_B)
+            loss += surprise
+            measured[f"dev_word_{kind}"] = surprise / num_words if num_words else None
+        measured["dev_kl"] = divergence / num_examples if num_examples else None
+        measured["dev_loss"] = (loss + divergence) / num_examples if num_examples else None
+        return measured
