@@ -153,7 +153,7 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe_and_the_referen
     recipe = recipe_of("lstm")
     assert serves(recipe)
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
-    assert isinstance(path_of(COMPILED, recipe, CPU, 2), CompiledPath)
+    assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
     for other in (replace(recipe, cells=20), replace(recipe, dtype="float64"), replace(recipe, tower="dssm", hidden=8)):
         assert arithmetic_of("auto", other, "cpu") == "torch"
-    assert isinstance(path_of("torch", recipe, CPU, 2), ReferencePath)
+    assert isinstance(path_of("torch", recipe, CPU, 2, pair_batch), ReferencePath)
