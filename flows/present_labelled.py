@@ -1,4 +1,4 @@
-"""Similarities on labelled pairs as a person reads them in a terminal."""
+"""What a model is worth on labelled rows as a person reads it in a terminal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,10 @@ from flows.console import output, plain
 from flows.present import stage_result
 
 _NAMES = {
-    "model": "ours",
+    "classifier": "ours, classifier",
+    "w2": "ours, W₂",
+    "model": "ours, cosine",
+    "naive-bayes": "naive Bayes",
     "tf-idf": "TF-IDF cosine",
     "bm25": "BM25, symmetric",
     "word-movers": "word mover's",
@@ -24,26 +27,29 @@ def show(result: Mapping[str, Any]) -> None:
     stage_result(dict(result))
     metrics = result["metrics"]
     output.print(similarity_table(metrics["systems"]))
-    counts = result["counts"]
-    chosen = f"{counts['sampled_train_pairs']:,} of {counts['train_pairs']:,} training pairs chose the thresholds; "
-    output.print(
-        Text(
-            f"{metrics['n']:,} held-out pairs, {metrics['confidence']:.0%} intervals\n"
-            + (chosen if metrics["classes"] else "")
-            + "rareness of words from the training part",
-            style="dim",
-        ),
-        soft_wrap=True,
-    )
+    output.print(Text(_notes(metrics, result["counts"]), style="dim"), soft_wrap=True)
     output.print(plain(result["path"]), soft_wrap=True)
+
+
+def _notes(metrics: Mapping[str, Any], counts: Mapping[str, int]) -> str:
+    unit = metrics["unit"]
+    lines = [f"{metrics['n']:,} held-out {unit}, {metrics['confidence']:.0%} intervals"]
+    if metrics["thresholds"] and unit == "pairs":
+        lines.append(
+            f"{counts['sampled_train_rows']:,} of {counts['train_rows']:,} training pairs chose the thresholds"
+            " of similarities"
+        )
+    if unit == "pairs":
+        lines.append("rareness of words from the training part")
+    if metrics["no_classifier"]:
+        lines.append(f"no classifier: {metrics['no_classifier']}")
+    return "\n".join(lines)
 
 
 def similarity_table(systems: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
     """Every measure of every system with its interval, the best in bold."""
     measures = list(next(iter(systems.values())))
-    shown = Table(
-        title="Similarity on held-out pairs", title_justify="left", box=None, header_style="dim", pad_edge=False
-    )
+    shown = Table(title="On held-out rows", title_justify="left", box=None, header_style="dim", pad_edge=False)
     shown.add_column("")
     for name in measures:
         shown.add_column(_MEASURES[name], justify="right")

@@ -12,11 +12,13 @@ def evaluate_labelled(
     set: list[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Measure how well a model's cosine tells labelled pairs apart, beside the
-    majority rate, TF-IDF, BM25 and word mover's distance.
+    """Measure what a model is worth on labelled pairs or texts, beside what words
+    alone can do: majority, TF-IDF, BM25 and word mover's distance, naive Bayes.
 
-    Classes: accuracy at thresholds chosen on the training part, and area under ROC.
-    Values: Spearman's rank correlation. All of the held-out part, with intervals.
+    A model trained on these labels answers with its classes; any model with the cosine
+    of two texts, a variational one with W₂ too. Classes: accuracy (of a similarity at
+    thresholds chosen on the training part) and area under ROC. Values: Spearman's rank
+    correlation. All of the held-out part, with intervals.
 
         clicktower evaluate-labelled --model store/train/DIGEST --labelled store/build-labelled/DIGEST --into store
 
@@ -25,7 +27,7 @@ def evaluate_labelled(
     model
         The folder that `train` printed, or a release: of its URI, what is live.
     labelled
-        The folder that `build-labelled` printed, of labelled pairs.
+        The folder that `build-labelled` printed.
     into
         The store: a folder or URI that holds the output of all stages.
     set

@@ -1,4 +1,4 @@
-"""Evaluation on labelled pairs: model + labelled shards -> accuracy, area under ROC or Spearman, with intervals.
+"""Evaluation on labelled rows: model + labelled shards -> accuracy, area under ROC or Spearman, with intervals.
 
     python: evaluate_labelled("store/train/DIGEST", "store/build-labelled/DIGEST", store="store",
     config=EvaluateLabelledConfig())
@@ -7,7 +7,8 @@ Everything that is chosen (thresholds, which class is the similar one, how rare 
 part; every figure is of the held-out part. Writes below STORE/evaluate-labelled/DIGEST/ATTEMPT/:
 
     table.json      what `metrics` of the manifest holds
-    scores.arrow    for every held-out pair, in the order of the shards: its label and every system's score
+    scores.arrow    for every held-out row, in the order of the shards: its label and every system's score; of a
+                    classifier the probability of each class
 """
 
 import json
@@ -22,29 +23,30 @@ from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
-from training.labelled.measures import Measure, accuracy, mean_area_under_roc, spearman
-from training.labelled.read_labelled import LabelledData, LabelledPairs, read_labelled_pairs
+from training.labelled.measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc, spearman
+from training.labelled.read_labelled import LabelledData, LabelledRows, read_labelled
+from training.labelled.systems import Scores, systems_of
 from training.labelled.thresholds import choose_thresholds
 from training.model_source import model_source
-from training.ranking.embedding import Encoder, Side, unit_vectors
 from training.ranking.significance import percentiles, resampled
 
-STAGE_VERSION = 1
-OURS = "model"
-MAX_CLASSES = 20
-Scores = tuple[np.ndarray, np.ndarray]  # of the training pairs and of the held-out ones, float64
+STAGE_VERSION = 2  # 1 had no classifier
+MAX_CLASSES = 20  # that one similarity can tell apart to any use
 
 RULES = {
-    "chosen_on": "training pairs: thresholds, the order of the classes, how rare a word is",
-    "accuracy": "a score's class by the thresholds with the most right answers on the training pairs",
-    "auc": "area under ROC, ties half; of more than two classes the mean over all pairs of classes",
+    "chosen_on": "training rows: thresholds, the order of the classes, how rare a word is",
+    "accuracy": "a score's class by the thresholds with the most right answers on the training rows",
+    "auc": "area under ROC, ties half; of more than two classes the mean over all pairs of them",
+    "classifier": "the class with the highest probability; its area is of the probabilities (Hand and Till 2001)",
+    "w2": "minus the 2-Wasserstein distance of the two texts' distributions",
+    "naive-bayes": "multinomial over words, add-one smoothing, of all training texts",
     "spearman": "rank correlation, equal values share their mean rank",
     "model": "cosine; crossed: the mean of both directions, query side against document side",
     "tf-idf": "cosine of tf * (ln((1 + N) / (1 + df)) + 1)",
     "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b))",
     "word-movers": "minus the exact word mover's distance over letter-trigram counts of words, of length 1",
-    "constant": "one score for all pairs: its accuracy is the majority rate",
-    "interval": "percentile bootstrap over the held-out pairs, the same draws for all systems",
+    "constant": "one score for all rows: its accuracy is the majority rate",
+    "interval": "percentile bootstrap over the held-out rows, the same draws for all systems",
 }
 
 
@@ -88,16 +90,18 @@ def evaluate_labelled(
     )
 
     def produce(folder: str) -> Outcome:
-        data = read_labelled_pairs(built.data)
+        data = read_labelled(built.data)
         _require_measurable(data, labelled)
         sampled = _sample(data.train, config.max_train_pairs if data.classes else 0, config.seed)
-        scores = _scores(trained.folder, data, sampled, config, progress)
+        scores, refused = systems_of(
+            trained.folder, data, sampled, sides=config.sides, word_movers=config.word_movers, progress=progress
+        )
         progress("resample", 0, None)
         metrics = table(scores, sampled.labels, data.dev.labels, data.classes, config)
-        columns = {"label": data.dev.labels, **{name: of_dev for name, (_, of_dev) in scores.items()}}
-        _write(folder, metrics, pa.table(columns))
+        metrics |= {"unit": data.unit, "no_classifier": refused}
+        _write(folder, metrics, _columns(scores, data))
         return Outcome(
-            counts={"train_pairs": len(data.train), "sampled_train_pairs": len(sampled), "dev_pairs": len(data.dev)},
+            counts={"train_rows": len(data.train), "sampled_train_rows": len(sampled), "dev_rows": len(data.dev)},
             metrics=metrics,
             labels=dict(trained.labels),
         )
@@ -112,7 +116,7 @@ def table(
     classes: tuple[str, ...],
     config: EvaluateLabelledConfig,
 ) -> dict[str, Any]:
-    """Every measure of every system with its interval, and the model's difference to each of the others.
+    """Every measure of every system with its interval, and the difference of the first to each of the others.
 
     classes: of the labels, which are their places; none where labels are values.
     """
@@ -121,6 +125,10 @@ def table(
     for name, (of_train, of_dev) in scores.items():
         if not classes:
             measures.append(spearman(of_dev, dev_labels))
+            continue
+        if of_dev.ndim == 2:
+            measures.append(accuracy(of_dev.argmax(axis=1) == dev_labels))
+            measures.append(area_of_probabilities(of_dev, dev_labels))
             continue
         chosen = choose_thresholds(of_train, train_labels, len(classes))
         measures.append(accuracy(chosen.classes_of(of_dev) == dev_labels))
@@ -136,13 +144,13 @@ def table(
     shape = (-1, len(scores), len(names))
     values_NM = every(np.ones((1, num_pairs))).reshape(shape)[0]
     draws_RNM = resampled(every, num_pairs, num_resamples=config.num_resamples, seed=config.seed).reshape(shape)
-    ours = list(scores).index(OURS)
     return {
+        "ours": next(iter(scores)),
         "n": num_pairs,
         "classes": list(classes),
         "systems": _with_intervals(values_NM, draws_RNM, list(scores), names, config.confidence),
         "difference": _with_intervals(
-            values_NM[ours] - values_NM, draws_RNM[:, [ours]] - draws_RNM, list(scores), names, config.confidence
+            values_NM[0] - values_NM, draws_RNM[:, [0]] - draws_RNM, list(scores), names, config.confidence
         ),
         "thresholds": thresholds,
         "confidence": config.confidence,
@@ -163,53 +171,23 @@ def _with_intervals(
     }
 
 
-def _sample(pairs: LabelledPairs, num_pairs: int, seed: int) -> LabelledPairs:
-    chosen = np.random.default_rng(seed).permutation(len(pairs))[:num_pairs]
-    return pairs.take(np.sort(chosen))
+def _sample(rows: LabelledRows, num_rows: int, seed: int) -> LabelledRows:
+    chosen = np.random.default_rng(seed).permutation(len(rows))[:num_rows]
+    return rows.take(np.sort(chosen))
 
 
-def _scores(
-    model: str, data: LabelledData, sampled: LabelledPairs, config: EvaluateLabelledConfig, progress: Progress
-) -> dict[str, Scores]:
-    """Every system's scores of the sampled training pairs and of the held-out ones; higher is more similar."""
-    from training.ensemble import load_encoder  # torch and scipy are loaded where they are used
-    from training.labelled.lexical import LexicalSimilarity
-    from training.labelled.word_movers import WordMovers
-
-    texts = [*data.train.texts, *data.dev.texts]  # no text is in both
-    num_training, parts = len(data.train.texts), (len(sampled), len(data.dev))
-    first = np.concatenate([sampled.first, data.dev.first + num_training])
-    second = np.concatenate([sampled.second, data.dev.second + num_training])
-    lexical = LexicalSimilarity(texts, num_training)
-    found = {
-        OURS: cosines(load_encoder(model), texts, first, second, config.sides, progress),
-        "tf-idf": lexical.tf_idf(first, second),
-        "bm25": lexical.bm25(first, second),
-    }
-    if config.word_movers:
-        found["word-movers"] = -WordMovers(texts).distances(first, second, progress=progress)
-    if data.classes:
-        found["constant"] = np.zeros(len(first))
-    return {name: (scores[: parts[0]], scores[parts[0] :]) for name, scores in found.items()}
-
-
-def cosines(
-    encoder: Encoder, texts: list[str], first: np.ndarray, second: np.ndarray, sides: str, progress: Progress = silent
-) -> np.ndarray:
-    """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
-    used = np.unique(np.concatenate([first, second]))
-    a, b = np.searchsorted(used, first), np.searchsorted(used, second)
-    wanted: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
-    vectors = {
-        side: unit_vectors(encoder, [texts[i] for i in used.tolist()], side, progress=progress).astype(np.float64)
-        for side in wanted
-    }
-    one, other = vectors[wanted[0]], vectors[wanted[-1]]
-    return ((one[a] * other[b]).sum(axis=1) + (one[b] * other[a]).sum(axis=1)) / 2
+def _columns(scores: Mapping[str, Scores], data: LabelledData) -> pa.Table:
+    columns = {"label": data.dev.labels}
+    for name, (_, of_dev) in scores.items():
+        if of_dev.ndim == 2:
+            columns |= {f"{name}.{label}": of_dev[:, at] for at, label in enumerate(data.classes)}
+        else:
+            columns[name] = of_dev
+    return pa.table(columns)
 
 
 def _require_measurable(data: LabelledData, labelled: str) -> None:
-    asked = f"similarities were to be measured on the labelled pairs in {labelled}"
+    asked = f"a model was to be measured on the labelled rows in {labelled}"
     if not len(data.dev):
         raise StageError(
             asked=asked,
@@ -217,7 +195,14 @@ def _require_measurable(data: LabelledData, labelled: str) -> None:
             follows="a threshold would be measured on what chose it",
             do="build them with a dev_share above 0, or with --dev",
         )
-    if len(data.classes) > MAX_CLASSES:
+    if data.unit == "texts" and not data.classes:
+        raise StageError(
+            asked=asked,
+            found="they are single texts with values",
+            follows="there is neither a similarity to measure nor a class",
+            do="build them with --label-kind class, or give labelled pairs",
+        )
+    if data.unit == "pairs" and len(data.classes) > MAX_CLASSES:
         raise StageError(
             asked=asked,
             found=f"they have {len(data.classes):,} classes",

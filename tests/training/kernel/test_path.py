@@ -18,6 +18,7 @@ from training.kernel import serves
 from training.kernel.path import CompiledPath
 from training.large_update import Towers, large_update
 from training.nesterov import LazyRows, MomentumSchedule
+from training.pair_gradient import pair_batch
 from training.pairs import Pairs
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.paths import Path

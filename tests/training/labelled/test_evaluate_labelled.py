@@ -8,7 +8,7 @@ from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.labelled.evaluate import EvaluateLabelledConfig, evaluate_labelled
-from training.labelled.read_labelled import read_labelled_pairs
+from training.labelled.read_labelled import read_labelled
 from training.ranking.significance import bootstrap_interval
 
 CONFIG = EvaluateLabelledConfig(num_resamples=200)
@@ -50,7 +50,7 @@ def evaluated(model, classes, tmp_path_factory):
 
 
 def test_every_system_is_measured_on_the_held_out_pairs(evaluated, classes):
-    metrics, data = evaluated.manifest.outcome.metrics, read_labelled_pairs(classes.data)
+    metrics, data = evaluated.manifest.outcome.metrics, read_labelled(classes.data)
     assert metrics["n"] == len(data.dev) == classes.manifest.outcome.counts["dev_rows"]
     assert list(metrics["systems"]) == ["model", "tf-idf", "bm25", "word-movers", "constant"]
     # Pairs share three words of five or none at all: words alone tell them apart.
@@ -98,7 +98,7 @@ def test_what_cannot_be_measured_says_why(model, tmp_path):
         evaluate_labelled(model, no_dev.folder, **store)
     lines = [(f"text {i}", i % 2) for i in range(40)]
     texts = _built(tmp_path / "texts", lines, {"text": 1, "label": 2})
-    with pytest.raises(UsageError, match="They are labelled texts"):
+    with pytest.raises(UsageError, match="The model was not trained on labels. It has nothing to say of a single text"):
         evaluate_labelled(model, texts.folder, **store)
     with pytest.raises(StageError, match=r"There is no readable labelled\.json"):
         evaluate_labelled(model, model, **store)
