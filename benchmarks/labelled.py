@@ -42,8 +42,7 @@ def main() -> None:
 
 def measure(name: str, models: list[list[str]], store: str) -> dict[str, Any]:
     """What one set gives: the build's ledger, the systems by words, and each model by its seeds."""
-    folder = os.environ["CLICKTOWER_DATA"]
-    built = command("build-labelled", *(word.format(folder) for word in SETS[name]), "--into", store)
+    built = build(SETS[name], store)
     seeds = defaultdict[str, list[dict]](list)
     by_words: dict[str, Any] = {}
     for at, (model, trained) in enumerate(models):
@@ -60,6 +59,12 @@ def measure(name: str, models: list[list[str]], store: str) -> dict[str, Any]:
         "by_words": by_words,
         "models": {model: {"seeds": rows, **over_seeds(rows)} for model, rows in seeds.items()},
     }
+
+
+def build(words: list[str], store: str) -> dict[str, Any]:
+    """The labelled shards of one of SETS."""
+    folder = os.environ["CLICKTOWER_DATA"]
+    return command("build-labelled", *(word.format(folder) for word in words), "--into", store)
 
 
 def over_seeds(rows: list[dict]) -> dict[str, dict[str, float]]:

@@ -14,7 +14,7 @@ from flows.sweep_config import SweepConfig
 from schemas import storage
 from schemas.stage import StageResult
 from training.sweep.page import ALIKE, cells, counted, direction, notes, point_text, train_options
-from training.sweep.table import Point, Row, Trial
+from training.sweep.table import OF_LABELS, Point, Row, Trial
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
@@ -46,7 +46,7 @@ def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
     return value | {
         "page": page,
         "best": recipe if found else None,
-        "commands": _commands(best, config) if found else {},
+        "commands": _commands(best, config, value["metrics"]["measure"]) if found else {},
     }
 
 
@@ -92,7 +92,8 @@ def show(result: dict[str, Any]) -> None:
     output.print()
     _table(result["metrics"] | {"labels": result["labels"]})
     if result["commands"]:
-        output.print("\nThe first of them, to make, to judge and to publish:", style="bold")
+        to_publish = ", and to publish" if "publish" in result["commands"] else ""
+        output.print(f"\nThe first of them, to make, to judge{to_publish}:", style="bold")
         for words in result["commands"].values():
             output.print(f"  {plain(_typed(words))}", soft_wrap=True)
     output.print()
@@ -130,7 +131,7 @@ def _table(table: Mapping[str, Any]) -> None:
         output.print(Text(note, "dim"))
 
 
-def _commands(best: Mapping[str, Any], config: SweepConfig) -> dict[str, list[str]]:
+def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dict[str, list[str]]:
     documents = config.judged.documents if config.judged else "documents.tsv"
     watched = (
         ["--documents", documents, "--queries", config.judged.queries, "--qrels", config.judged.qrels]
@@ -141,9 +142,13 @@ def _commands(best: Mapping[str, Any], config: SweepConfig) -> dict[str, list[st
     shards = ["--shards", config.shards, *(["--workers", str(config.workers)] if config.workers > 1 else [])]
     shards += ["--device", config.device] if config.device != "auto" else []
     shards += ["--path", config.path] if config.path != "auto" else []
+    train = ["train", *shards, *train_options(best), *watched, "--into", config.into]
+    if measure in OF_LABELS:
+        labelled = ["--labelled", "build-labelled/DIGEST-of-other-rows", "--into", config.into]
+        return {"train": train, "evaluate": ["evaluate-labelled", "--model", model, *labelled]}
     test = ["--queries", "test-queries.tsv", "--qrels", "test-qrels.txt"]
     return {
-        "train": ["train", *shards, *train_options(best), *watched, "--into", config.into],
+        "train": train,
         "evaluate": ["evaluate", "--model", model, "--documents", documents, *test, "--into", config.into],
         "publish": ["publish", "--model", model, "--documents", documents, "--to", "release"],
     }

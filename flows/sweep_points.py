@@ -11,7 +11,7 @@ from flows.sweep_config import SweepConfig
 from schemas.errors import UsageError
 from training.recipes import Recipe, recipe
 from training.sweep.page import point_text, value_text
-from training.sweep.table import Point
+from training.sweep.table import OF_CLICKS, OF_LABELS, Point
 
 
 def points_of(config: SweepConfig) -> list[Point]:
@@ -55,10 +55,22 @@ def points_of(config: SweepConfig) -> list[Point]:
 
 
 def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
-    """What chooses; where nothing is set the NDCG of judgments, else the held-out loss if it can compare the points.
+    """What chooses; where nothing is set the NDCG of judgments, of classifiers the accuracy, else the held-out loss if
+    it can compare the points.
 
     Raises UsageError where dev_loss was asked for and cannot.
     """
+    objectives = {recipe.objective for point in points for recipe in point.recipes}
+    others = {"clicks": OF_CLICKS, "classify": OF_LABELS, "generate": {}}[min(objectives)]
+    if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
+        raise UsageError(
+            asked=f"the sweep chooses by {config.measure or 'what is held out'}",
+            found=f"its points learn {' and '.join(sorted(objectives))}",
+            follows="not every trial would be measured by that",
+            do=f"compare points of one objective, by {', '.join(['dev_loss', *others])}",
+        )
+    if not config.measure and objectives == {"classify"}:
+        return "dev_accuracy"
     is_one_loss = len({(r.gamma, r.num_negatives) for point in points for r in point.recipes}) == 1
     if config.measure == "dev_loss" and not is_one_loss:
         raise UsageError(

@@ -90,8 +90,9 @@ def train(
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     device = device_named(device)
     request = train_request(
-        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path, start=started
-    )
+        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
+        start=started.manifest.digest if started else None,
+    )  # fmt: skip
     watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
 
@@ -172,9 +173,15 @@ def train_request(
     judged: Mapping[str, str] | None = None,
     device: str = "auto",
     path: str = "auto",
-    start: StageResult | None = None,
+    start: str | None = None,
 ) -> Request:
-    """What `train` is asked to do, all of it: its digest names the model. `judged`: `fingerprints` of what is seen."""
+    """What `train` is asked to do, all of it: its digest names the model.
+
+    `judged`: `fingerprints` of what is seen. `start`: the digest of the training it starts from; of a recipe with
+    `pretrain_epochs` that is known.
+    """
+    if recipe.pretrain_epochs:
+        start = train_request(built, pretraining(recipe), workers=workers, device=device, path=path).digest
     return Request(
         stage="train",
         stage_version=STAGE_VERSION,
@@ -184,7 +191,7 @@ def train_request(
             "workers": "any" if recipe.reduction == "exact" else workers,
             "arithmetic": arithmetic_of(path, recipe, device_named(device)),
         },
-        inputs={"shards": built.manifest.digest, "judged": judged, "start": start and start.manifest.digest},
+        inputs={"shards": built.manifest.digest, "judged": judged, "start": start},
         seed=recipe.seed,
     )
 

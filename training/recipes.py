@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from schemas.errors import UsageError
+from training import labelled_recipes
 from training.recipe import Recipe
 
 
@@ -155,7 +156,7 @@ def variational() -> Recipe:
 
 _NAMED: tuple[Callable[[], Recipe], ...] = (
     lstm_96, lstm_64, lstm_32, lstm_full_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5, bag_512,
-    self_attentive, max_pooled, variational,
+    self_attentive, max_pooled, variational, *labelled_recipes.NAMED,
 )  # fmt: skip
 
 

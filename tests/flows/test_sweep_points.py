@@ -170,11 +170,25 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     assert measure_of(made, points_of(config(seeds=(1, 2)))) == "dev_ndcg@10"
 
 
-def test_the_sweep_of_attention_is_a_grid_of_hops_and_penalties():
-    points = points_of(read_sweep(str(ROOT / "docs" / "sweep-attention.toml")))
+@pytest.mark.parametrize(
+    ("name", "measure"), [("sweep-attention.toml", "dev_loss"), ("sweep-labelled.toml", "dev_accuracy")]
+)
+def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
+    config = read_sweep(str(ROOT / "docs" / name))
+    points = points_of(config)
+    assert measure_of(config, points) == measure
     assert {(p.recipes[0].hops, p.recipes[0].penalty) for p in points} == {
         (hops, penalty) for hops in (1, 2, 4, 8) for penalty in (0.0, 0.1, 0.3)
     }
+
+
+def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():
+    labelled = {"recipe": "siamese-lstm", "seeds": (1, 2)}
+    assert measure_of(config(**labelled), points_of(config(**labelled))) == "dev_accuracy"
+    for asked in ({"measure": "dev_accuracy", "seeds": (1, 2)}, {**labelled, "measure": "dev_ndcg@10"},
+                  {"fields": {"recipe": ["lstm-96", "siamese-lstm"]}}):  # fmt: skip
+        with pytest.raises(UsageError, match="Compare points of one objective, by dev_loss"):
+            measure_of(config(**asked), points_of(config(**asked)))
 
 
 def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_path):

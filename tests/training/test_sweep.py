@@ -191,7 +191,7 @@ def test_shards_without_held_out_pairs_are_refused_before_anything_is_trained(tm
     request = Request(stage="build", stage_version=1, config={}, inputs={})
     build = run_stage(str(tmp_path), request, lambda folder: Outcome(counts={"dev_pairs": 0})).folder
     judged = Judged(documents="d", queries="q", qrels="r") if with_judgments else None
-    with pytest.raises(UsageError, match="no dev pairs"):
+    with pytest.raises(UsageError, match="nothing that is held out"):
         sweep(build, POINTS, store=str(tmp_path), measure=measure, judged=judged)
 
 

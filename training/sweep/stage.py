@@ -33,7 +33,7 @@ from training.sweep.best import best_toml
 from training.sweep.carry_out import CarryOut, in_processes
 from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.page import page
-from training.sweep.table import Point, Row
+from training.sweep.table import OF_LABELS, Point, Row
 from training.sweep.trials import TrialEnded, Trials
 
 STAGE_VERSION = 2
@@ -188,11 +188,11 @@ def _requests(
 ) -> tuple[list[list[Request]], Request]:
     """The request of every trial, by point, and that of the sweep."""
     built = open_result(shards)
-    has_dev_pairs = built.manifest.outcome.counts.get("dev_pairs") != 0
-    if not has_dev_pairs and (measure == "dev_loss" or not judged):
+    counts = built.manifest.outcome.counts
+    if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
         raise UsageError(
             asked=f"the trials were to be compared by {measure}",
-            found="the shards hold no dev pairs" + ("" if judged else ", and no judged files are given"),
+            found="the shards hold nothing that is held out" + ("" if judged else ", and no judged files are given"),
             follows="there is nothing to measure that on but what the trials are trained on",
             do="build with a dev_share above 0, or give judged files and choose by dev_ndcg@10",
         )
@@ -231,7 +231,7 @@ def _outcome(
         },
         metrics={
             "measure": measure,
-            "watched": "judgments" if judged else "held-out clicks",
+            "watched": "judgments" if judged else "held-out labels" if measure in OF_LABELS else "held-out clicks",
             "rungs": [asdict(rung) for rung in rungs],
             "rows": [asdict(row) for row in rows],
         },

@@ -13,8 +13,10 @@ from typing import Any
 from training.ranking.ndcg import CUTOFFS
 from training.recipe import Recipe
 
-# What is watched after each epoch (training.watch), and whether more of it is better.
-MEASURES: Mapping[str, bool] = {"dev_loss": False, **{f"dev_ndcg@{k}": True for k in CUTOFFS}}
+# What is watched after each epoch (training.objectives), and whether more of it is better.
+OF_CLICKS = {f"dev_ndcg@{k}": True for k in CUTOFFS}
+OF_LABELS = {"dev_accuracy": True, "dev_area_under_roc": True}
+MEASURES: Mapping[str, bool] = {"dev_loss": False, **OF_CLICKS, **OF_LABELS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

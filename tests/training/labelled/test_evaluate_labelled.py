@@ -98,7 +98,7 @@ def test_what_cannot_be_measured_says_why(model, tmp_path):
         evaluate_labelled(model, no_dev.folder, **store)
     lines = [(f"text {i}", i % 2) for i in range(40)]
     texts = _built(tmp_path / "texts", lines, {"text": 1, "label": 2})
-    with pytest.raises(UsageError, match=r"The model was not trained on labels. It has nothing to say of a single text"):
+    with pytest.raises(UsageError, match=r"The model was not trained on labels. It has nothing to say of a single"):
         evaluate_labelled(model, texts.folder, **store)
     with pytest.raises(StageError, match=r"There is no readable labelled\.json"):
         evaluate_labelled(model, model, **store)

@@ -1,0 +1,92 @@
+"""What training on labels gives, beside similarities by words and by a click model that saw no label.
+
+    CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers.py --store /tmp/labelled [--seeds 1 2 3] [--sets snli]
+
+Builds the labelled shards of question_pairs and snli by the commands a user types, trains every recipe of RECIPES with
+each seed, and measures all held-out rows. What learnt questions is also measured on stsb, which none saw, by Spearman's
+correlation of its similarity. Prints a line a model and writes benchmarks/results/classifiers.json: every measure of
+every system with its interval, and the mean and range over seeds.
+"""
+
+import argparse
+import json
+import platform
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from benchmarks.labelled import SETS, build, command, over_seeds  # noqa: E402
+
+RESULT = Path(__file__).parent / "results" / "classifiers.json"
+RECIPES = {
+    "question_pairs": {
+        "siamese-lstm": [],
+        "siamese-max": [],
+        "var-siamese": [],
+        "var-siamese, repeat alone": ["recipe=var-siamese", "reformulate=false", "paraphrase="],
+        "var-siamese, no pretraining": [
+            "recipe=var-siamese", "pretrain_epochs=0", "reformulate=false", "paraphrase=", "decoder_cells=0",
+            "decoder_columns=0", "vocabulary=0", "kappa_rate=0", "kappa_middle=0",
+        ],
+    },
+    "snli": {
+        "siamese-lstm": [],
+        "siamese-max": [],
+        "gated-attention": [],
+        "gated-attention, no penalty": ["recipe=gated-attention", "penalty=0"],
+    },
+}  # fmt: skip
+OWN = ("classifier", "w2", "model")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--sets", nargs="*", choices=RECIPES, default=list(RECIPES))
+    options = parser.parse_args()
+    found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    for name in options.sets:
+        found[name] = measure(name, options.seeds, options.store)
+    found["machine"] = {"python": platform.python_version(), "measured": datetime.now(UTC).isoformat()[:16]}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def measure(name: str, seeds: list[int], store: str) -> dict[str, Any]:
+    """What one set gives: the systems by words, and each recipe by its seeds."""
+    built, scored = build(SETS[name], store), build(SETS["stsb"], store)
+    by_words: dict[str, Any] = {}
+    models = defaultdict[str, list[dict]](list)
+    for seed in seeds:
+        for row, settings in RECIPES[name].items():
+            recipe = next((word.removeprefix("recipe=") for word in settings if word.startswith("recipe=")), row)
+            fields = [f"seed={seed}", *(word for word in settings if not word.startswith("recipe="))]
+            given = ["--shards", built["path"], "--into", store, "--recipe", recipe]
+            trained = command("train", *given, *(word for field in fields for word in ("--set", field)))
+            words = ["--set", "word_movers=false"] if by_words else []
+            given = ["--model", trained["path"], "--labelled", built["path"], "--into", store]
+            systems = command("evaluate-labelled", *given, *words)["metrics"]["systems"]
+            by_words = by_words or {system: value for system, value in systems.items() if system not in OWN}
+            of_seed = {f"{system}, {kind}": value for system in OWN for kind, value in systems.get(system, {}).items()}
+            if name == "question_pairs":
+                given = ["--model", trained["path"], "--labelled", scored["path"], "--into", store]
+                others = command("evaluate-labelled", *given, "--set", "word_movers=false")["metrics"]["systems"]
+                of_seed |= {
+                    f"{system}, spearman on stsb": others[system]["spearman"] for system in OWN if system in others
+                }
+            models[row].append(of_seed)
+            print(name, row, seed, {kind: round(value["value"], 3) for kind, value in of_seed.items()}, flush=True)
+    return {
+        "counts": built["counts"],
+        "by_words": by_words,
+        "models": {row: {"seeds": of_seeds, **over_seeds(of_seeds)} for row, of_seeds in models.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()
