@@ -7,34 +7,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.training.generative import reference_decoder as reference
+from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
 from training.generative.decoder import Decoder, initial_decoder
-from training.generative.targets import Targets, targets_of
 from training.generative.vocabulary import END
-from training.ragged import Ragged, starts
 
 torch.set_num_threads(1)
-SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
-TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]
-
-
-def targets(texts: list[list[int]], decoder: Decoder = SMALL) -> Targets:
-    ids = Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
-    return targets_of(ids, decoder.vocabulary)
-
-
-def some_parts(decoder: Decoder, seed: int = 1) -> dict[str, torch.Tensor]:
-    """As a decoder starts, and biases that are no round numbers."""
-    generator = np.random.Generator(np.random.Philox(seed))
-    found = dict(initial_decoder(decoder, generator))
-    return {name: part + torch.from_numpy(0.3 * generator.normal(size=part.shape)) for name, part in found.items()}
-
-
-def some_z(num_texts: int, decoder: Decoder = SMALL) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(2).normal(size=(num_texts, decoder.latent)))
-
-
-def as_arrays(parts: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    return {name: part.numpy().copy() for name, part in parts.items()}
 
 
 def test_losses_equal_the_printed_equations_cell_by_cell():

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.generative.gaussian import kappa, kl, sample, sample_gradient, w2_squared
@@ -48,6 +48,7 @@ def test_the_distance_of_two_normal_distributions_worked_by_hand():
     assert found.tolist() == [31.25, 0]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 1000))
 def test_the_distance_is_that_of_mu_and_sigma_side_by_side(seed):
     mu, sigma, other_mu, other_sigma = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 3, 5)))
@@ -71,6 +72,7 @@ def test_kappa_rises_from_nearly_nothing_through_a_half_to_nearly_one():
     assert kappa(10, rate=0.1, middle=20) == pytest.approx(1 / (1 + math.e))
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**9), st.floats(0, 1e3), st.floats(-1e9, 1e9))
 def test_kappa_is_a_share_at_any_step(step, rate, middle):
     assert 0 <= kappa(step, rate, middle) <= 1

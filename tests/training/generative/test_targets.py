@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.generative.targets import targets_of
@@ -15,6 +15,7 @@ def ragged(texts: list[list[int]]) -> Ragged:
     return Ragged(starts(np.array([len(text) for text in texts])), np.array([i for text in texts for i in text]))
 
 
+@settings(max_examples=50, deadline=None)
 @given(texts_of_words)
 def test_every_position_reads_the_word_before_and_says_the_next_up_to_the_end(texts):
     targets = targets_of(ragged([[*text, END] for text in texts]), VOCABULARY)
@@ -34,6 +35,7 @@ def test_every_position_reads_the_word_before_and_says_the_next_up_to_the_end(te
         assert targets.positions_of_read[begin:end].tolist() == expected
 
 
+@settings(max_examples=50, deadline=None)
 @given(texts_of_words)
 def test_the_lstm_reads_each_texts_positions_one_after_the_other(texts):
     targets = targets_of(ragged([[*text, END] for text in texts]), VOCABULARY)

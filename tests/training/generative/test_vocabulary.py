@@ -1,7 +1,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
@@ -17,6 +17,7 @@ def test_the_most_frequent_words_are_kept_and_ties_go_by_the_word():
     assert vocabulary.size == 6
 
 
+@settings(max_examples=50, deadline=None)
 @given(some_texts, st.integers(0, 8))
 def test_ids_are_the_words_and_an_end_and_say_the_text_again(texts, max_words):
     vocabulary = vocabulary_of(texts, max_words)
@@ -31,6 +32,7 @@ def test_ids_are_the_words_and_an_end_and_say_the_text_again(texts, max_words):
         assert said == " ".join(w if w in vocabulary.words else "<unknown>" for w in words(text))
 
 
+@settings(max_examples=50, deadline=None)
 @given(some_texts, st.integers(0, 8), st.randoms(use_true_random=False))
 def test_no_word_left_out_is_more_frequent_than_one_kept_and_the_order_of_texts_is_no_matter(texts, max_words, random):
     counts = Counter(word for text in texts for word in words(text))
