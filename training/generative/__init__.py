@@ -1,1 +1,1 @@
-"""The generative half of VAR-Siamese (Deudon; docs/model.md section 9): a vector is to say a text, word by word."""
+"""The generative half of VAR-Siamese (Deudon, *Learning semantic similarity in a continuous space*, NeurIPS 2018)."""

@@ -1,4 +1,4 @@
-"""The decoder of VAR-Siamese (Deudon; docs/model.md section 9): log p(s'|z) of a text s', word by word.
+"""The decoder of VAR-Siamese (Deudon, NeurIPS 2018): log p(s'|z) of a text s', word by word.
 
 With w(1) ... w(n) the words of s', w(n + 1) its end, w(0) the start, and y(0) = c(0) = 0:
 
@@ -9,8 +9,9 @@ With w(1) ... w(n) the words of s', w(n + 1) its end, w(0) the start, and y(0) =
     p(w | w(0) ... w(t-1), z) = softmax(y(t) W_out + b_out)_w    over the whole vocabulary
     -log p(s'|z) = -Σ_{t=1..n+1} log p(w(t) | w(0) ... w(t-1), z)
 
-The LSTM is training.towers.lstm's with forget gate; z takes part at every word. The paper names an LSTM and no more of
-it: feeding z at each step instead of as the first state is ours, and so is the forget gate, whose bias starts at 1.
+The LSTM is training.towers.lstm's with forget gate, whose bias starts at 1, and z takes part at every word. Both are our
+decisions: the paper names an LSTM, and its author's code starts the cell at z, as wide as the cells, with no z later on,
+no b_out, and no end in the loss.
 
 Shapes: B texts, h latent, P positions (training.generative.targets), U distinct words read, d cells, G = 4 d, V words,
 e columns of E.

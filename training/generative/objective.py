@@ -1,4 +1,4 @@
-"""The generative loss of VAR-Siamese (Deudon; docs/model.md section 9): saying s' from one sample of q(z|s).
+"""The generative loss of VAR-Siamese (Deudon, NeurIPS 2018): saying s' from one sample of q(z|s).
 
     z = μ + σ ∘ ε,    l = -log p(s'|z) + κ KL(q(z|s) || N(0, I)),    L = Σ over texts of w l
 

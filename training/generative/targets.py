@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from training.generative.vocabulary import END
+from training.generative.vocabulary import END, UNKNOWN
 from training.ragged import Ragged, invert
 from training.text_batch import TextBatch, TextTable, copied, text_batch
 
@@ -35,11 +35,14 @@ class Targets:
         return replace(self, batch=self.batch.to(device), **arrays)
 
 
-def targets_of(ids: Ragged, vocabulary: int) -> Targets:
+def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> Targets:
     """The targets of some texts (training.generative.vocabulary.Vocabulary.ids), in a vocabulary of so many ids.
 
-    The start of a text is read as the id after the last, `vocabulary`. Raises ValueError for a text that does not end
-    with its end, and for ids of another vocabulary.
+    The start of a text is read as the id after the last, `vocabulary`. `kept`, bool [P]: whether the word before each
+    position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman
+    et al., arXiv:1511.06349, section 3.1.2). Starts are always read. None: all are.
+
+    Raises ValueError for a text that does not end with its end, and for ids of another vocabulary.
     """
     begins, ends, said = ids.offsets[:-1], ids.offsets[1:] - 1, ids.values
     if not len(ids) or ids.lengths.min() == 0 or said[ends].any() or np.count_nonzero(said == END) != len(ids):
@@ -48,6 +51,8 @@ def targets_of(ids: Ragged, vocabulary: int) -> Targets:
         raise ValueError("a word to be said is not in the decoder's vocabulary")
     before = np.empty_like(said)
     before[1:] = said[:-1]
+    if kept is not None:
+        before[~kept] = UNKNOWN
     before[begins] = vocabulary
     read, read_at = np.unique(before, return_inverse=True)
     positions_of_read = invert(read_at, len(read))

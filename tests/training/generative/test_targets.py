@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.generative.targets import targets_of
-from training.generative.vocabulary import END
+from training.generative.vocabulary import END, UNKNOWN
 from training.ragged import Ragged, starts
 
 VOCABULARY = 6
@@ -47,6 +47,13 @@ def test_the_lstm_reads_each_texts_positions_one_after_the_other(texts):
             read[text].append(position)
     assert [position for of_text in read for position in of_text] == list(range(len(targets.said)))
     assert [len(of_text) for of_text in read] == [len(text) + 1 for text in texts]
+
+
+def test_a_word_that_is_not_kept_is_read_as_unknown_and_still_to_be_said():
+    ids = ragged([[2, 3, 4, END], [5, END]])
+    targets = targets_of(ids, VOCABULARY, np.array([False, True, False, True, True, False]))
+    assert targets.read[targets.read_at].tolist() == [VOCABULARY, 2, UNKNOWN, 4, VOCABULARY, UNKNOWN]
+    assert targets.said.tolist() == ids.values.tolist()
 
 
 @pytest.mark.parametrize("text", [[2, 3], [END, END], [2, END, 3, END], []])
