@@ -9,9 +9,9 @@ With w(1) ... w(n) the words of s', w(n + 1) its end, w(0) the start, and y(0) =
     p(w | w(0) ... w(t-1), z) = softmax(y(t) W_out + b_out)_w    over the whole vocabulary
     -log p(s'|z) = -Σ_{t=1..n+1} log p(w(t) | w(0) ... w(t-1), z)
 
-The LSTM is training.towers.lstm's with forget gate, whose bias starts at 1, and z takes part at every word. Both are our
-decisions: the paper names an LSTM, and its author's code starts the cell at z, as wide as the cells, with no z later on,
-no b_out, and no end in the loss.
+The LSTM is training.towers.lstm's with forget gate, whose bias starts at 1. The paper says no more than LSTM. Its
+author's code starts the cell at z, as wide as the cells, and has neither b_out nor the end in its loss; that z takes
+part at every word, and that texts have to end, are our decisions.
 
 Shapes: B texts, h latent, P positions (training.generative.targets), U distinct words read, d cells, G = 4 d, V words,
 e columns of E.

@@ -1,4 +1,4 @@
-"""Normal distributions with diagonal covariance, N(μ, diag σ²): what VAR-Siamese makes of a text (Deudon, NeurIPS 2018).
+"""Normal distributions with diagonal covariance, N(μ, diag σ²): VAR-Siamese's texts (Deudon, NeurIPS 2018).
 
     z = μ + σ ∘ ε,  ε ~ N(0, I)
     KL(N(μ, σ²) || N(0, I)) = ½ Σ (μ² + σ² - 1 - ln σ²)
