@@ -109,7 +109,7 @@ class Bench:
         return self.stocks[arrangement].gradient(texts, self.noise[index], KAPPA)
 
     def agreement(self, arrangement: str, index: np.ndarray) -> float:
-        """The largest relative error between a peer and ours, of loss and gradients. Raises SystemExit beyond TOLERANCE."""
+        """The largest relative error of loss and gradients between ours and a peer; SystemExit beyond TOLERANCE."""
         loss, found = self.ours(index)
         stock = self.stocks[arrangement]
         worst = abs(self.stock(arrangement, index) - loss) / abs(loss)

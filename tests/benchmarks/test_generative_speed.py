@@ -9,7 +9,7 @@ from benchmarks.generative import ARRANGEMENTS, TOLERANCE, Bench
 WORDS = ["how", "can", "i", "learn", "to", "swim", "über", "fast?"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bench() -> Bench:
     random = np.random.default_rng(1)
     texts = [" ".join(random.choice(WORDS, random.integers(1, 9))) for _ in range(24)]
