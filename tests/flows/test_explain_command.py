@@ -122,6 +122,17 @@ def test_a_self_attentive_model_shows_where_its_hops_look(rnn, tmp_path, capsys)
     assert set(storage.list_files(str(into))) == {"attention.arrow", "explain.html", "traces.arrow"}
 
 
+def test_the_page_says_what_other_towers_make_of_the_output(tmp_path, capsys):
+    pooled = folder_of(tmp_path, "max_pooled", name="pooled")
+    normal = folder_of(tmp_path, "variational", name="normal")
+    explain(capsys, "--model", pooled, "--beside", normal, QUERY, "--into", str(tmp_path / "out"))
+    page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "passed on; the largest over the words is the embedding" in page.words
+    assert "passed on; after the last word what μ and σ are made of" in page.words
+    assert "in the embedding" not in page.words  # of the lines: each ends with y after the last word
+
+
 def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
     other = folder_of(tmp_path, "lstm", name="lstm-12", seed=2)
     names = [model["name"] for model in explain(capsys, "--model", lstm, "--beside", other, QUERY)["models"]]
@@ -257,8 +268,8 @@ def test_wrong_usage_is_told(lstm, capsys, arguments, found):
 
 def test_a_tower_without_traces_is_refused_also_beside_another(lstm, tmp_path, capsys):
     dssm = folder_of(tmp_path, "dssm", hidden=4)
-    assert "adds up all words at once" in failure(capsys, 2, "--model", dssm, QUERY)
-    assert "adds up all words at once" in failure(capsys, 2, "--model", lstm, "--beside", dssm, QUERY)
+    assert "no gates and no state" in failure(capsys, 2, "--model", dssm, QUERY)
+    assert "no gates and no state" in failure(capsys, 2, "--model", lstm, "--beside", dssm, QUERY)
 
 
 def test_a_model_that_is_missing_or_of_another_contract_is_refused(lstm, tmp_path, capsys):

@@ -71,6 +71,21 @@ def test_the_vector_of_a_trace_is_the_embedding_that_is_served(tower, text):
         np.testing.assert_allclose(trace(model, text, side).vector, model.encode([text], side)[0], rtol=2e-5, atol=2e-6)
 
 
+def test_the_cells_of_a_max_pooled_model_are_asked_by_their_largest_output():
+    found = trace(small_model("max_pooled"), TEXT, "query")
+    np.testing.assert_array_equal(np.concatenate([one.vector for one in found.traces]), found.vector)
+    assert not np.array_equal(found.traces[0].vector, found.traces[0].states["y"][-1])
+
+
+def test_the_cells_of_a_variational_model_are_asked_by_what_its_distribution_is_made_of():
+    model = small_model("variational")
+    found = trace(model, TEXT, "query")
+    _, parts = model.layout.split(model.towers["query"])
+    last = np.concatenate([one.vector for one in found.traces])
+    mean = last @ parts["W_mu"].numpy() + parts["b_mu"].numpy()
+    np.testing.assert_allclose(mean, found.vector[:3], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "tokens"),
     [
