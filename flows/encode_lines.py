@@ -13,14 +13,14 @@ from schemas.stage import open_result
 from schemas.words import words
 from training.ensemble import Ensemble, load_encoder
 from training.model import Model
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The vectors of some lines, float32 [lines, dimensions] of length 1; zeros where a line has no word."""
+    """The vectors of some lines as they are compared, float32 [lines, dimensions]; zeros where a line has no word."""
 
     values: np.ndarray
     has_word: list[bool]
@@ -66,7 +66,7 @@ def encode_lines(encoder: Model | Ensemble, stream: BinaryIO, side: Literal["que
         values = np.zeros((len(texts), encoder.dimensions), np.float32)
         if any(has_word):
             kept = [text for text, known in zip(texts, has_word, strict=True) if known]
-            values[has_word] = unit_vectors(encoder, kept, side)
+            values[has_word] = search_vectors(encoder, kept, side)
         yield Vectors(values, has_word)
 
 

@@ -17,7 +17,7 @@ from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
 from training.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -32,9 +32,11 @@ class Hit:
     rank: int
     id: str
     title: str
-    score: float  # what the ranking is by: the cosine, the BM25 score, or cosine + weight * BM25
-    cosine: float | None = None  # None where it was not needed and not asked for
+    # What the ranking is by: the cosine or minus the distance, the BM25 score, or the first of them + weight * BM25.
+    score: float
+    cosine: float | None = None  # None where it was not needed and not asked for; distance and bm25 alike
     bm25: float | None = None
+    distance: float | None = None  # of a release that compares by distance, which has no cosines
 
 
 class OpenRelease:
@@ -91,18 +93,19 @@ class OpenRelease:
     ) -> list[Hit]:
         """The k best documents for a query, best first, equal ones by descending id as in evaluation.
 
-        A hybrid is cosine + weight * BM25 (training.ranking.hybrid) over what either has among its best. By BM25 only
-        documents are found that share a word with the query. both: give each hit its cosine and BM25 score in any
-        mode. Raises UsageError without a word, and for k, mode or weight out of range.
+        A hybrid is cosine + weight * BM25 (training.ranking.hybrid) over what either has among its best; of a release
+        that compares by distance, minus the distance for the cosine. By BM25 only documents are found that share a word
+        with the query. both: give each hit both in any mode. Raises UsageError without a word, and for k, mode or
+        weight out of range.
         """
         _require(text, k, mode, weight)
         search = self.documents_search
         query = None if mode == "bm25" and not both else self.vector(text)
-        cosines = bm25 = None
+        near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, cosines = search.best(query, k)
-            scores = cosines
+            rows, near = search.best(query, k)
+            scores = near
         elif mode == "bm25":
             rows, bm25 = self.bm25.best(text, k)
             scores = bm25
@@ -110,27 +113,28 @@ class OpenRelease:
             assert query is not None
             depth = max(k, _CANDIDATES)
             rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
-            cosines, bm25 = search.cosines_of(query, rows), self.bm25.scores_of(text, rows)
-            scores = cosines + np.float32(weight) * bm25
-        if both and cosines is None and query is not None:
-            cosines = search.cosines_of(query, rows)
+            near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
+            scores = near + np.float32(weight) * bm25
+        if both and near is None and query is not None:
+            near = search.scores_of(query, rows)
         if both and bm25 is None:
             bm25 = self.bm25.scores_of(text, rows)
-        return self._hits(k, rows, scores, cosines, bm25)
+        return self._hits(k, rows, scores, near, bm25)
 
     def vector(self, text: str) -> np.ndarray:
-        """The unit vector of a query, float32 [dimensions]. Raises UsageError without a word."""
-        return unit_vectors(self.model, [text], "query")[0]
+        """The vector of a query as it is compared, float32 [dimensions]. Raises UsageError without a word."""
+        return search_vectors(self.model, [text], "query")[0]
 
     @cached_property
     def _documents(self) -> tuple[pa.Array, pa.Array, Search]:
         ids, titles, vectors_ND = read_columns(self.folder)
-        return ids, titles, open_search(self.folder, self.release.index, vectors_ND)
+        return ids, titles, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 
     def _hits(
-        self, k: int, rows: np.ndarray, scores: np.ndarray, cosines: np.ndarray | None, bm25: np.ndarray | None
+        self, k: int, rows: np.ndarray, scores: np.ndarray, near: np.ndarray | None, bm25: np.ndarray | None
     ) -> list[Hit]:
-        """The k best of some rows, in order."""
+        """The k best of some rows, in order. near: their scores by vector."""
+        by_distance = self.release.similarity == "euclidean"
         if k < len(rows):  # ids are read, and scores compared one by one, only of those that may be among them
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
@@ -143,8 +147,9 @@ class OpenRelease:
                 id=id_of[at],
                 title=self.titles[int(rows[at])].as_py(),
                 score=float(scores[at]),
-                cosine=None if cosines is None else float(cosines[at]),
+                cosine=None if near is None or by_distance else float(near[at]),
                 bm25=None if bm25 is None else float(bm25[at]),
+                distance=None if near is None or not by_distance else -float(near[at]),
             )
             for rank, at in enumerate(order, 1)
         ]

@@ -9,7 +9,7 @@
     URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
     URI/releases/DIGEST/query.onnx       the query tower (flows.releases.query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
-    URI/releases/DIGEST/documents.lance  id, title, vector (float32, length 1): a LanceDB table
+    URI/releases/DIGEST/documents.lance  id, title, vector (float32): a LanceDB table
     URI/releases/DIGEST/ivf.safetensors  the index, where there is one (flows.releases.release_index)
     URI/releases/DIGEST/int8.arrow       id, vector (int8; times `scale` the float32 one, rounded)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
@@ -26,8 +26,9 @@ from typing import Any
 from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.seal import is_broken, sealed, to_bytes
+from schemas.similarity import Similarity
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 POINTER = "pointer.json"
 RELEASE = "release.json"
 TABLE = "documents"
@@ -60,6 +61,8 @@ class Release:
     golden: Mapping[str, Any] = field(default_factory=dict)  # file, num_texts
     int8: Mapping[str, Any] = field(default_factory=dict)  # file, scale, recall against exact float32
     encoded: Mapping[str, int] = field(default_factory=dict)  # distinct titles: encoded, reused from earlier releases
+    # Since 1.2. What reads 1.1 takes every release for one of cosines, but knows no tower that is compared otherwise.
+    similarity: Similarity = "cosine"
 
     def to_json(self) -> dict:
         return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})

@@ -17,8 +17,8 @@ STAGE_VERSION = 1
 def combine(models: Sequence[str], *, store: str) -> StageResult:
     """The model of all these models (folders that `train` made), whatever their order.
 
-    Raises UsageError for fewer than two, one given twice, or models of different text contracts, and StageError for
-    one that is damaged or is itself combined.
+    Raises UsageError for fewer than two, one given twice, models of different text contracts, or one that compares
+    by distance, and StageError for one that is damaged or is itself combined.
     """
     trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
     digests = [result.manifest.digest for result in trained]
@@ -39,6 +39,13 @@ def combine(models: Sequence[str], *, store: str) -> StageResult:
                 found="they were trained on different text contracts or table sizes",
                 follows="a text would not mean the same to all of them",
                 do="train them on shards of one build",
+            )
+        if any(member.similarity != "cosine" for member in members):
+            raise UsageError(
+                asked=asked,
+                found="one of them compares by distance",
+                follows="a mean of cosines and distances means nothing",
+                do="combine models that compare by cosine",
             )
         write_ensemble(folder, members)
         labels = {name: value for result in trained for name, value in result.manifest.outcome.labels.items()}

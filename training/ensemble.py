@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from schemas.similarity import Similarity
 from training.model import SCHEMA_VERSION, Model, as_stored, load_models, write_folder
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import unit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +25,11 @@ class Ensemble:
     """Models of one text contract that encode side by side."""
 
     members: tuple[Model, ...]
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared; `combine` takes no member that is compared by distance."""
+        return "cosine"
 
     @property
     def dimensions(self) -> int:
@@ -44,19 +50,8 @@ class Ensemble:
 
         A text without a word: as training.encode.encode.
         """
-        parts = [unit_vectors(_Asking(member, empty), texts, side) for member in self.members]
+        parts = [unit(member.encode(texts, side, empty=empty)) for member in self.members]
         return np.concatenate(parts, axis=1) / np.float32(math.sqrt(len(parts)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """A member with the answer to what becomes of a text without a word."""
-
-    member: Model
-    empty: Literal["error", "zero"]
-
-    def encode(self, texts: Sequence[str], side: Literal["query", "document"]) -> np.ndarray:
-        return self.member.encode(texts, side, empty=self.empty)
 
 
 def load_encoder(folder: str) -> Model | Ensemble:

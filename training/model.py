@@ -21,6 +21,7 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError, require_major
+from schemas.similarity import Similarity
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.encode import encode
@@ -28,6 +29,7 @@ from training.encoder import Encoder
 from training.kernel.encode import CompiledTower, compiled_towers
 from training.outputs import Outputs
 from training.parameters import Layout, layout_of, tower_names
+from training.ranking.similarity import similarity_of
 from training.recipe import Recipe
 from training.towers import tower_of
 
@@ -53,6 +55,11 @@ class Model:
     ) -> np.ndarray:
         """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.encode."""
         return encode(self, texts, side, empty=empty)
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared."""
+        return similarity_of(self.recipe)
 
     @property
     def num_parameters(self) -> int:

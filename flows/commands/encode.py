@@ -14,9 +14,10 @@ def encode(
     """Turn lines of text into vectors, as they come.
 
     Each line of standard input is a text, and each line of output its vector as
-    a JSON array: of length 1, so that a dot product of two is their cosine. A
-    line without a word has no vector and gives null. With --raw the vectors are
-    little-endian float32 instead, one after the other, and such a line zeros.
+    a JSON array: of length 1, so that a dot product of two is their cosine, or
+    as it is where the model compares by distance. A line without a word has no
+    vector and gives null. With --raw the vectors are little-endian float32
+    instead, one after the other, and such a line zeros.
 
         clicktower encode --release release --side query < queries.txt > vectors.jsonl
 

@@ -31,7 +31,8 @@ def search(
     k
         How many documents to show.
     mode
-        vector: by cosine. bm25: by the words that query and title share. hybrid: cosine + weight * BM25.
+        vector: by cosine, or by distance where the model compares by it. bm25: by the words that query
+        and title share. hybrid: cosine (or minus the distance) + weight * BM25.
     weight
         Of BM25 in a hybrid. 0.02 unless given; `compare` says which one your judgments choose.
     json
@@ -48,14 +49,18 @@ def search(
 def _show(result: dict) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", justify="right", style="dim")
-    table.add_column("score", justify="right")
-    if result["mode"] == "hybrid":
-        table.add_column("cosine", justify="right", style="dim")
+    by_distance = any(hit["distance"] is not None for hit in result["hits"])
+    near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
+    # A distance is shown as it is, and not as the score that it makes.
+    by = near if by_distance and not hybrid else "score"
+    table.add_column(by, justify="right")
+    if hybrid:
+        table.add_column(near, justify="right", style="dim")
         table.add_column("BM25", justify="right", style="dim")
     table.add_column("title", overflow="fold")
     table.add_column("id", style="dim", no_wrap=True)
     for hit in result["hits"]:
-        parts = [f"{hit['cosine']:.3f}", f"{hit['bm25']:.2f}"] if result["mode"] == "hybrid" else []
+        parts = [f"{hit[near]:.3f}", f"{hit['bm25']:.2f}"] if hybrid else []
         title, name = console.plain(hit["title"]), console.plain(hit["id"])
-        table.add_row(str(hit["rank"]), f"{hit['score']:.3f}", *parts, title, name)
+        table.add_row(str(hit["rank"]), f"{hit[by]:.3f}", *parts, title, name)
     console.output.print(table)

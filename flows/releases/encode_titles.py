@@ -28,7 +28,7 @@ from schemas.stage import Progress, StageResult
 from schemas.words import normalise
 from training.ensemble import Ensemble
 from training.model import Model
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 PART_TITLES = 65_536
 _READ_ROWS = 65_536
@@ -36,7 +36,7 @@ _READ_ROWS = 65_536
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TitleVectors:
-    """`vectors_TD`: of the distinct titles, float32, length 1; `text_of_N`: each document's row of it."""
+    """`vectors_TD`: of the distinct titles, float32; `text_of_N`: each document's row of it."""
 
     vectors_TD: np.ndarray
     text_of_N: np.ndarray
@@ -47,7 +47,10 @@ class TitleVectors:
 def encode_titles(
     uri: str, trained: StageResult, model: Model | Ensemble, titles: Sequence[str], *, workers: int, progress: Progress
 ) -> TitleVectors:
-    """The unit vectors of all titles as the document tower sees them. Raises StageError for one that is not finite."""
+    """The vectors of all titles as the document tower sees them and searches compare them.
+
+    Raises StageError for one that is not finite.
+    """
     row_of: dict[str, int] = {}
     text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
     distinct = list(row_of)
@@ -85,12 +88,12 @@ def encode_titles(
 
 def encode_part(model: Model | Ensemble, texts: Sequence[str], name: str) -> None:
     """What a worker does: encode the titles of a part, and write it."""
-    _write_part(name, unit_vectors(model, texts, "document"))
+    _write_part(name, search_vectors(model, texts, "document"))
 
 
 def _here(model: Model | Ensemble, left: dict[int, list[str]]) -> Iterator[tuple[int, np.ndarray]]:
     for at, texts in left.items():
-        yield at, unit_vectors(model, texts, "document")
+        yield at, search_vectors(model, texts, "document")
 
 
 def _on_ray(
@@ -102,7 +105,7 @@ def _on_ray(
     for at in encode_parts(storage.absolute(trained.data), parts, workers):
         found = _read_part(names[at], len(left[at]), model.dimensions)
         # Not to be seen from here (a folder of the worker's own machine), or cleared away by another publisher.
-        yield at, unit_vectors(model, left[at], "document") if found is None else found
+        yield at, search_vectors(model, left[at], "document") if found is None else found
 
 
 def _take_known(
@@ -142,8 +145,8 @@ def _same_model(uri: str, trained: StageResult, model: Model | Ensemble) -> str 
 
 def _is_of(release: Release, trained: StageResult, model: Model | Ensemble) -> bool:
     same_contract = dict(release.text_contract) == dict(model.text_contract)
-    same_size = release.dimensions == model.dimensions
-    return release.inputs.get("model") == trained.manifest.digest and same_contract and same_size
+    same_shape = (release.dimensions, release.similarity) == (model.dimensions, model.similarity)
+    return release.inputs.get("model") == trained.manifest.digest and same_contract and same_shape
 
 
 def _readable(folder: str) -> Release | None:

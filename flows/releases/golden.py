@@ -2,11 +2,11 @@
 
 golden.jsonl, a JSON object a line:
 
-    {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [unit vector of the query tower]}
+    {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
 
-The texts are those of the text contract (many scripts, signs, widths), titles of the release, and one text of many
-words. None is a query that a person typed. The query tower's ONNX graph is held against the same vectors before a
-release carries it.
+The vector is the query tower's, as searches compare it: by cosine of length 1. The texts are those of the text contract
+(many scripts, signs, widths), titles of the release, and one text of many words. None is a query that a person typed.
+The query tower's ONNX graph is held against the same vectors before a release carries it.
 """
 
 import json
@@ -20,11 +20,11 @@ from schemas.trigrams import golden_cases, trigram_ids
 from schemas.words import words
 from training.ensemble import Ensemble
 from training.model import Model
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 NUM_TITLES = 50
 NUM_LONG_WORDS = 60
-TOLERANCE = 1e-5  # of a component of a unit vector, between two ways to compute it in float32
+TOLERANCE = 1e-5  # of a component of a vector of length about 1, between two ways to compute it in float32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -63,7 +63,7 @@ def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
         texts=texts,
         words=cut,
         trigram_ids=[_of_words(of_text, rows) for of_text in cut],
-        vectors_ND=unit_vectors(model, texts, "query"),
+        vectors_ND=search_vectors(model, texts, "query"),
     )
 
 

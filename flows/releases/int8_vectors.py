@@ -2,7 +2,9 @@
 
 An Arrow IPC file with a row for each document, in the table's order: id, and vector as int8 [dimensions]. One scale for
 all of them: vector ≈ scale * int8, where scale = the largest |component| / 127 and 0 is 0 (symmetric). Order needs no
-scale: the integer dot product with a query rounded in the same way (by its own largest component) ranks as it is.
+scale: the integer dot product with a query rounded in the same way (by its own largest component) ranks as it is. Where
+vectors are compared by distance, a query is rounded by the documents' scale, however large its components, and the sum
+of squared differences ranks.
 """
 
 from collections.abc import Iterator
@@ -11,16 +13,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flows.releases.recall import kth_scores, recall
 from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.release import INT8_VECTORS
+from schemas.similarity import Similarity
 from training.ranking.retrieval import score_blocks
+from training.ranking.similarity import half_squares, scores_one_by_one
 
 LEVELS = 127
 _BATCH_ROWS = 65_536
 
 
-def write_int8(folder: str, rows: Rows, queries_QD: np.ndarray, *, recall_at: int) -> dict[str, Any]:
+def write_int8(
+    folder: str, rows: Rows, queries_QD: np.ndarray, *, similarity: Similarity, recall_at: int
+) -> dict[str, Any]:
     """What a release records of them: file, scale, and recall@`recall_at` of the integer search, measured here."""
     quantised_TD, scale = quantise(rows.vectors_TD)
     vector = pa.list_(pa.field("item", pa.int8(), nullable=False), quantised_TD.shape[1])
@@ -39,9 +46,9 @@ def write_int8(folder: str, rows: Rows, queries_QD: np.ndarray, *, recall_at: in
     with storage.open_new(storage.join(folder, INT8_VECTORS)) as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches():
             writer.write_batch(batch)
-    recall = int8_recall(rows, quantised_TD, queries_QD, recall_at)
+    found = int8_recall(rows, quantised_TD, scale, queries_QD, recall_at, similarity)
     return {
-        "file": INT8_VECTORS, "scale": scale, "recall": recall, "recall_at": recall_at, "num_queries": len(queries_QD)
+        "file": INT8_VECTORS, "scale": scale, "recall": found, "recall_at": recall_at, "num_queries": len(queries_QD)
     }  # fmt: skip
 
 
@@ -51,21 +58,27 @@ def quantise(vectors_TD: np.ndarray) -> tuple[np.ndarray, float]:
     return np.rint(vectors_TD / np.float32(scale)).clip(-LEVELS, LEVELS).astype(np.int8), scale
 
 
-def int8_recall(rows: Rows, quantised_TD: np.ndarray, queries_QD: np.ndarray, k: int) -> float:
-    """The share of the exact k nearest that the integer dot product finds. Any as near as the k-th counts."""
+def int8_recall(
+    rows: Rows, quantised_TD: np.ndarray, scale: float, queries_QD: np.ndarray, k: int, similarity: Similarity
+) -> float:
+    """The share of the exact k nearest that the integers find. Any as near as the k-th counts."""
     whole_TD = quantised_TD.astype(np.float32)  # sums of such products are whole numbers below 2^24: float32 is exact
+    half_square_T = half_squares(whole_TD) if similarity == "euclidean" else np.float32(0)
+    whole_QD, k, scores = _rounded(queries_QD, scale, similarity), min(k, len(rows)), []
+
+    def keys(block: slice) -> np.ndarray:
+        return (whole_QD[block] @ whole_TD.T - half_square_T)[:, rows.text_of_N]
+
+    for start, key_BN in score_blocks(len(queries_QD), len(rows), keys):
+        nearest_BK = np.argpartition(key_BN, len(rows) - k, axis=1)[:, len(rows) - k :]
+        for query_D, nearest_K in zip(queries_QD[start : start + len(key_BN)], nearest_BK, strict=True):
+            scores.append(scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[nearest_K]], query_D))
+    return recall(scores, kth_scores(rows, queries_QD, [k], similarity)[:, 0], k)
+
+
+def _rounded(queries_QD: np.ndarray, scale: float, similarity: Similarity) -> np.ndarray:
+    """Queries as whole numbers, float32 [queries, dimensions]."""
+    if similarity == "euclidean":
+        return np.rint(queries_QD / np.float32(scale))
     largest_Q1 = np.abs(queries_QD).max(axis=1, keepdims=True)
-    whole_QD = np.rint(queries_QD / np.maximum(largest_Q1, 1e-30) * LEVELS).astype(np.float32)
-    found = 0
-
-    def exact(block: slice) -> np.ndarray:
-        return (queries_QD[block] @ rows.vectors_TD.T)[:, rows.text_of_N]
-
-    at = len(rows) - min(k, len(rows))
-    for start, exact_BN in score_blocks(len(queries_QD), len(rows), exact):
-        block = slice(start, start + len(exact_BN))
-        limit_B1 = np.partition(exact_BN, at, axis=1)[:, at, None]
-        whole_BN = (whole_QD[block] @ whole_TD.T)[:, rows.text_of_N]
-        nearest_BK = np.argpartition(whole_BN, at, axis=1)[:, at:]
-        found += int((np.take_along_axis(exact_BN, nearest_BK, axis=1) >= limit_B1 - 1e-5).sum())
-    return found / (min(k, len(rows)) * len(queries_QD))
+    return np.rint(queries_QD / np.maximum(largest_Q1, 1e-30) * LEVELS).astype(np.float32)

@@ -27,7 +27,7 @@ from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
 from training.ensemble import Ensemble, load_encoder
 from training.model import DESCRIPTION, WEIGHTS, Model
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 
 def make_release(
@@ -55,10 +55,10 @@ def make_release(
         progress("write documents and read them back", 0, None)
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
-        queries_QD = unit_vectors(model, _drawn(rows, config, config.num_recall_queries), "query")
+        queries_QD = search_vectors(model, _drawn(rows, config, config.num_recall_queries), "query")
         kind = _index_kind(config, len(rows))
         index, search = build_index(
-            built, rows, kind, queries_QD,
+            built, rows, kind, queries_QD, similarity=model.similarity,
             recall_at=config.recall_at, min_recall=config.min_recall, seed=config.seed, progress=progress,
         )  # fmt: skip
         asked_at = time.monotonic()
@@ -81,8 +81,9 @@ def make_release(
             evaluated=_copy_evaluation(evaluated, built),
             query_tower=_write_query_tower(model, expected, built),
             golden={"file": GOLDEN, "num_texts": len(expected)},
-            int8=write_int8(built, rows, queries_QD, recall_at=config.recall_at),
+            int8=write_int8(built, rows, queries_QD, similarity=model.similarity, recall_at=config.recall_at),
             encoded=titles.counts,
+            similarity=model.similarity,
         )
         storage.write_atomic(
             storage.join(built, CARD), model_card(release, model, origin_of(trained)).encode("utf-8", "replace")

@@ -17,6 +17,7 @@ from schemas.stage import StageResult, open_result
 from training.ensemble import Ensemble
 from training.model import Model
 
+_COMPARED = {"cosine": "length 1, compared by cosine", "euclidean": "compared by distance"}
 _NAMES = {"model": "this model", "bm25": "BM25", "random": "random order"}
 
 
@@ -199,7 +200,7 @@ def _files(release: Release) -> Iterator[str]:
     int8, tower = release.int8, release.query_tower
     rows = [
         (f"`{MODEL}/`", "the weights (safetensors) and their description"),
-        (f"`{TABLE}.lance`", "id, title, vector (float32, length 1), a LanceDB table"),
+        (f"`{TABLE}.lance`", f"id, title, vector (float32, {_COMPARED[release.similarity]}), a LanceDB table"),
         (f"`{INT8_VECTORS}`", f"id, vector (int8; times {int8['scale']:.6g} the float32 one, rounded), an Arrow file"),
         (f"`{GOLDEN}`", f"{release.golden['num_texts']} texts with words, trigram ids and expected vectors"),
     ]

@@ -1,8 +1,8 @@
-"""The query tower as an ONNX graph, for clients in any language: the trigrams of one text in, its unit vector out.
+"""The query tower as an ONNX graph, for clients in any language: the trigrams of one text in, its vector out.
 
     trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.trigrams)
     word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
-    vector           float32 [dimensions], length 1
+    vector           float32 [dimensions], of length 1 where vectors are compared by cosine
 
 Cutting a text into words and trigrams is the client's part, and golden.jsonl its test; words beyond the recipe's
 max_words are dealt with in the graph. A text without a word has no vector and must not be asked for.
@@ -50,7 +50,9 @@ def query_onnx(model: Model | Ensemble) -> bytes:
             do="use the release's model folder",
         )
     graph = _Graph()
-    vectors = [_unit(graph, _tower(graph, member)) for member in members]
+    vectors = [_tower(graph, member) for member in members]
+    if model.similarity == "cosine":
+        vectors = [_unit(graph, vector) for vector in vectors]
     if len(vectors) > 1:
         vectors = [_unit(graph, graph.add("Concat", *vectors, axis=0))]
     graph.add("Identity", vectors[0], output="vector")

@@ -15,12 +15,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from flows.releases.recall import kth_scores, recall
 from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.errors import StageError
+from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from training.ranking.nearest import Nearest, Partitions, partition
-from training.ranking.retrieval import score_blocks, top_k
 
 IndexKind = Literal["none", "ivf"]
 
@@ -34,28 +35,34 @@ _MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
 class Search:
     """The documents of a release in memory, searched as the release records."""
 
-    def __init__(self, vectors_ND: np.ndarray, index: Mapping[str, Any], partitions: Partitions | None) -> None:
+    def __init__(
+        self, vectors_ND: np.ndarray, index: Mapping[str, Any], partitions: Partitions | None, similarity: Similarity
+    ) -> None:
         """Raises ValueError for partitions of other vectors."""
-        self._nearest = Nearest(vectors_ND, partitions)
+        self._nearest = Nearest(vectors_ND, partitions, similarity=similarity)
         self._steps = [(step["recall_at"], step["num_probes"]) for step in index.get("steps", ())]
 
     def best(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, cosines) of the k nearest documents to a unit vector, in no order; more where several are k-th."""
+        """(rows, scores) of the k nearest documents to a query's vector, in no order; more where several are k-th."""
         return self._nearest.best(query_D, k, next((probes for at, probes in self._steps if k <= at), None))
 
     def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """As `best`, with every document compared."""
         return self._nearest.best(query_D, k)
 
-    def cosines_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def scores_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """float32 [rows], exact."""
-        return self._nearest.cosines_of(query_D, rows)
+        return self._nearest.scores_of(query_D, rows)
+
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """float32 [rows, dimensions]."""
+        return self._nearest.vectors_of(rows)
 
 
-def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray) -> Search:
+def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> Search:
     """The search of a release, from its table's vectors. Raises StageError where its index cannot be read."""
     try:
-        return Search(vectors_ND, index, _read(folder) if index["kind"] == "ivf" else None)
+        return Search(vectors_ND, index, _read(folder) if index["kind"] == "ivf" else None, similarity)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         raise StageError(
             asked=f"the index of {folder} was to be opened",
@@ -71,6 +78,7 @@ def build_index(
     kind: IndexKind,
     queries_QD: np.ndarray,
     *,
+    similarity: Similarity,
     recall_at: int,
     min_recall: float,
     seed: int = 0,
@@ -80,19 +88,19 @@ def build_index(
 
     The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
     times as many; if no number of them does, it is left aside, the search is exact, and `note` says so. The recall is
-    measured on the given queries (unit vectors). Raises StageError if even the exact search misses, which means that
+    measured on the given queries. Raises StageError if even the exact search misses, which means that
     the vectors are not what was encoded.
     """
     vectors_ND = rows.vectors_TD[rows.text_of_N]
     depths = sorted({min(depth, len(rows)) for depth in (recall_at, DEEP * recall_at)})
-    limits_QK = _kth_cosines(rows, queries_QD, depths)
+    limits_QK = kth_scores(rows, queries_QD, depths, similarity)
     facts = {"min_recall": min_recall, "num_queries": len(queries_QD)}
     tried: list[dict[str, Any]] = []
     if kind == "ivf":
-        made = partition(rows.vectors_TD, seed=seed, progress=progress)
+        made = partition(rows.vectors_TD, similarity=similarity, seed=seed, progress=progress)
         _write(folder, Partitions(centres_PD=made.centres_PD, of_N=made.of_N[rows.text_of_N]))
         partitions = _read(folder)
-        nearest = Nearest(vectors_ND, partitions)
+        nearest = Nearest(vectors_ND, partitions, similarity=similarity)
         steps = []
         for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
             progress(f"measure recall@{depth}", 0, None)
@@ -101,15 +109,15 @@ def build_index(
         if len(steps) == len(depths):
             record = {"kind": "ivf", "file": FILE, "num_partitions": len(partitions.centres_PD), **steps[0],
                       "steps": steps, **facts, "tried": tried}  # fmt: skip
-            return record, Search(vectors_ND, record, partitions)
+            return record, Search(vectors_ND, record, partitions, similarity)
         storage.remove(storage.join(folder, FILE))
-    exact = Search(vectors_ND, {}, None)
-    recall = _recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
-    if recall < min_recall:
+    exact = Search(vectors_ND, {}, None, similarity)
+    reached = recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
+    if reached < min_recall:
         raise StageError(asked=f"recall@{depths[0]} of the search was to be at least {min_recall}",
-                         found=f"even exact search found only {recall:.3f} of the nearest documents",
+                         found=f"even exact search found only {reached:.3f} of the nearest documents",
                          follows="what is live stays as it is", do="check the disk, and publish again")  # fmt: skip
-    record = {"kind": "none", "recall": recall, "recall_at": recall_at, **facts, "tried": tried}
+    record = {"kind": "none", "recall": reached, "recall_at": recall_at, **facts, "tried": tried}
     if tried:
         best = max(attempt["recall"] for attempt in tried)
         record["note"] = f"the {kind} index found at most {best:.3f} of the nearest: searches are exact, and slower"
@@ -129,31 +137,12 @@ def _least(
     for num_probes in _NUM_PROBES:
         if num_probes > max(1.0, num_partitions * _MOST_SHARE):
             break
-        cosines = [nearest.best(query, k, num_probes)[1] for query in queries_QD]
-        attempt = {"recall_at": k, "num_probes": num_probes, "recall": _recall(cosines, limits_Q, k)}
+        scores = [nearest.best(query, k, num_probes)[1] for query in queries_QD]
+        attempt = {"recall_at": k, "num_probes": num_probes, "recall": recall(scores, limits_Q, k)}
         tried.append(attempt)
         if attempt["recall"] >= min_recall:
             return attempt
     return None
-
-
-def _recall(cosines: list[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
-    """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
-    # Two ways to add up a dot product differ by rounding.
-    found = [min(k, int((found >= limit - 1e-5).sum())) for found, limit in zip(cosines, limits_Q, strict=True)]
-    return sum(found) / (k * len(found))
-
-
-def _kth_cosines(rows: Rows, queries_QD: np.ndarray, depths: list[int]) -> np.ndarray:
-    """The exact cosine of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths]."""
-    limits = []
-
-    def score(block: slice) -> np.ndarray:
-        return (queries_QD[block] @ rows.vectors_TD.T)[:, rows.text_of_N]
-
-    for _, scores_BN in score_blocks(len(queries_QD), len(rows), score):
-        limits.append(top_k(scores_BN, max(depths))[1][:, [depth - 1 for depth in depths]])
-    return np.concatenate(limits)
 
 
 def _write(folder: str, partitions: Partitions) -> None:

@@ -1,4 +1,4 @@
-"""The LanceDB table of a release, its store of record: rows in, rows out. Vectors have length 1."""
+"""The LanceDB table of a release, its store of record: rows in, rows out."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BATCH_ROWS = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rows:
-    """What the table holds: ids and titles, and the vector of each as a row of `vectors_TD` (float32, length 1)."""
+    """What the table holds: ids and titles, and the vector of each as a row of `vectors_TD` (float32)."""
 
     ids: Sequence[str]
     titles: Sequence[str]

@@ -12,7 +12,7 @@ from flows.serve.bodies import Embed, Explain, Refused, Search
 from flows.serve.explain import explain as explained
 from flows.serve.live import Served
 from schemas.errors import UsageError
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 _FEW_TEXTS = 8  # a handful takes less than handing it to a thread does
 _FEW_RESULTS = 100  # for more, every document may be compared: milliseconds for a million, tens without a kernel
@@ -22,9 +22,9 @@ async def embed(body: Embed, served: Served) -> dict[str, Any]:
     opened = _of_release(body.release, served)
     try:
         if len(body.texts) <= _FEW_TEXTS:
-            vectors = unit_vectors(opened.model, body.texts, body.side)
+            vectors = search_vectors(opened.model, body.texts, body.side)
         else:
-            vectors = await run_in_threadpool(unit_vectors, opened.model, body.texts, body.side)
+            vectors = await run_in_threadpool(search_vectors, opened.model, body.texts, body.side)
     except UsageError as error:
         raise Refused(422, f"A text without a word has no vector ({error.found}): leave it out.") from None
     return {"release": opened.release.digest, "dimensions": vectors.shape[1], "vectors": vectors.tolist()}
@@ -64,6 +64,7 @@ def release(served: Served) -> dict[str, Any]:
         "created": about.created,
         "num_documents": about.num_documents,
         "dimensions": about.dimensions,
+        "similarity": about.similarity,
         "text_contract": dict(about.text_contract),
         "index": dict(about.index),
         "evaluation": dict(about.evaluation),

@@ -36,7 +36,7 @@ def _described() -> dict[str, Any]:
         "paths": {
             "/v1/search": _post("The best documents for a query.", "Search", _answer(found | {"hits": hits})),
             "/v1/embed": _post(
-                "The vectors of texts, of length 1.",
+                "The vectors of texts as they are compared: by cosine of length 1.",
                 "Embed",
                 _answer({"release": _DIGEST, "dimensions": number, "vectors": vectors}),
             ),

@@ -9,7 +9,7 @@ import pytest
 from flows.encode_lines import encode_lines, open_encoder
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def encoded(model: str, content: bytes, side="query"):
 
 def test_every_line_has_its_vector_whatever_it_ends_with(model):
     texts = ["angle bracket", "", "ørn  PIPE", " \t", "last"]
-    expected = unit_vectors(open_encoder(model, None), ["angle bracket", "ørn pipe", "last"], "query")
+    expected = search_vectors(open_encoder(model, None), ["angle bracket", "ørn pipe", "last"], "query")
     for end in ("\n", "\r\n"):
         for content in (end.join(texts), end.join(texts) + end):
             found = encoded(model, content.encode())

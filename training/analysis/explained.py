@@ -16,7 +16,8 @@ from training.analysis.topics import Topics
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
 from training.model import Model
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
+from training.ranking.similarity import scores_one_by_one
 from training.recipe import Recipe
 
 
@@ -29,7 +30,7 @@ class Explained:
     texts: tuple[TracedText, ...]
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
-    score: float | None = None  # cosine of the first text and the second
+    score: float | None = None  # of the first text and the second: their cosine, or minus their distance
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch (training.analysis.cost)
 
@@ -105,5 +106,5 @@ def as_json(one: Explained) -> dict[str, Any]:
 
 def _score(model: Model, texts: Sequence[tuple[str, Side]]) -> float:
     """R(Q, D) as `search` computes it."""
-    first, second = (unit_vectors(model, [text], side)[0] for text, side in texts)
-    return float(first @ second)
+    first, second = (search_vectors(model, [text], side) for text, side in texts)
+    return float(scores_one_by_one(model.similarity, first, second[0])[0])

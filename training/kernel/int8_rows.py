@@ -9,21 +9,28 @@ exact. By Cauchy-Schwarz
 which, with what float32 may round, decides which vectors cannot be among the k nearest. For the others the dot product
 is computed from the vectors themselves, so the answer is that of comparing with every one (training.ranking.nearest).
 
+By distance, nearest is what has the largest q·v - |v|²/2 (training.ranking.similarity): a number a vector is subtracted
+from the same product, and the bound is the same. Distances do not change when all is moved, so vectors and query are
+taken from the vectors' mean: what all have in common would make every copy coarser.
+
 Suffixes: N vectors, D dimensions.
 """
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from schemas.similarity import Similarity
 from training.kernel.library import library
 
 _LEVELS = 127  # of a component, either side of 0
 _QUERY_LEVELS = 32_767
 _BLOCK = 1_024  # vectors made into codes at once
 _TINY = 1e-30  # a vector without a larger component has codes of 0
+_LEAST_SHARE = 1e-12
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
@@ -32,24 +39,33 @@ class _Rows(ctypes.Structure):
         ("codes", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
         ("errors", ctypes.c_void_p),
+        ("half_squares", ctypes.c_void_p),
         ("dimensions", ctypes.c_int64),
     )
 
 
 class _Query(ctypes.Structure):
-    _fields_ = (("codes", ctypes.c_void_p), ("per_error", ctypes.c_float), ("always", ctypes.c_float))
+    _fields_ = (
+        ("codes", ctypes.c_void_p),
+        ("per_error", ctypes.c_float),
+        ("always", ctypes.c_float),
+        ("per_half_square", ctypes.c_float),
+    )
 
 
 class Int8Rows:
-    """Vectors of length 1 or 0, in a little more than a byte a component. Safe to ask from many threads."""
+    """Vectors in a little more than a byte a component, by cosine of length 1 or 0. Safe to ask from many threads."""
 
-    def __init__(self, vectors_ND: np.ndarray) -> None:
+    def __init__(self, vectors_ND: np.ndarray, similarity: Similarity = "cosine") -> None:
         """vectors_ND: float32, which is read and not kept. Raises RuntimeError where there is no kernel."""
         self._candidates = _nearest_candidates()
-        self._codes_ND, self._scale_N, self._error_N, self._longest = _quantised(vectors_ND)
         dimensions = vectors_ND.shape[1]
-        arrays = (self._codes_ND, self._scale_N, self._error_N)
-        self._rows = _Rows(*(array.ctypes.data for array in arrays), dimensions)
+        self._by_distance = similarity == "euclidean"
+        self._middle_D = vectors_ND.mean(axis=0, dtype=np.float64) if self._by_distance else np.zeros(dimensions)
+        self._copies = copies = _quantised(vectors_ND, self._middle_D)
+        arrays = (copies.codes_ND, copies.scale_N, copies.error_N)
+        half_squares = copies.half_square_N.ctypes.data if self._by_distance else None
+        self._rows = _Rows(*(array.ctypes.data for array in arrays), half_squares, dimensions)
         # A sum of products must fit into 32 bits.
         self._query_levels = min(_QUERY_LEVELS, (2**31 - 1) // (_LEVELS * dimensions))
         # Twice what float32 can round here in parts of |q| |v|: D for a sum of D products in any order, 8 for the
@@ -59,11 +75,11 @@ class Int8Rows:
     def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Places (int32, ascending) that hold the k nearest of starts[i] to ends[i] for all i, and few besides.
 
-        query_D: float32, length 1 or 0. Places of which several are k-th are all there. starts, ends: int64; ranges
-        that come first should hold the nearest, for speed.
+        query_D: float32, by cosine of length 1 or 0. Places of which several are k-th are all there. starts, ends:
+        int64; ranges that come first should hold the nearest, for speed.
         """
-        codes, per_error, always = self._rounded(query_D)
-        query = _Query(codes.ctypes.data, per_error, always)
+        codes, *bounds = self._rounded(query_D)
+        query = _Query(codes.ctypes.data, *bounds)
         starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
         num_rows = int((ends - starts).sum())
         k = min(k, num_rows)
@@ -74,34 +90,50 @@ class Int8Rows:
         )  # fmt: skip
         return np.sort(places[:found])
 
-    def _rounded(self, query_D: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """(q̂ in its unit, int16 [D]; what its product with a v̂ can be off, in that unit: for each part of the vector's
-        error, and always)."""
-        exact_D = query_D.astype(np.float64)
-        largest = float(np.abs(exact_D).max())
-        unit = largest / self._query_levels if largest > _TINY else 1.0
+    def _rounded(self, query_D: np.ndarray) -> tuple[np.ndarray, float, float, float]:
+        """(q̂ in its unit, int16 [D]; in that unit, what its product with a v̂ can be off for each part of the vector's
+        error, and always; and 1)."""
+        exact_D = query_D.astype(np.float64) - self._middle_D
+        longest = self._copies.longest
+        # A query that is 0, or all but the vectors' middle, must not make the others too large for floats.
+        largest = max(float(np.abs(exact_D).max()), _LEAST_SHARE * longest, _TINY)
+        unit = largest / self._query_levels
         whole_D = np.rint(exact_D / unit)
         length, error = float(np.linalg.norm(exact_D)), float(np.linalg.norm(exact_D - unit * whole_D))
-        always = self._longest * (error + self._rounding * length)
-        return whole_D.astype(np.int16), length / unit, always / unit
+        always = longest * (error + self._rounding * length)
+        if self._by_distance:  # rounding is in parts of |q - v|², and of |v|²/2
+            always += self._rounding * (length + longest) ** 2
+        return whole_D.astype(np.int16), length / unit, always / unit, 1 / unit
 
 
-def _quantised(vectors_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """(codes, int8 [N, D]; scales, float32 [N]; bounds of |v - v̂|, float32 [N]; no |v| or |v̂| is larger than this)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copies:
+    """Vectors less the middle as codes, int8 [N, D], with scales and bounds of |v - v̂|, float32 [N]."""
+
+    codes_ND: np.ndarray
+    scale_N: np.ndarray
+    error_N: np.ndarray
+    half_square_N: np.ndarray  # |v|²/2, float32
+    longest: float  # no |v| or |v̂| is larger
+
+
+def _quantised(vectors_ND: np.ndarray, middle_D: np.ndarray) -> _Copies:
     codes_ND = np.empty(vectors_ND.shape, np.int8)
-    scale_N, error_N = np.empty((2, len(vectors_ND)), np.float32)
+    scale_N, error_N, half_square_N = np.empty((3, len(vectors_ND)), np.float32)
     longest = 0.0
     for start in range(0, len(vectors_ND), _BLOCK):
         block = slice(start, start + _BLOCK)
-        vectors_BD = vectors_ND[block].astype(np.float64)
+        vectors_BD = vectors_ND[block] - middle_D
         largest_B = np.abs(vectors_BD).max(axis=1)
         scale_N[block] = np.where(largest_B > _TINY, largest_B / _LEVELS, 1)
         whole_BD = np.rint(vectors_BD / scale_N[block, None])
         codes_ND[block] = whole_BD
         error_B = np.linalg.norm(vectors_BD - whole_BD * scale_N[block, None], axis=1)
         error_N[block] = np.nextafter(error_B.astype(np.float32), np.float32(np.inf))
-        longest = max(longest, float((np.linalg.norm(vectors_BD, axis=1) + error_B).max()))
-    return codes_ND, scale_N, error_N, longest
+        length_B = np.linalg.norm(vectors_BD, axis=1)
+        half_square_N[block] = length_B**2 / 2
+        longest = max(longest, float((length_B + error_B).max()))
+    return _Copies(codes_ND, scale_N, error_N, half_square_N, longest)
 
 
 @cache

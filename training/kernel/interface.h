@@ -34,18 +34,19 @@ struct PairTask {
 };
 
 // Vectors in eight bits (int8_rows.py): row r is about scales[r] * codes[r], and its distance from that is at most
-// errors[r].
+// errors[r]. It is ranked by its dot product with the query, less half_squares[r] where there are such.
 struct Int8Rows {
     const int8_t* codes;  // [rows, dimensions]
     const float *scales, *errors;
+    const float* half_squares;  // [rows] or nullptr
     int64_t dimensions;
 };
 
-// A query in sixteen bits, and how far a dot product with row r can be from the exact one, both in the query's unit:
-// per_error * errors[r] + always.
+// A query in sixteen bits, whose unit is so long that 1 is `per_half_square` of it; and how far what row r is ranked by
+// can be from the exact one, in that unit: per_error * errors[r] + always.
 struct Int16Query {
     const int16_t* codes;
-    float per_error, always;
+    float per_error, always, per_half_square;
 };
 
 enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };

@@ -1,8 +1,9 @@
 // Which of many vectors may be among the k nearest to a query, found with their copies of eight bits.
 //
-// A row's dot product with the query lies between `low` and `high`: that of its copy, less or more what the copy can be
-// off. Where k rows have a `low` of at least `floor`, the k-th largest product is not below it, so a row whose `high` is
-// cannot be among them. Exactness is the caller's, who computes the few that are left.
+// What a row is ranked by, its dot product with the query (less half its own square, for distances), lies between `low`
+// and `high`: that of its copy, less or more what the copy can be off. Where k rows have a `low` of at least `floor`, the
+// k-th largest is not below it, so a row whose `high` is cannot be among them. Exactness is the caller's, who computes
+// the few that are left.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -27,6 +28,9 @@ extern "C" int64_t nearest_candidates(const Int8Rows* rows, const Int16Query* qu
                 reach[i] = query->per_error * rows->errors[first + i] + query->always;
                 high[i] = static_cast<float>(dots[i]) * rows->scales[first + i] + reach[i];
             }
+            if (rows->half_squares)
+                for (int64_t i = 0; i < num_rows; ++i)
+                    high[i] -= query->per_half_square * rows->half_squares[first + i];
             for (int64_t i = 0; i < num_rows; ++i) {
                 if (high[i] < floor) continue;
                 highs[found] = high[i];

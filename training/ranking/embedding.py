@@ -1,11 +1,12 @@
-"""Titles as unit vectors, ranked by cosine: R(Q, D) of the paper over a whole collection."""
+"""Titles as vectors, ranked by cosine, R(Q, D) of the paper, or by distance, over a whole collection."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
 
 from schemas.errors import StageError
+from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from schemas.words import normalise
 
@@ -13,28 +14,55 @@ Side = Literal["query", "document"]
 
 # Texts encoded between two reports of progress; an encoder makes its own batches within.
 _CHUNK_TEXTS = 32_768
+_BLOCK_TITLES = 65_536  # in double precision at once
+_LONGEST = 1e15  # of a vector compared by distance
 
 
 class Encoder(Protocol):
     """Anything that turns texts into vectors: `training.model.Model`."""
 
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared."""
+
     def encode(self, texts: Sequence[str], side: Side) -> np.ndarray:
         """float32 [texts, dimensions]; every text has at least one word."""
+
+
+def search_vectors(
+    encoder: Encoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
+) -> np.ndarray:
+    """The embeddings of texts as they are compared, float32 [texts, dimensions].
+
+    By cosine as `unit_vectors`, by distance as the encoder gives them. Raises StageError for a vector that is not
+    finite, or so long that float32 could not hold a squared distance.
+    """
+    made = unit if encoder.similarity == "cosine" else _bounded
+    return _encoded(encoder, texts, side, made, what, progress)
 
 
 def unit_vectors(
     encoder: Encoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
 ) -> np.ndarray:
-    """The embeddings of texts scaled to length 1, float32 [texts, dimensions], so that a dot product is a
-    cosine.
+    """The embeddings of texts scaled to length 1, float32 [texts, dimensions], so that a dot product is a cosine.
 
-    A zero vector stays zero: its similarity to anything is 0. Raises StageError for a vector that is not
-    finite.
+    A zero vector stays zero: its similarity to anything is 0. Raises StageError for a vector that is not finite.
     """
+    return _encoded(encoder, texts, side, unit, what, progress)
+
+
+def _encoded(
+    encoder: Encoder,
+    texts: Sequence[str],
+    side: Side,
+    made: Callable[[np.ndarray], np.ndarray],
+    what: str,
+    progress: Progress,
+) -> np.ndarray:
     chunks = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         progress(what, start, len(texts))
-        chunks.append(_unit(encoder.encode(texts[start : start + _CHUNK_TEXTS], side)))
+        chunks.append(made(encoder.encode(texts[start : start + _CHUNK_TEXTS], side)))
     progress(what, len(texts), len(texts))
     return np.concatenate(chunks) if chunks else np.empty((0, 0), np.float32)
 
@@ -42,14 +70,14 @@ def unit_vectors(
 def title_vectors(
     encoder: Encoder, titles: Sequence[str], *, progress: Progress = silent
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(unit vectors of the distinct titles, float32 [distinct, dimensions]; the vector's row for each title, int64)."""
+    """(vectors of the distinct titles, float32 [distinct, dimensions]; the vector's row for each title, int64)."""
     row_of: dict[str, int] = {}
     text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
-    return unit_vectors(encoder, list(row_of), "document", what="encode titles", progress=progress), text_of_N
+    return search_vectors(encoder, list(row_of), "document", what="encode titles", progress=progress), text_of_N
 
 
 class TitleEmbeddings:
-    """Cosines of a query and every title of a collection.
+    """Scores of a query and every title of a collection: cosines, or minus the distances.
 
     Each distinct title is encoded once, so documents of one title have exactly one score.
     """
@@ -59,14 +87,42 @@ class TitleEmbeddings:
         self._vectors_TD, self._text_of_N = title_vectors(encoder, titles, progress=progress)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """The cosine of each query and title, float32 [queries, titles]."""
-        return (unit_vectors(self._encoder, queries, "query") @ self._vectors_TD.T)[:, self._text_of_N]
+        """The score of each query and title, float32 [queries, titles]."""
+        queries_QD = search_vectors(self._encoder, queries, "query")
+        if self._encoder.similarity == "cosine":
+            return (queries_QD @ self._vectors_TD.T)[:, self._text_of_N]
+        return minus_distances(queries_QD, self._vectors_TD)[:, self._text_of_N]
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
-        raise StageError(asked=f"{len(vectors):,} texts were to be encoded", found="an embedding is not finite",
-                         follows="it could be compared with nothing",
-                         do="train again with a smaller step, and look at the curve of its loss")  # fmt: skip
+def minus_distances(queries_QD: np.ndarray, vectors_TD: np.ndarray) -> np.ndarray:
+    """float32 [Q, T]; in double precision, so that what is near to the query is not lost in rounding."""
+    queries = queries_QD.astype(np.float64)
+    squares_QT = np.empty((len(queries_QD), len(vectors_TD)))
+    for start in range(0, len(vectors_TD), _BLOCK_TITLES):
+        block = slice(start, start + _BLOCK_TITLES)
+        vectors = vectors_TD[block].astype(np.float64)
+        squares_QT[:, block] = np.einsum("td,td->t", vectors, vectors) - 2 * (queries @ vectors.T)
+    squares_QT += np.einsum("qd,qd->q", queries, queries)[:, None]
+    return -np.sqrt(np.maximum(squares_QT, 0)).astype(np.float32)
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors scaled to length 1, float32; a zero vector stays zero. Raises StageError for one that is not finite."""
+    lengths = _lengths(vectors, np.inf)
     return np.divide(vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0).astype(np.float32)
+
+
+def _bounded(vectors: np.ndarray) -> np.ndarray:
+    _lengths(vectors, _LONGEST)
+    return vectors.astype(np.float32, copy=False)
+
+
+def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
+    """float64 [vectors, 1], each below a limit."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    if not (lengths < limit).all():
+        beyond = "" if limit == np.inf else f", or longer than {limit:g}"
+        raise StageError(asked=f"{len(vectors):,} texts were to be encoded",
+                         found=f"an embedding is not finite{beyond}", follows="it could be compared with nothing",
+                         do="train again with a smaller step, and look at the curve of its loss")  # fmt: skip
+    return lengths

@@ -1,11 +1,11 @@
 """The nearest of many vectors, in memory: all of them compared, or those of the partitions nearest to the query (IVF).
 
-Vectors have length 1, so a dot product is a cosine. Partitions are made by spherical k-means on a sample; a search
-compares the query with every centre and then with all vectors of the nearest partitions. Equal vectors are always in
-one partition, so many documents of one title are found as one is.
+Near is by cosine, of vectors of length 1, or by distance (schemas.similarity). Partitions are made by k-means on a
+sample, spherical by cosine; a search compares the query with every centre and then with all vectors of the nearest
+partitions. Equal vectors are always in one partition, so many documents of one title are found as one is.
 
 Comparing is in two steps: a scan over all vectors of those partitions says which few may be among the k nearest, and
-theirs are the cosines that are computed one by one. The kernel scans copies of eight bits (training.kernel.int8_rows),
+theirs are the scores that are computed one by one. The kernel scans copies of eight bits (training.kernel.int8_rows),
 NumPy the vectors themselves; the answer is the same.
 
 Suffixes: N vectors, D dimensions, P partitions, K results.
@@ -16,15 +16,17 @@ from typing import Protocol
 
 import numpy as np
 
+from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from training import kernel
 from training.kernel.int8_rows import Int8Rows
+from training.ranking.similarity import half_squares, scores_one_by_one
 
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10
 _BLOCK = 1_024  # vectors compared with all centres at once
-# Rows of one matrix product may round in different ways, so equal vectors get equal cosines only when the few best are
-# computed again, one row like the other.
+# Rows of one matrix product may round in different ways, so equal vectors get equal scores only when the few best are
+# computed again, one row like the other. In parts of |q| |v|:
 _ROUNDING = np.float32(1e-5)
 
 
@@ -32,7 +34,7 @@ _ROUNDING = np.float32(1e-5)
 class Partitions:
     """Where vectors are: the centre of each partition, and the partition of each vector."""
 
-    centres_PD: np.ndarray  # float32, length 1
+    centres_PD: np.ndarray  # float32, by cosine of length 1
     of_N: np.ndarray  # int32
 
 
@@ -47,13 +49,18 @@ class Nearest:
     """Vectors in memory, ready to be searched. Safe to ask from many threads."""
 
     def __init__(
-        self, vectors_ND: np.ndarray, partitions: Partitions | None = None, *, compiled: bool | None = None
+        self,
+        vectors_ND: np.ndarray,
+        partitions: Partitions | None = None,
+        *,
+        similarity: Similarity = "cosine",
+        compiled: bool | None = None,
     ) -> None:
         """The vectors are copied where there are partitions. Raises ValueError for partitions of other vectors.
 
         compiled: whether the kernel scans, or NumPy; the kernel, if not given, where there is one.
         """
-        self._partitions = partitions
+        self._partitions, self._similarity = partitions, similarity
         self._vectors_ND = np.ascontiguousarray(vectors_ND, np.float32)
         if partitions is not None:
             (num_partitions, dimensions), of_N = partitions.centres_PD.shape, partitions.of_N
@@ -65,15 +72,16 @@ class Nearest:
             self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
             self._vectors_ND = self._vectors_ND[self._row_at]
             self._starts = np.concatenate([[0], np.cumsum(np.bincount(of_N, minlength=num_partitions))])
+            self._centre_scan = _Float32Rows(partitions.centres_PD, similarity)
         if compiled is None:
             compiled = kernel.status().available
-        self._scan: Scan = Int8Rows(self._vectors_ND) if compiled else _Float32Rows(self._vectors_ND)
+        self._scan: Scan = (Int8Rows if compiled else _Float32Rows)(self._vectors_ND, similarity)
 
     def __len__(self) -> int:
         return len(self._vectors_ND)
 
     def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, cosines) of the k nearest vectors, int64 and float32, in no order; more where several are k-th.
+        """(rows, scores) of the k nearest vectors, int64 and float32, in no order; more where several are k-th.
 
         num_probes: how many partitions are looked into; all vectors are compared without it, or where those partitions
         hold fewer than k.
@@ -84,22 +92,24 @@ class Nearest:
             if (self._starts[nearest + 1] - self._starts[nearest]).sum() >= k:
                 starts, ends = self._starts[nearest], self._starts[nearest + 1]
         places = self._scan.candidates(query_D, k, starts, ends)
-        cosines = _one_by_one(self._vectors_ND[places], query_D)
-        if k < len(cosines):
-            kept = cosines >= _kth(cosines, k)
-            places, cosines = places[kept], cosines[kept]
+        scores = scores_one_by_one(self._similarity, self._vectors_ND[places], query_D)
+        if k < len(scores):
+            kept = scores >= _kth(scores, k)
+            places, scores = places[kept], scores[kept]
         rows = places if self._partitions is None else self._row_at[places]
-        return rows.astype(np.int64, copy=False), cosines
+        return rows.astype(np.int64, copy=False), scores
 
-    def cosines_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The cosines of some vectors, float32 [rows]: those that `best` gives."""
-        places = rows if self._partitions is None else self._place_of[rows]
-        return _one_by_one(self._vectors_ND[places], query_D)
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """Some vectors, float32 [rows, D]."""
+        return self._vectors_ND[rows if self._partitions is None else self._place_of[rows]]
+
+    def scores_of(self, query_D: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The scores of some vectors, float32 [rows]: those that `best` gives."""
+        return scores_one_by_one(self._similarity, self.vectors_of(rows), query_D)
 
     def _nearest_partitions(self, query_D: np.ndarray, num_probes: int) -> np.ndarray:
         """The numbers of the partitions to look into, nearest first."""
-        assert self._partitions is not None
-        to_centres = self._partitions.centres_PD @ query_D
+        to_centres = self._centre_scan.keys(query_D, slice(None))
         num_probes = min(num_probes, len(to_centres))
         nearest = np.argpartition(to_centres, len(to_centres) - num_probes)[len(to_centres) - num_probes :]
         return nearest[np.argsort(-to_centres[nearest])]
@@ -108,17 +118,31 @@ class Nearest:
 class _Float32Rows:
     """A scan of the vectors as they are, by NumPy."""
 
-    def __init__(self, vectors_ND: np.ndarray) -> None:
+    def __init__(self, vectors_ND: np.ndarray, similarity: Similarity) -> None:
         self._vectors_ND = vectors_ND
+        self._half_square_N = half_squares(vectors_ND) if similarity == "euclidean" else None
+        self._longest = 1.0 if self._half_square_N is None else float(np.sqrt(2 * self._half_square_N.max()))
 
     def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         ranges = [slice(start, end) for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True))]
         places = np.concatenate([np.arange(part.start, part.stop) for part in ranges])
-        cosines = np.concatenate([self._vectors_ND[part] @ query_D for part in ranges])
-        return places[cosines >= _kth(cosines, k) - _ROUNDING] if k < len(cosines) else places
+        keys = np.concatenate([self.keys(query_D, part) for part in ranges])
+        if k >= len(keys):
+            return places
+        rounding = _ROUNDING
+        if self._half_square_N is not None:  # all that is added up is below (|q| + |v|)²
+            rounding = np.float32(_ROUNDING * (np.linalg.norm(query_D) + self._longest) ** 2)
+        return places[keys >= _kth(keys, k) - rounding]
+
+    def keys(self, query_D: np.ndarray, part: slice) -> np.ndarray:
+        """What orders vectors as their scores do, but for rounding."""
+        products = self._vectors_ND[part] @ query_D
+        return products if self._half_square_N is None else products - self._half_square_N[part]
 
 
-def partition(vectors_ND: np.ndarray, *, seed: int = 0, progress: Progress = silent) -> Partitions:
+def partition(
+    vectors_ND: np.ndarray, *, similarity: Similarity = "cosine", seed: int = 0, progress: Progress = silent
+) -> Partitions:
     """2 √N partitions of vectors: the same ones for the same vectors and seed (on one kind of processor)."""
     num_partitions = max(1, round(2 * len(vectors_ND) ** 0.5))
     rng = np.random.default_rng(seed)
@@ -128,38 +152,41 @@ def partition(vectors_ND: np.ndarray, *, seed: int = 0, progress: Progress = sil
     steps = _ROUNDS + 1
     for round_number in range(_ROUNDS):
         progress("make the index", round_number, steps)
-        centres_PD = _moved(centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD))
+        centres_PD = _moved(centres_PD, sample_SD, _nearest_centre(sample_SD, centres_PD, similarity), similarity)
     progress("make the index", _ROUNDS, steps)
-    of_N = _nearest_centre(vectors_ND, centres_PD)
+    of_N = _nearest_centre(vectors_ND, centres_PD, similarity)
     progress("make the index", steps, steps)
     return Partitions(centres_PD=centres_PD, of_N=of_N)
 
 
-def _moved(centres_PD: np.ndarray, sample_SD: np.ndarray, of_S: np.ndarray) -> np.ndarray:
-    """Each centre in the direction of the sum of its vectors; one without any stays."""
+def _moved(centres_PD: np.ndarray, sample_SD: np.ndarray, of_S: np.ndarray, similarity: Similarity) -> np.ndarray:
+    """Each centre at the mean of its vectors, by cosine in its direction; one without any stays."""
     order = np.argsort(of_S, kind="stable")
-    present, starts = np.unique(of_S[order], return_index=True)
+    present, starts, counts = np.unique(of_S[order], return_index=True, return_counts=True)
     sums = np.add.reduceat(sample_SD[order], starts, axis=0)
-    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     moved_PD = centres_PD.copy()
-    moved_PD[present] = np.divide(sums, lengths, out=centres_PD[present].copy(), where=lengths > 0)
+    if similarity == "euclidean":
+        moved_PD[present] = sums / counts[:, None].astype(np.float32)
+    else:
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        moved_PD[present] = np.divide(sums, lengths, out=centres_PD[present].copy(), where=lengths > 0)
     return moved_PD
 
 
-def _nearest_centre(vectors_ND: np.ndarray, centres_PD: np.ndarray) -> np.ndarray:
+def _nearest_centre(vectors_ND: np.ndarray, centres_PD: np.ndarray, similarity: Similarity) -> np.ndarray:
     """int32 [N]."""
     of_N = np.empty(len(vectors_ND), np.int32)
     turned_DP = np.ascontiguousarray(centres_PD.T)
+    half_square_P = half_squares(centres_PD) if similarity == "euclidean" else None
     for start in range(0, len(vectors_ND), _BLOCK):
         block = slice(start, start + _BLOCK)
-        of_N[block] = (vectors_ND[block] @ turned_DP).argmax(axis=1)
+        key_BP = vectors_ND[block] @ turned_DP
+        if half_square_P is not None:
+            key_BP -= half_square_P
+        of_N[block] = key_BP.argmax(axis=1)
     return of_N
 
 
 def _kth(values: np.ndarray, k: int) -> np.float32:
     """The k-th largest."""
     return np.partition(values, len(values) - k)[len(values) - k]
-
-
-def _one_by_one(vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:
-    return np.einsum("kd,d->k", vectors_KD, query_D.astype(np.float32, copy=False))

@@ -30,6 +30,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from schemas.errors import StageError, UsageError
+from schemas.similarity import Similarity
 from schemas.words import words
 from training.ranking.embedding import Side
 
@@ -42,6 +43,8 @@ _FILES = ("dictionary.txt", "utable.npy", "btable.npy", "uni_skip.npz", "bi_skip
 
 class SkipThought:
     """The encoder; queries and titles have the same one."""
+
+    similarity: Similarity = "cosine"
 
     def __init__(self, folder: str) -> None:
         """Raises UsageError without the folder or a file of it, StageError for a file that is not as published."""

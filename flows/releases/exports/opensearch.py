@@ -5,7 +5,8 @@
       curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
 
 The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors have
-length 1, so its score, (1 + cosine) / 2, ranks as ours does.
+length 1, so its score, (1 + cosine) / 2, ranks as ours does. A release that compares by distance has the space l2: its
+score is 1 / (1 + distance²).
 """
 
 import json
@@ -20,6 +21,7 @@ from schemas.release import Release
 INDEX = "index.json"
 BULK_BYTES = 20_000_000  # OpenSearch refuses bodies above 100 MB unless told otherwise
 _EF_CONSTRUCTION, _LINKS = 100, 16  # OpenSearch's defaults, written down
+_SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 
 
 def write_opensearch(folder: str, release: Release, batches: Iterable[pa.RecordBatch]) -> int:
@@ -41,7 +43,7 @@ def index_definition(release: Release) -> dict:
         "method": {
             "name": "hnsw",
             "engine": "lucene",
-            "space_type": "cosinesimil",
+            "space_type": _SPACE_TYPES[release.similarity],
             "parameters": {"ef_construction": _EF_CONSTRUCTION, "m": _LINKS},
         },
     }

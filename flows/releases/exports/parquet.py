@@ -1,4 +1,4 @@
-"""A Parquet file: id, title, vector (a list of float32, length 1), and what it is in the file's metadata."""
+"""A Parquet file: id, title, vector (a list of float32), and what it is and how it is compared in the metadata."""
 
 import json
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ import pyarrow.parquet as pq
 from schemas import storage
 from schemas.release import Release
 
+_COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
+
 
 def write_parquet(where: str, release: Release, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
     """The documents as one file; a row group for each batch."""
@@ -17,7 +19,7 @@ def write_parquet(where: str, release: Release, batches: Iterable[pa.RecordBatch
         "num_documents": release.num_documents,
         "dimensions": release.dimensions,
         "text_contract": dict(release.text_contract),
-        "similarity": "dot product = cosine",
+        "similarity": _COMPARED[release.similarity],
     }
     schema = schema.with_metadata({"clicktower": json.dumps(about)})
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -110,10 +110,10 @@ def test_what_rounding_makes_equal_costs_recall():
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     rows = Rows(ids=["a", "b"], titles=["a", "b"], vectors_TD=vectors, text_of_N=np.arange(2))
     to_the_sides = np.array([[np.cos(0.8), np.sin(angle)] for angle in (0.8, -0.8)], np.float32)
-    whole = quantise(vectors)[0]
+    whole, scale = quantise(vectors)
     assert whole.tolist() == [[127, 0], [127, 0]]
-    assert int8_recall(rows, whole, to_the_sides, 1) == 0.5
-    assert int8_recall(rows, whole, to_the_sides, 2) == 1.0
+    assert int8_recall(rows, whole, scale, to_the_sides, 1, "cosine") == 0.5
+    assert int8_recall(rows, whole, scale, to_the_sides, 2, "cosine") == 1.0
 
 
 def test_the_evaluation_travels_with_its_values_for_each_query(model, documents, tmp_path):

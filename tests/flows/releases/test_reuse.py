@@ -49,13 +49,13 @@ def distinct_titles(documents: str) -> int:
 def encoded(monkeypatch) -> list[str]:
     """The titles that are encoded from here on."""
     told: list[str] = []
-    real = encoding.unit_vectors
+    real = encoding.search_vectors
 
     def telling(model, texts, side, **rest):
         told.extend(texts)
         return real(model, texts, side, **rest)
 
-    monkeypatch.setattr(encoding, "unit_vectors", telling)
+    monkeypatch.setattr(encoding, "search_vectors", telling)
     return told
 
 
@@ -100,7 +100,7 @@ def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
     model, documents, published, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(encoding, "PART_TITLES", 50)
-    to, real, parts = str(tmp_path / "live"), encoding.unit_vectors, []
+    to, real, parts = str(tmp_path / "live"), encoding.search_vectors, []
 
     def until_the_third(model, texts, side, **rest):
         parts.append(len(texts))
@@ -108,13 +108,13 @@ def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
             raise KeyboardInterrupt
         return real(model, texts, side, **rest)
 
-    monkeypatch.setattr(encoding, "unit_vectors", until_the_third)
+    monkeypatch.setattr(encoding, "search_vectors", until_the_third)
     with pytest.raises(KeyboardInterrupt):
         publish(model, documents=documents, to=to, config=CONFIG)
     left = sorted(Path(to, "encoding").iterdir())
     assert [path.suffix for path in left] == [".part", ".part"]
     left[0].write_bytes(left[0].read_bytes()[:-1] + b"\0")  # one of them is damaged since
-    monkeypatch.setattr(encoding, "unit_vectors", real)
+    monkeypatch.setattr(encoding, "search_vectors", real)
     made = publish(model, documents=documents, to=to, config=CONFIG)
     titles = distinct_titles(documents)
     assert made.release.encoded == {"titles": titles, "encoded": titles - 50, "resumed": 50, "reused": 0}

@@ -65,24 +65,24 @@ def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
 
 
 def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
-    real = making.build_index.__globals__["_recall"]
+    real = making.build_index.__globals__["recall"]
 
     attempts = iter([0.5, 0.6])
 
     def misses_twice(*found):
         return next(attempts, None) or real(*found)
 
-    monkeypatch.setitem(making.build_index.__globals__, "_recall", misses_twice)
+    monkeypatch.setitem(making.build_index.__globals__, "recall", misses_twice)
     config = replace(CONFIG, index="ivf", min_recall=0.7)
     harder = publish(model, documents=documents, to=str(tmp_path / "harder"), config=config).release.index
     assert [tried["num_probes"] for tried in harder["tried"]][:3] == [4, 8, 12]
     assert (harder["kind"], harder["num_probes"], harder["recall_at"]) == ("ivf", 12, 10)
-    monkeypatch.setitem(making.build_index.__globals__, "_recall", lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
+    monkeypatch.setitem(making.build_index.__globals__, "recall", lambda cosines, limits, k: 0.4 if k == 100 else 1.0)
     exact = publish(model, documents=documents, to=str(tmp_path / "exact"), config=replace(config, seed=1))
     assert exact.release.index["kind"] == "none"
     assert "searches are exact" in exact.release.index["note"]
     assert not Path(exact.folder, "ivf.safetensors").exists()
-    monkeypatch.setitem(making.build_index.__globals__, "_recall", lambda *a: 0.4)
+    monkeypatch.setitem(making.build_index.__globals__, "recall", lambda *a: 0.4)
     with pytest.raises(StageError, match="Even exact search found only"):
         publish(model, documents=documents, to=str(tmp_path / "broken"), config=config)
     assert read_pointer(str(tmp_path / "broken")) is None
@@ -98,7 +98,7 @@ def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_p
     lancedb.connect(str(tmp_path)).open_table("documents").create_index("vector", config=index)
     found, _, read = read_columns(str(tmp_path))
     assert found.to_pylist() == ids
-    opened = open_search(str(tmp_path), {"kind": "ivf-flat", "num_partitions": 95, "num_probes": 1}, read)
+    opened = open_search(str(tmp_path), {"kind": "ivf-flat", "num_partitions": 95, "num_probes": 1}, read, "cosine")
     for query in vectors[:50]:
         rows, cosines = opened.best(query, 10)
         assert set(rows.tolist()) == set(np.argsort(vectors @ query)[-10:].tolist())

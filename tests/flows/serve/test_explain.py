@@ -8,7 +8,7 @@ from flows.serve.explain import explain
 from schemas.errors import UsageError
 from tests.training.analysis.small_models import small_model
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 TITLES = ["steel Angle bracket", "garden hose", "angle grinder"]
 
@@ -17,7 +17,9 @@ def test_both_texts_with_every_words_part_of_both_scores():
     model, bm25 = small_model("lstm"), TitleBM25(TITLES)
     found = explain(model, bm25, "ANGLE  angle brakets", TITLES[0])
     assert json.loads(json.dumps(found)) == found
-    served = unit_vectors(model, ["ANGLE  angle brakets"], "query")[0] @ unit_vectors(model, [TITLES[0]], "document")[0]
+    served = (
+        search_vectors(model, ["ANGLE  angle brakets"], "query")[0] @ search_vectors(model, [TITLES[0]], "document")[0]
+    )
     assert found["cosine"] == pytest.approx(float(served), abs=1e-6)
     assert found["bm25"] == pytest.approx(float(bm25.scores(["ANGLE  angle brakets"])[0, 0]), abs=1e-6)
 

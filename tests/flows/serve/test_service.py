@@ -16,7 +16,7 @@ from flows.serve.process import ServeConfig, is_loopback, make_app
 from schemas.errors import StageError, UsageError
 from tests.flows.serve.service_release import publish_named
 from tests.trained_model import trained_stage
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 SENTENCE = re.compile(r"[A-Z].{10,}: .{5,}\.")
 
@@ -62,7 +62,7 @@ def test_ten_documents_by_vector_unless_asked_otherwise(client, opened):
 def test_embed_gives_the_vectors_of_the_model(client, opened, texts):
     for side in ("query", "document"):
         found = client.post("/v1/embed", json={"texts": texts, "side": side}).json()
-        assert np.float32(found["vectors"]).tolist() == unit_vectors(opened.model, texts, side).tolist()
+        assert np.float32(found["vectors"]).tolist() == search_vectors(opened.model, texts, side).tolist()
         assert (found["release"], found["dimensions"]) == (opened.release.digest, 8)
 
 

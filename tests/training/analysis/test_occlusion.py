@@ -12,7 +12,7 @@ from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 from training.analysis import occlusion
 from training.analysis.occlusion import carried, trigrams
 from training.ensemble import Ensemble
-from training.ranking.embedding import unit_vectors
+from training.ranking.embedding import search_vectors
 
 torch.set_num_threads(1)
 QUERY, TITLE = "Angle braket 4", "steel Angle bracket, 90 angle"
@@ -64,7 +64,7 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
 
 def test_the_cosine_is_that_of_a_search():
     model = model_of("lstm")
-    served = unit_vectors(model, [QUERY], "query")[0] @ unit_vectors(model, [TITLE], "document")[0]
+    served = search_vectors(model, [QUERY], "query")[0] @ search_vectors(model, [TITLE], "document")[0]
     assert carried(model, QUERY, TITLE).cosine == pytest.approx(float(served), abs=1e-6)
 
 
@@ -112,8 +112,8 @@ def test_a_word_that_the_model_does_not_read_has_no_share(overflow):
     found = carried(model, "angle", "steel angle bracket plate")
     shares = [word.share for word in found.title.words]
     assert (shares[2:] == [0.0, 0.0]) == (overflow == "truncate")
-    vectors = unit_vectors(model, ["steel bracket plate", "steel angle bracket plate"], "document")
-    cosines = vectors @ unit_vectors(model, ["angle"], "query")[0]
+    vectors = search_vectors(model, ["steel bracket plate", "steel angle bracket plate"], "document")
+    cosines = vectors @ search_vectors(model, ["angle"], "query")[0]
     assert shares[1] == pytest.approx(float(cosines[1] - cosines[0]), abs=1e-6)  # another word takes its place
 
 
@@ -125,7 +125,7 @@ def test_long_texts_are_cut_and_say_so():
     assert 0 < len(found.title.words) < occlusion.MOST_WORDS
     assert found.title.cut
     assert not found.query.cut
-    served = unit_vectors(model, ["angle"], "query")[0] @ unit_vectors(model, [title], "document")[0]
+    served = search_vectors(model, ["angle"], "query")[0] @ search_vectors(model, [title], "document")[0]
     assert found.cosine == pytest.approx(float(served), abs=1e-5)  # of the whole text
 
 

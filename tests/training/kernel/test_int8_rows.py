@@ -1,12 +1,14 @@
 """The scan of eight-bit copies against NumPy's of the vectors themselves: the same answer, bit for bit."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.similarity import Similarity
 from training.kernel.int8_rows import Int8Rows
 from training.kernel.library import library, status
 from training.ranking.nearest import Nearest, Partitions, partition
@@ -23,8 +25,12 @@ def whole(rows: Int8Rows, query: np.ndarray, k: int, num_rows: int) -> list[int]
 
 
 @st.composite
-def searches(draw) -> tuple[np.ndarray, Partitions | None, np.ndarray, int, int | None]:
-    """Vectors so near to each other that their copies are in another order, repeated ones and zeros; and a search."""
+def searches(draw) -> tuple[Similarity, np.ndarray, Partitions | None, np.ndarray, int, int | None]:
+    """Vectors so near to each other that their copies are in another order, repeated ones and zeros; and a search.
+
+    By distance they are of any length, and may be far from 0 for how near they are to each other.
+    """
+    similarity: Similarity = draw(st.sampled_from(["cosine", "euclidean"]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_vectors = draw(st.integers(1, 400))
     dimensions = draw(st.sampled_from([1, 2, 3, 16, 31, 96, 100, 257]))
@@ -32,41 +38,53 @@ def searches(draw) -> tuple[np.ndarray, Partitions | None, np.ndarray, int, int 
     about = rng.normal(size=(draw(st.integers(1, 5)), dimensions)) * draw(st.sampled_from([1.0, 1e-3]))
     about[:, 0] += 1  # a component that is much larger than the others makes the copies of those coarse
     apart = spread * rng.normal(size=(num_vectors, dimensions))
-    vectors = unit(about[rng.integers(0, len(about), num_vectors)] + apart)
+    vectors = about[rng.integers(0, len(about), num_vectors)] + apart
+    made = unit
+    if similarity == "euclidean":
+        size = draw(st.sampled_from([1e-3, 1.0, 300.0]))
+
+        def made(vectors: np.ndarray) -> np.ndarray:
+            return (size * vectors).astype(np.float32)
+
+    vectors = made(vectors)
     vectors[rng.random(num_vectors) < draw(st.sampled_from([0.0, 0.1]))] = 0
     again = rng.random(num_vectors) < draw(st.sampled_from([0.0, 0.3]))
     vectors[again] = vectors[rng.integers(0, num_vectors, again.sum())]
     query = draw(st.sampled_from(["a vector", "another", "zero"]))
     asked = {
         "a vector": vectors[rng.integers(0, num_vectors)],
-        "another": unit(rng.normal(size=(1, dimensions)))[0],
+        "another": made(rng.normal(size=(1, dimensions)))[0],
         "zero": np.zeros(dimensions, np.float32),
     }[query]
     k = draw(st.integers(1, 12) | st.integers(1, num_vectors + 5))
     num_partitions = draw(st.integers(0, 6))
     if not num_partitions:
-        return vectors, None, asked, k, draw(st.none() | st.just(3))
+        return similarity, vectors, None, asked, k, draw(st.none() | st.just(3))
     of_N = rng.integers(0, num_partitions, num_vectors).astype(np.int32)  # some of them may be empty
-    partitions = Partitions(centres_PD=unit(rng.normal(size=(num_partitions, dimensions))), of_N=of_N)
-    return vectors, partitions, asked, k, draw(st.none() | st.integers(1, num_partitions + 1))
+    partitions = Partitions(centres_PD=made(rng.normal(size=(num_partitions, dimensions))), of_N=of_N)
+    return similarity, vectors, partitions, asked, k, draw(st.none() | st.integers(1, num_partitions + 1))
 
 
 @settings(max_examples=200, deadline=None)
 @given(search=searches())
 def test_the_answer_is_bit_for_bit_that_of_comparing_the_vectors_themselves(search):
-    vectors, partitions, query, k, probes = search
-    rows, cosines = Nearest(vectors, partitions, compiled=True).best(query, k, probes)
-    expected_rows, expected_cosines = Nearest(vectors, partitions, compiled=False).best(query, k, probes)
+    similarity, vectors, partitions, query, k, probes = search
+    compiled, numpy = (
+        Nearest(vectors, partitions, similarity=similarity, compiled=compiled) for compiled in (True, False)
+    )
+    rows, scores = compiled.best(query, k, probes)
+    expected_rows, expected_scores = numpy.best(query, k, probes)
     assert rows.tolist() == expected_rows.tolist()
-    assert cosines.tobytes() == expected_cosines.tobytes()
+    assert scores.tobytes() == expected_scores.tobytes()
     assert {rows.dtype, expected_rows.dtype} == {np.dtype(np.int64)}
 
 
-def test_real_partitions_give_the_same_too():
+@pytest.mark.parametrize("similarity", get_args(Similarity))
+def test_real_partitions_give_the_same_too(similarity):
     rng = np.random.default_rng(1)
     vectors = unit(rng.normal(size=(40, 24))[rng.integers(0, 40, 6_000)] + 0.3 * rng.normal(size=(6_000, 24)))
-    found = partition(vectors)
-    compiled, numpy = (Nearest(vectors, found, compiled=compiled) for compiled in (True, False))
+    found = partition(vectors, similarity=similarity)
+    compiled, numpy = (Nearest(vectors, found, similarity=similarity, compiled=compiled) for compiled in (True, False))
     for query in unit(vectors[:100] + 0.1 * rng.normal(size=(100, 24))):
         for k, probes in ((1, 1), (10, 8), (100, 20), (100, None)):
             for ours, theirs in zip(compiled.best(query, k, probes), numpy.best(query, k, probes), strict=True):
@@ -76,15 +94,29 @@ def test_real_partitions_give_the_same_too():
 def test_hand_worked_copies_and_bounds():
     rows = Int8Rows(np.array([[1, 0.5], [0, 0], [-0.6, 0.8]], np.float32))
     # Scales 1/127, 1 (nothing to scale) and 0.8/127. 0.5 is 63.5 of 1/127: rounded to even, 64. -0.6 is -95.25 of them.
-    assert rows._codes_ND.tolist() == [[127, 64], [0, 0], [-95, 127]]
-    assert rows._scale_N == pytest.approx([1 / 127, 1, 0.8 / 127])
+    assert rows._copies.codes_ND.tolist() == [[127, 64], [0, 0], [-95, 127]]
+    assert rows._copies.scale_N == pytest.approx([1 / 127, 1, 0.8 / 127])
     # |v - v̂|: 64/127 - 0.5 = 0.0039370; 0; 0.25 * 0.8/127 = 0.0015748. Those of the floats, and never below.
-    assert rows._error_N == pytest.approx([0.0039370, 0, 0.0015748], abs=1e-7)
+    assert rows._copies.error_N == pytest.approx([0.0039370, 0, 0.0015748], abs=1e-7)
     # For the query (1, 0) the copies give 1, 0 and -95 * 0.8/127 = -0.598, each within its error, and little besides.
     assert whole(rows, np.array([1, 0], np.float32), 1, 3) == [0]
     # For (0, 1): 0.5039 ± 0.0039, 0, 0.8 ± 0.0016.
     assert whole(rows, np.array([0, 1], np.float32), 1, 3) == [2]
     assert whole(rows, np.array([0, 1], np.float32), 2, 3) == [0, 2]
+
+
+def test_hand_worked_copies_of_vectors_to_be_compared_by_distance():
+    # Their middle is (101, 201), from which they are (1, 0.5), (-1, 0.5) and (0, -1): half their squares are 0.625,
+    # 0.625 and 0.5; codes as above.
+    rows = Int8Rows(np.array([[102, 201.5], [100, 201.5], [101, 200]], np.float32), "euclidean")
+    assert rows._copies.codes_ND.tolist() == [[127, 64], [-127, 64], [0, -127]]
+    assert rows._copies.half_square_N.tolist() == [0.625, 0.625, 0.5]
+    # (104, 204) is (3, 3) from the middle: 4.5 - 0.625, -1.5 - 0.625 and -3 - 0.5 order them.
+    assert whole(rows, np.array([104, 204], np.float32), 1, 3) == [0]
+    assert whole(rows, np.array([104, 204], np.float32), 2, 3) == [0, 1]
+    # The middle itself is sqrt(1.25) from the first two, and 1 from the last.
+    assert whole(rows, np.array([101, 201], np.float32), 1, 3) == [2]
+    assert whole(rows, np.array([101, 201], np.float32), 2, 3) == [0, 1, 2]
 
 
 def test_a_copy_that_is_nearer_than_its_vector_does_not_win():
@@ -106,17 +138,20 @@ def test_the_largest_sums_of_products_fit(dimensions):
     assert whole(Int8Rows(vectors), vectors[1], 1, 3) == [1]
 
 
-def test_few_vectors_are_left_to_compare():
-    vectors = unit(np.random.default_rng(2).normal(size=(20_000, 64)))
-    rows = Int8Rows(vectors)
+@pytest.mark.parametrize(("similarity", "far"), [("cosine", 0), ("euclidean", 0), ("euclidean", 1_000)])
+def test_few_vectors_are_left_to_compare(similarity, far):
+    """However far from 0 the vectors are, where they are compared by distance."""
+    vectors = unit(np.random.default_rng(2).normal(size=(20_000, 64))) + np.float32(far)
+    rows = Int8Rows(vectors, similarity)
     left = [len(whole(rows, query, 10, len(vectors))) for query in vectors[:50]]
     assert np.mean(left) < 40
 
 
-def test_every_instruction_set_of_this_processor_leaves_the_same():
+@pytest.mark.parametrize("similarity", get_args(Similarity))
+def test_every_instruction_set_of_this_processor_leaves_the_same(similarity):
     rng = np.random.default_rng(3)
     vectors = unit(rng.normal(size=(3_000, 100)))
-    rows, found = Int8Rows(vectors), {}
+    rows, found = Int8Rows(vectors, similarity), {}
     try:
         for name in ("avx512", "avx2", "generic"):
             if library().kernel_choose(name.encode()):

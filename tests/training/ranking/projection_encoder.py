@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from schemas.similarity import Similarity
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
 from schemas.words import words
 
 
 class ProjectionEncoder:
+    similarity: Similarity = "cosine"
+
     def __init__(self, dimensions: int = 32, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         self._projection = rng.normal(size=(DEFAULT_TABLE_ROWS, dimensions)).astype(np.float32)

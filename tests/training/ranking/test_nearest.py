@@ -29,7 +29,48 @@ def test_hand_worked():
     assert (rows.tolist(), cosines.tolist()) == ([2], pytest.approx([0.96]))
     rows, cosines = nearest.best(np.array([0, 1], np.float32), 1)
     assert sorted(rows.tolist()) == [1, 3]  # both are the nearest
-    assert nearest.cosines_of(np.array([0.8, 0.6], np.float32), np.array([3, 0])).tolist() == pytest.approx([0.6, 0.8])
+    assert nearest.scores_of(np.array([0.8, 0.6], np.float32), np.array([3, 0])).tolist() == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("compiled", [None, False])
+def test_hand_worked_distances(compiled):
+    nearest = Nearest(
+        np.array([[103, 100], [100, 104], [100, 100], [100, 104]], np.float32),
+        similarity="euclidean",
+        compiled=compiled,
+    )
+    rows, scores = nearest.best(np.array([100, 100], np.float32), 2)
+    assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == {2: 0, 0: -3}
+    rows, scores = nearest.best(np.array([100, 100], np.float32), 3)
+    assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == {2: 0, 0: -3, 1: -4, 3: -4}  # both are the third
+    # (103, 104) is 4 from the first, 3 from the second, and 5 from the third.
+    assert nearest.scores_of(np.array([103, 104], np.float32), np.array([2, 0, 1])).tolist() == [-5, -4, -3]
+    assert nearest.vectors_of(np.array([3, 0])).tolist() == [[100, 104], [103, 100]]
+
+
+@pytest.mark.parametrize("probes", [None, 1, 110])
+def test_by_distance_what_float64_finds_nearest_is_found_and_equal_vectors_are_0_apart(probes):
+    """Among 3,000 around 40 points far from 0, of which 200 are one and the same."""
+    rng = np.random.default_rng(0)
+    about = 20 + rng.normal(size=(40, 12))[rng.integers(0, 40, 3_000)]
+    vectors = (about + 0.1 * rng.normal(size=about.shape)).astype(np.float32)
+    vectors[rng.permutation(3_000)[:200]] = vectors[7]
+    found = partition(vectors, similarity="euclidean")
+    squares_NP = ((vectors[:, None].astype(np.float64) - found.centres_PD) ** 2).sum(axis=2)
+    # Of terms of 12 * 20² = 4,800 float32 loses some 0.001.
+    assert squares_NP[np.arange(3_000), found.of_N] == pytest.approx(squares_NP.min(axis=1), abs=5e-3)
+    nearest = Nearest(vectors, found, similarity="euclidean")
+    hits = 0
+    for query in vectors[:100]:
+        exact = np.linalg.norm(vectors.astype(np.float64) - query, axis=1)
+        rows, scores = nearest.best(query, 10, probes)
+        assert -scores == pytest.approx(exact[rows], rel=1e-6)
+        assert np.min(-scores) == 0
+        hits += min(10, int((exact[rows] <= np.sort(exact)[9]).sum()))
+    assert hits == 1_000 if probes != 1 else 500 < hits < 1_000
+    rows, scores = nearest.best(vectors[7], 5, 1)
+    assert sorted(rows.tolist()) == np.flatnonzero((vectors == vectors[7]).all(axis=1)).tolist()
+    assert scores.tolist() == [0.0] * len(rows)
 
 
 @pytest.mark.parametrize("probes", [None, 110])
