@@ -18,6 +18,7 @@ from schemas.words import words
 from training.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
+from training.ranking.rerank import Confidence, rerank
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -25,6 +26,8 @@ Mode = Literal["vector", "bm25", "hybrid"]
 WEIGHT = 0.02
 # A hybrid ranks what either of the two has among its best so many.
 _CANDIDATES = 100
+# The nearest that a second scorer looks at again, where no number is asked for.
+RERANKED = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +40,7 @@ class Hit:
     cosine: float | None = None  # None where it was not needed and not asked for; distance and bm25 alike
     bm25: float | None = None
     distance: float | None = None  # of a release that compares by distance, which has no cosines
+    confidence: float | None = None  # of a second scorer, where one was asked and its confidence ranks
 
 
 class OpenRelease:
@@ -121,6 +125,25 @@ class OpenRelease:
             bm25 = self.bm25.scores_of(text, rows)
         return self._hits(k, rows, scores, near, bm25)
 
+    def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
+        """The k documents that a second scorer is surest of among the `depth` nearest (training.ranking.rerank).
+
+        Raises UsageError without a word and for k or depth out of range, StageError for what is no confidence.
+        """
+        _require(text, k, "vector", WEIGHT)
+        if depth < k:
+            raise UsageError(asked=f"the {k} best of the {depth} nearest documents were to be found",
+                             found="they are fewer", do="look again at as many as are wanted, or at more")  # fmt: skip
+        query, search, similarity = self.vector(text), self.documents_search, self.release.similarity
+        rows, near = search.best(query, depth)
+        nearest = self._first(depth, rows, near)
+        candidates = search.vectors_of(rows[[at for at, _ in nearest]])
+        found = rerank(query, candidates, [name for _, name in nearest], confidence, similarity=similarity)
+        return [
+            self._hit(rank, one.id, rows[nearest[one.at][0]], one.score, near=one.score, confidence=one.confidence)
+            for rank, one in enumerate(found[:k], 1)
+        ]
+
     def vector(self, text: str) -> np.ndarray:
         """The vector of a query as it is compared, float32 [dimensions]. Raises UsageError without a word."""
         return search_vectors(self.model, [text], "query")[0]
@@ -134,25 +157,50 @@ class OpenRelease:
         self, k: int, rows: np.ndarray, scores: np.ndarray, near: np.ndarray | None, bm25: np.ndarray | None
     ) -> list[Hit]:
         """The k best of some rows, in order. near: their scores by vector."""
+        return [
+            self._hit(
+                rank,
+                name,
+                rows[at],
+                float(scores[at]),
+                near=None if near is None else float(near[at]),
+                bm25=None if bm25 is None else float(bm25[at]),
+            )
+            for rank, (at, name) in enumerate(self._first(k, rows, scores), 1)
+        ]
+
+    def _hit(
+        self,
+        rank: int,
+        name: str,
+        row: int,
+        score: float,
+        *,
+        near: float | None = None,
+        bm25: float | None = None,
+        confidence: float | None = None,
+    ) -> Hit:
         by_distance = self.release.similarity == "euclidean"
+        return Hit(
+            rank=rank,
+            id=name,
+            title=self.titles[int(row)].as_py(),
+            score=score,
+            cosine=None if by_distance else near,
+            bm25=bm25,
+            distance=abs(near) if by_distance and near is not None else None,
+            confidence=confidence,
+        )
+
+    def _first(self, k: int, rows: np.ndarray, scores: np.ndarray) -> list[tuple[int, str]]:
+        """(place among the rows, id) of the k best, in order."""
         if k < len(rows):  # ids are read, and scores compared one by one, only of those that may be among them
             best = np.flatnonzero(scores >= np.partition(scores, len(rows) - k)[len(rows) - k])
         else:
             best = np.arange(len(rows))
         id_of = dict(zip(best.tolist(), self.ids.take(pa.array(rows[best])).to_pylist(), strict=True))
         order = sorted(id_of, key=lambda at: (scores[at], id_of[at]), reverse=True)[:k]
-        return [
-            Hit(
-                rank=rank,
-                id=id_of[at],
-                title=self.titles[int(rows[at])].as_py(),
-                score=float(scores[at]),
-                cosine=None if near is None or by_distance else float(near[at]),
-                bm25=None if bm25 is None else float(bm25[at]),
-                distance=None if near is None or not by_distance else -float(near[at]),
-            )
-            for rank, at in enumerate(order, 1)
-        ]
+        return [(at, id_of[at]) for at in order]
 
 
 def search(release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT) -> list[Hit]:

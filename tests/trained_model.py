@@ -7,6 +7,7 @@ from schemas.stage import run_stage
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.model import Model, write_model
+from training.outputs import NOTHING, Outputs
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipes import Recipe, lstm_96
 
@@ -30,7 +31,8 @@ def trained_stage(
 
 def untrained(recipe: Recipe) -> Model:
     """The model that training would start from."""
-    layout = layout_of(recipe, TABLE_ROWS)
+    outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective == "classify" else NOTHING
+    layout = layout_of(recipe, TABLE_ROWS, outputs)
     towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": TABLE_ROWS}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)

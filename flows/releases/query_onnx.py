@@ -23,6 +23,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from schemas.errors import StageError
+from training.beside_tower import is_beside
 from training.ensemble import Ensemble
 from training.model import Model
 from training.parameters import tower_name
@@ -99,7 +100,7 @@ class _Graph:
 def _tower(graph: _Graph, model: Model) -> str:
     """A model's embedding of the text, [dimensions], not of length 1."""
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
-    part = {name: _array(value) for name, value in parts.items()}
+    part = {name: _array(value) for name, value in parts.items() if not is_beside(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
     match model.recipe.tower:
         case "lstm":

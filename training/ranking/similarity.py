@@ -31,7 +31,7 @@ def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: n
     if similarity == "cosine":
         return np.einsum("kd,d->k", vectors_KD, query_D)
     apart_KD = vectors_KD - query_D
-    return -np.sqrt(np.einsum("kd,kd->k", apart_KD, apart_KD))
+    return np.float32(0) - np.sqrt(np.einsum("kd,kd->k", apart_KD, apart_KD))  # 0, not -0, where nothing is between
 
 
 def half_squares(vectors_ND: np.ndarray) -> np.ndarray:

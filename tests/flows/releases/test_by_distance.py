@@ -1,0 +1,165 @@
+"""A release of a model that compares by distance: everything that is made and asked of it, beside float64 distances."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from flows.cli import run as clicktower
+from flows.releases.export import export
+from flows.releases.int8_vectors import int8_recall
+from flows.releases.publish import publish
+from flows.releases.release_table import Rows
+from flows.search import OpenRelease
+from flows.verify import verify
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError
+from schemas.stage import open_result
+from tests.flows.releases.catalogue import CONFIG
+from tests.trained_model import trained_stage
+from training.combine import combine
+from training.model import load_model
+from training.ranking.bm25 import TitleBM25
+from training.recipes import recipe
+
+QUERY = "steel angle hose"
+RECIPE = replace(
+    recipe("variational"), cells=16, latent=12, objective="classify", features="w2", head_units=4, tie_towers=True
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return trained_stage(str(tmp_path_factory.mktemp("store")), recipe=RECIPE)
+
+
+@pytest.fixture(scope="module")
+def published(model, documents, tmp_path_factory):
+    return publish(model, documents=documents, to=str(tmp_path_factory.mktemp("live")), config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def opened(published) -> OpenRelease:
+    return OpenRelease(published.uri)
+
+
+@pytest.fixture(scope="module")
+def distances(model, documents) -> dict[str, float]:
+    """W2 of the query and each document, from the definition: of the means, and of the deviations, in float64."""
+    catalogue, encoder = read_documents(documents), load_model(open_result(model).data)
+    query = encoder.encode([QUERY], "query").astype(np.float64)
+    titles = encoder.encode(catalogue.titles, "document").astype(np.float64)
+    means, deviations = ((titles[:, part] - query[:, part]) ** 2 for part in (slice(0, 12), slice(12, 24)))
+    return dict(zip(catalogue.ids, np.sqrt(means.sum(axis=1) + deviations.sum(axis=1)).tolist(), strict=True))
+
+
+def test_the_nearest_are_found_and_documents_of_the_query_s_own_words_are_0_away_but_for_rounding(opened, distances):
+    hits = opened.search(QUERY.upper(), 300)
+    assert [hit.distance for hit in hits] == pytest.approx(sorted(distances.values()), abs=1e-5)
+    assert [hit.distance for hit in hits] == pytest.approx([distances[hit.id] for hit in hits], abs=1e-5)
+    assert all(hit.score == -hit.distance and hit.cosine is None for hit in hits)
+    assert opened.search(QUERY, 7) == hits[:7]
+    title = opened.titles[0].as_py()
+    same = [hit for hit in opened.search(title, 300) if hit.title == title]
+    assert len({hit.distance for hit in same}) == 1
+    assert same[0].distance < 1e-6  # one text alone may be encoded with other roundings than among others
+    assert [hit.id for hit in same] == sorted((hit.id for hit in same), reverse=True)
+    assert same[0].rank == 1
+
+
+def test_a_hybrid_subtracts_the_distance_from_the_weighted_bm25_score(opened, documents, distances):
+    catalogue = read_documents(documents)
+    bm25 = dict(zip(catalogue.ids, TitleBM25(catalogue.titles).scores([QUERY])[0].tolist(), strict=True))
+    hits = opened.search(QUERY, 300, "hybrid", weight=0.3)
+    best = sorted((0.3 * bm25[i] - distances[i] for i in bm25), reverse=True)
+    assert [hit.score for hit in hits] == pytest.approx(best, abs=1e-5)
+    assert [hit.bm25 for hit in hits] == pytest.approx([bm25[hit.id] for hit in hits], abs=1e-5)
+
+
+def test_an_index_is_made_and_measured_by_distance(model, documents, tmp_path):
+    config = replace(CONFIG, index="ivf", min_recall=0.9, recall_at=20)
+    made = publish(model, documents=documents, to=str(tmp_path), config=config)
+    assert made.release.index["kind"] == "ivf"
+    opened, probes = OpenRelease(made.uri), made.release.index["num_probes"]
+    assert probes < made.release.index["num_partitions"]
+    shares = []
+    for title in opened.titles.to_pylist()[:100]:
+        found = {hit.distance for hit in opened.search(title, 20)}
+        exact = np.sort(-opened.documents_search.exact(opened.vector(title), 20)[1])[:20]
+        shares.append(np.mean([distance in found for distance in exact.tolist()]))
+    assert np.mean(shares) > 0.85
+
+
+def test_what_travels_with_it_says_how_it_is_compared(published, tmp_path, capsys):
+    release = published.release
+    assert release.similarity == "euclidean"
+    assert release.query_tower["file"] == "query.onnx"
+    assert release.query_tower["max_difference"] < 1e-5
+    golden = json.loads(Path(published.folder, "golden.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    expected = load_model(f"{published.folder}/model").encode([golden["text"]], "query")[0]
+    assert golden["vector"] == pytest.approx(expected.tolist(), abs=1e-6)  # as it is, not of length 1
+    assert "float32, compared by distance" in Path(published.folder, "README.md").read_text(encoding="utf-8")
+    export(published.uri, form="opensearch", into=str(tmp_path / "index"))
+    index = json.loads((tmp_path / "index" / "index.json").read_text())
+    assert index["mappings"]["properties"]["vector"]["method"]["space_type"] == "l2"
+    into = str(tmp_path / "titles.parquet")
+    export(published.uri, form="parquet", into=into)
+    ((about,),) = duckdb.sql(f"SELECT value FROM parquet_kv_metadata('{into}') WHERE key = 'clicktower'").fetchall()
+    assert json.loads(about)["similarity"] == "Euclidean distance"
+    assert verify(published.uri) == []
+    assert clicktower(["search", "--release", published.uri, "--k", "3", QUERY]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["distance", "title", "id"]
+    assert all(float(line.split()[1]) > 0 for line in shown[1:4])
+
+
+def test_eight_bits_find_by_distance_what_brute_force_finds_in_them(published, opened):
+    with pa.memory_map(f"{published.folder}/int8.arrow") as file:
+        whole = np.array(pa.ipc.open_file(file).read_all()["vector"].to_pylist())
+    scale, vectors = published.release.int8["scale"], opened.documents_search.vectors_of(np.arange(300))
+    assert np.abs(vectors - scale * whole).max() <= scale / 2 * 1.001
+    queries = np.stack([opened.vector(title) for title in opened.titles.to_pylist()[:100]])
+    found = 0
+    for query in queries:
+        exact = np.linalg.norm(vectors.astype(np.float64) - query, axis=1)
+        nearest = np.argsort(((whole - np.rint(query / scale)) ** 2).sum(axis=1), kind="stable")[:10]
+        found += int((exact[nearest] <= np.sort(exact)[9] + 1e-7).sum())
+    rows = Rows(ids=opened.ids.to_pylist(), titles=[], vectors_TD=vectors, text_of_N=np.arange(300))
+    recall = int8_recall(rows, whole.astype(np.int8), scale, queries, 10, "euclidean")
+    assert recall == pytest.approx(found / 1_000, abs=0.01)  # what the integers cannot tell apart is in any order
+    assert 0.5 < recall < 1
+
+
+def test_a_second_scorer_ranks_the_nearest_and_only_them(opened):
+    nearest = opened.search(QUERY, 20)
+    every = opened.documents_search.vectors_of(np.arange(300))
+    vectors = {name: vector.tobytes() for name, vector in zip(opened.ids.to_pylist(), every, strict=True)}
+    asked = []
+
+    def the_last_first(query_KD, document_KD):
+        asked.extend(vector.tobytes() for vector in document_KD)
+        assert (query_KD == opened.vector(QUERY)).all()
+        return np.repeat(np.linspace(0, 1, 10), 2)
+
+    hits = opened.rerank(QUERY, 20, the_last_first, depth=20)
+    assert asked == [vectors[hit.id] for hit in nearest]
+    pairs = [nearest[at : at + 2] for at in range(18, -1, -2)]  # of two equally sure ones the nearer is first
+    assert [(hit.id, hit.distance) for hit in hits] == [(hit.id, hit.distance) for pair in pairs for hit in pair]
+    assert [hit.rank for hit in hits] == list(range(1, 21))
+    assert hits[0].confidence == 1
+    asked.clear()
+    assert opened.rerank(QUERY, 3, the_last_first, depth=20) == hits[:3]
+    with pytest.raises(UsageError, match="30 best of the 20 nearest"):
+        opened.rerank(QUERY, 30, the_last_first, depth=20)
+    for wrong in (np.nan, -0.1, 1.1):
+        with pytest.raises(StageError, match="not a number from 0 to 1"):
+            opened.rerank(QUERY, 3, lambda query, document, wrong=wrong: np.full(len(query), wrong))
+
+
+def test_models_that_compare_by_distance_are_not_put_side_by_side(model, tmp_path):
+    with pytest.raises(UsageError, match="compares by distance"):
+        combine([model, trained_stage(str(tmp_path))], store=str(tmp_path))
