@@ -8,7 +8,7 @@ import pytest
 from schemas import manifest, storage
 from schemas.day import VERSION_KEY as DAY_KEY
 from schemas.errors import StageError, UnknownVersionError, require_major
-from schemas.release import read_decision, read_folder, read_pointer
+from schemas.release import SCHEMA_VERSION, read_decision, read_folder, read_pointer
 
 RELEASED = Path(__file__).parent / "released"
 
@@ -35,20 +35,24 @@ def test_a_release_and_pointer_of_1_0_are_read(tmp_path):
     assert pointer.release == release.digest
 
 
-def test_a_release_pointer_and_decision_of_1_1_are_read_and_their_seals_hold(tmp_path):
+@pytest.mark.parametrize(("version", "similarity"), [("1.1", "cosine"), ("1.2", "euclidean")])
+def test_a_release_pointer_and_decision_of_a_sealed_version_are_read(tmp_path, version, similarity):
     for name in ("release", "pointer"):
-        (tmp_path / f"{name}.json").write_bytes((RELEASED / f"{name}-1.1.json").read_bytes())
+        (tmp_path / f"{name}.json").write_bytes((RELEASED / f"{name}-{version}.json").read_bytes())
     pointer = read_pointer(str(tmp_path))
     release = read_folder(str(tmp_path))
     assert pointer is not None
     assert pointer.release == release.digest
-    assert pointer.to_json() == read_json("pointer-1.1.json")
-    assert release.to_json() == read_json("release-1.1.json")
+    assert release.similarity == similarity
     (tmp_path / "decisions").mkdir()
-    (tmp_path / "decisions" / f"{release.digest}.json").write_bytes((RELEASED / "decision-1.1.json").read_bytes())
+    record = tmp_path / "decisions" / f"{release.digest}.json"
+    record.write_bytes((RELEASED / f"decision-{version}.json").read_bytes())
     decision = read_decision(str(tmp_path), release.digest)
     assert decision is not None
     assert decision.promote
+    if version == SCHEMA_VERSION:  # and written as they were
+        assert pointer.to_json() == read_json(f"pointer-{version}.json")
+        assert release.to_json() == read_json(f"release-{version}.json")
 
 
 @pytest.mark.parametrize("name", ["release", "pointer"])
