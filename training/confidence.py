@@ -1,4 +1,4 @@
-"""How sure a model's head is that two texts are of a class, such as duplicates: a number for each pair of embeddings."""
+"""How sure a model is that two texts are of a class, such as duplicates: a number for each pair of embeddings."""
 
 from collections.abc import Sequence
 
@@ -42,6 +42,6 @@ def _place(asked: str, classes: Sequence[str], class_name: str | None) -> int:
     if class_name is None and len(classes) == 2:
         return 1
     if class_name not in classes:
-        raise UsageError(asked=asked, found=f"the model tells {len(classes)} classes apart, and this names none of them",
+        raise UsageError(asked=asked, found=f"the model tells {len(classes)} classes apart, and none of them is named",
                          do=f"name one of {', '.join(classes)}")  # fmt: skip
     return classes.index(class_name)

@@ -52,6 +52,7 @@ SETTINGS = {
         "decoder_cells": _at_least(1),
         "decoder_columns": _at_least(1),
         "vocabulary": _at_least(1),
+        "word_dropout": _share(),
         "kappa_rate": _factor(),
         "kappa_middle": _at_least(0),
     },

@@ -20,7 +20,8 @@ from schemas.labelled import CATALOGUE as LABELLED
 from training.beside_tower import decoder_of_model
 from training.encoder import Encoder, encode_batch, encoded
 from training.generative.decoder import Decoder
-from training.generative.gaussian import kappa, kl, sample, sample_gradient
+from training.generative.gaussian import kappa, kl, sample
+from training.generative.objective import generative_gradient
 from training.generative.targets import Targets, targets_of
 from training.generative.vocabulary import Vocabulary, vocabulary_of
 from training.judged_files import Judged
@@ -61,7 +62,7 @@ class Generate:
     def batch(self, examples: "RephrasingExamples") -> "RephrasingBatch":
         return RephrasingBatch(
             texts=text_batch([examples.texts]),
-            targets=targets_of(examples.words, examples.decoder.vocabulary),
+            targets=targets_of(examples.words, examples.decoder.vocabulary, examples.kept),
             noise_Bh=torch.from_numpy(examples.noise_Bh),
             decoder=examples.decoder,
         )
@@ -71,6 +72,7 @@ class Generate:
 class RephrasingExamples:
     texts: tuple[TextTable, np.ndarray]  # the source of each example
     words: Ragged  # of its target, as places in the vocabulary
+    kept: np.ndarray | None  # whether each word before another is read (training.generative.targets)
     noise_Bh: np.ndarray  # ε
     decoder: Decoder
 
@@ -101,16 +103,13 @@ class RephrasingBatch:
         recipe = encoder.recipe
         found = encoded(self.texts, "query", encoder, phases)
         with phases("loss"):
-            mu_Bh, sigma_Bh = found.vectors_Nd.chunk(2, dim=1)
-            noise_Bh = self.noise_Bh.to(mu_Bh)
-            losses_B, trace = self.decoder.losses(sample(mu_Bh, sigma_Bh, noise_Bh), self.targets, found.parts)
-            by_z_Bh, by_decoder = self.decoder.backward(trace, torch.ones_like(losses_B), found.parts)
-            divergence_B, by_mu_Bh, by_sigma_Bh = kl(mu_Bh, sigma_Bh)
             weight = kappa(update, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
-            by_mu_of_z, by_sigma_of_z = sample_gradient(by_z_Bh, noise_Bh)
-            by_vectors_Bd = torch.cat([by_mu_of_z + weight * by_mu_Bh, by_sigma_of_z + weight * by_sigma_Bh], dim=1)
+            noise_Bh = self.noise_Bh.to(found.vectors_Nd)
+            losses, by_vectors_Bd, by_decoder = generative_gradient(
+                found.vectors_Nd, noise_Bh, self.targets, weight, self.decoder, found.parts
+            )
         gradient, own = found.gradient(by_vectors_Bd, by_decoder)
-        return [gradient], losses_B.sum() + weight * divergence_B.sum() + own
+        return [gradient], losses.words_B.sum() + weight * losses.divergence_B.sum() + own
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,11 @@ class GenerateTask:
         return None
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> RephrasingExamples:
-        return self._examples(self.train[micro_batch.shard], micro_batch.pairs, draws(self.recipe, micro_batch, epoch))
+        numbers = draws(self.recipe, micro_batch, epoch)
+        made = self._examples(self.train[micro_batch.shard], micro_batch.pairs, numbers)
+        if not self.recipe.word_dropout:
+            return made
+        return replace(made, kept=numbers.random(len(made.words.values)) >= self.recipe.word_dropout)
 
     def watched(self, judged: Judged | None) -> "WatchedRephrasings":
         batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
@@ -155,6 +158,7 @@ class GenerateTask:
         return RephrasingExamples(
             texts=(of.texts, of.source[rows]),
             words=self.vocabulary.ids(targets),
+            kept=None,
             noise_Bh=numbers.standard_normal((len(rows), decoder.latent)),
             decoder=decoder,
         )
