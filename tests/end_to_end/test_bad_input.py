@@ -2,6 +2,7 @@
 
 import gzip
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,21 @@ def place(tmp_path, monkeypatch) -> Path:
     (tmp_path / "documents.tsv").write_bytes(DOCUMENTS)
     (tmp_path / "log.ndjson").write_bytes(GOOD_LOG)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory) -> Path:
+    """A store with the log's ingested day, for others to copy."""
+    folder = tmp_path_factory.mktemp("day")
+    (folder / "log.ndjson").write_bytes(GOOD_LOG)
+    assert clicktower("ingest", "log.ndjson", "--into", "store", cwd=folder).returncode == 0
+    return folder / "store"
+
+
+@pytest.fixture
+def ingested(place, day) -> Path:
+    shutil.copytree(day, place / "store")
+    return place
 
 
 def assert_refused(done, code: int, *words: str) -> None:
@@ -71,23 +87,20 @@ def test_a_folder_where_a_log_should_be_unreadable(place):
         (b"d9\tSome other catalogue\n", "document"),
     ],
 )
-def test_documents_that_cannot_be_used_are_refused(place, content, words):
-    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
-    (place / "documents.tsv").write_bytes(content)
+def test_documents_that_cannot_be_used_are_refused(ingested, content, words):
+    (ingested / "documents.tsv").write_bytes(content)
     done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--k", "1", "--into", "store")
     assert_refused(done, 1, words)
-    assert_nothing_published(place / "store" / "build")
+    assert_nothing_published(ingested / "store" / "build")
 
 
-def test_a_log_in_which_nothing_survives_k_says_what_would_help(place):
-    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
+def test_a_log_in_which_nothing_survives_k_says_what_would_help(ingested):
     done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--into", "store")
     assert_refused(done, 1, "k = 5", "Lower")
-    assert_nothing_published(place / "store" / "build")
+    assert_nothing_published(ingested / "store" / "build")
 
 
-def test_a_k_beyond_what_a_day_can_answer_is_wrong_usage(place):
-    assert clicktower("ingest", "log.ndjson", "--into", "store").returncode == 0
+def test_a_k_beyond_what_a_day_can_answer_is_wrong_usage(ingested):
     done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--k", "33", "--into", "store")
     assert_refused(done, 2, "32")
 
