@@ -41,19 +41,16 @@ SETTINGS = {
     "truncate_steps": Setting("last step to count back from", "at least 0", lambda steps: steps >= 0),
 }
 _GATES = ("forget_gate", "peepholes")
-_SETTINGS_OF: dict[str, frozenset[str]] = {
-    name: frozenset(settings)
-    for name, settings in {
-        "lstm": (*_GATES, "truncate_steps"),
-        "bilstm": (*_GATES, "truncate_steps"),
-        "rnn": ("truncate_steps",),
-        "dssm": ("hidden",),
-        "clsm": ("hidden", "window"),
-        "bag": (),
-        "self_attentive": (*_GATES, "attention_units", "hops", "average_hops", "penalty"),
-        "max_pooled": _GATES,
-        "variational": (*_GATES, "truncate_steps", "latent"),
-    }.items()
+_SETTINGS_OF: dict[str, tuple[str, ...]] = {
+    "lstm": (*_GATES, "truncate_steps"),
+    "bilstm": (*_GATES, "truncate_steps"),
+    "rnn": ("truncate_steps",),
+    "dssm": ("hidden",),
+    "clsm": ("hidden", "window"),
+    "bag": (),
+    "self_attentive": (*_GATES, "attention_units", "hops", "average_hops", "penalty"),
+    "max_pooled": _GATES,
+    "variational": (*_GATES, "truncate_steps", "latent"),
 }
 
 
@@ -73,4 +70,4 @@ def declare_tower(name: str, settings: Collection[str]) -> None:
         raise ValueError(f"there is a tower named {name} already")
     if unknown := sorted(set(settings) - set(SETTINGS)):
         raise ValueError(f"no recipe has {', '.join(unknown)}; a tower's settings are among {', '.join(SETTINGS)}")
-    _SETTINGS_OF[name] = frozenset(settings)
+    _SETTINGS_OF[name] = tuple(settings)

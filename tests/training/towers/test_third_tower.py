@@ -125,5 +125,5 @@ def test_a_tower_is_added_once_with_settings_that_recipes_have():
 def test_a_recipe_from_a_process_that_has_other_towers_is_refused():
     stranger = replace(RECIPE)
     object.__setattr__(stranger, "tower", "elsewhere")  # as one that was sent here: its checks ran where it was made
-    with pytest.raises(UsageError, match=r"no tower of that name. Import the file"):
+    with pytest.raises(UsageError, match=r"no tower of that name\. Import the file"):
         tower_of(stranger)
