@@ -180,7 +180,7 @@ def main() -> None:
     started = time.perf_counter()
     config = PublishConfig(recall_at=SHOWN)
     made = publish(model, documents=str(documents), to=str(work / "release"), config=config)
-    opened = OpenRelease(made.uri)
+    opened, index = OpenRelease(made.uri), made.release.index
     result: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, one of {len(os.sched_getaffinity(0))} cores",
@@ -192,9 +192,7 @@ def main() -> None:
         "publish": {
             "seconds": round(time.perf_counter() - started, 1),
             "reused": made.reused,
-            "index": {
-                name: made.release.index[name] for name in ("kind", "recall", "steps") if name in made.release.index
-            },
+            "index": {name: index[name] for name in ("kind", "recall", "steps") if name in index},
         },
         "asked": given.asked,
         "limit_ms": LIMIT_MS,
