@@ -10,7 +10,7 @@ from training.ranking.bm25 import TitleBM25
 
 
 def explain(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title: str) -> dict[str, Any]:
-    """Plain values: {"cosine", "bm25", "query", "title"}.
+    """Plain values: {"cosine", "distance", "bm25", "query", "title"}; one of the first two is None.
 
     Of each text: {"text", "num_words", "cut", "words"}, and of each word {"word", "start", "end", "share", "moved",
     "keyword", "in_other", "trigrams"}; a query's word also has "bm25", its part of the title's score. Places are code
@@ -24,7 +24,8 @@ def explain(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, title
     for number, word in enumerate(of_query["words"]):
         word["bm25"] = parts[number] if parts else None
     score = sum(parts) if parts is not None else None
-    return {"cosine": found.cosine, "bm25": score, "query": of_query, "title": of_title}
+    cosine, distance = (found.score, None) if encoder.similarity == "cosine" else (None, -found.score)
+    return {"cosine": cosine, "distance": distance, "bm25": score, "query": of_query, "title": of_title}
 
 
 def _text(shares: TextShares, gates: GateKeywords | None, other: TextShares) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What carried a score: how much the cosine of a query and a title falls without a word, or without a letter trigram.
+"""What carried a score: how much that of a query and a title falls without a word, or without a letter trigram.
 
     share(word)    = R(Q, D) - R(Q without the word, D)       and alike for the title's words
     share(trigram) = R(Q, D) - R(Q with that word without one occurrence of the trigram, D)
@@ -7,8 +7,11 @@ This is occlusion: exact, since the model reads every shortened text, and the sa
 by side. It is no sum: words lean on each other, so the shares of a text add up to more or less than the cosine, and a
 word that pulls the texts apart has a negative share. Each occurrence of a word counts by itself.
 
+- R is the cosine; of a model that compares by distance, minus the distance, so a share is how much further apart the
+  texts are without the word.
 - A text of one word is without it a text without a word, whose similarity to anything is 0: the word's share is the
-  cosine. A word of one letter has one trigram, which carries what the word carries.
+  cosine. By distance it is at 0, which is as far from the other text as that one's vector is long. A word of one letter
+  has one trigram, which carries what the word carries.
 - What a model does not read (`max_words`) has the share 0 exactly, unless leaving out another word brings it in.
 - Long texts are cut, and say so: the first MOST_WORDS words are left out in turn, and fewer of a text of thousands of
   words; trigrams as far as STEPS allow, and not those of a word above LONGEST_WORD letters.
@@ -74,9 +77,9 @@ class TextShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Carried:
-    """The cosine of a query and a title, as a search computes it, and what carried it."""
+    """The score of a query and a title, as a search computes it, and what carried it."""
 
-    cosine: float
+    score: float  # the cosine, or minus the distance
     query: TextShares
     title: TextShares
 
@@ -84,17 +87,17 @@ class Carried:
 def carried(encoder: Model | Ensemble, query: str, title: str) -> Carried:
     """What carried the score of a pair. Raises UsageError for a text without a word."""
     cut_query, cut_title = _cut(query, "query"), _cut(title, "document")
-    cosines_Q = np.zeros(len(cut_query.shortened) + 1)
-    cosines_D = np.zeros(len(cut_title.shortened) + 1)
+    scores_Q = np.zeros(len(cut_query.shortened) + 1)
+    scores_D = np.zeros(len(cut_title.shortened) + 1)
     members = encoder.members if isinstance(encoder, Ensemble) else (encoder,)
     for member in members:  # the cosine of models side by side is the mean of theirs
         vectors_Qd, vectors_Dd = _vectors(member, cut_query), _vectors(member, cut_title)
-        cosines_Q += vectors_Qd @ vectors_Dd[0] / len(members)
-        cosines_D += vectors_Dd @ vectors_Qd[0] / len(members)
+        scores_Q += _scores(member, vectors_Qd, vectors_Dd[0]) / len(members)
+        scores_D += _scores(member, vectors_Dd, vectors_Qd[0]) / len(members)
     return Carried(
-        cosine=float(cosines_Q[0]),
-        query=_shares(cut_query, cosines_Q, cut_title),
-        title=_shares(cut_title, cosines_D, cut_query),
+        score=float(scores_Q[0]),
+        query=_shares(cut_query, scores_Q, cut_title),
+        title=_shares(cut_title, scores_D, cut_query),
     )
 
 
@@ -131,7 +134,7 @@ def _cut(text: str, side: Side) -> _Cut:
 
 
 def _vectors(model: Model, cut: _Cut) -> np.ndarray:
-    """Unit vectors of the text and of its shortened forms, float64 [1 + shortened, dimensions]; zero without a word."""
+    """Vectors of the text and of its shortened forms, float64 [1 + shortened, dimensions]; zero without a word."""
     offsets, ids = trigram_ids(cut.words, model.layout.table_rows)
     bags = np.split(ids, offsets[1:-1])
     whole = np.arange(len(cut.words), dtype=np.int32)
@@ -145,13 +148,23 @@ def _vectors(model: Model, cut: _Cut) -> np.ndarray:
             rows.append(row)
             bags.append(np.delete(bags[number], letter))
     table = TextTable(_ragged(rows), _ragged(bags))
-    vectors = encode_limited(model, table, cut.side).astype(np.float64)
+    return encode_limited(model, table, cut.side).astype(np.float64)
+
+
+def _scores(model: Model, vectors_Nd: np.ndarray, other_d: np.ndarray) -> np.ndarray:
+    """Of each vector with another one, float64 [N]."""
+    if model.similarity == "euclidean":
+        return -np.linalg.norm(vectors_Nd - other_d, axis=1)
+    return _unit(vectors_Nd) @ _unit(other_d[None])[0]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0)
 
 
-def _shares(cut: _Cut, cosines: np.ndarray, other: _Cut) -> TextShares:
-    share_of = dict(zip(cut.shortened, (cosines[0] - cosines[1:]).tolist(), strict=True))
+def _shares(cut: _Cut, scores: np.ndarray, other: _Cut) -> TextShares:
+    share_of = dict(zip(cut.shortened, (scores[0] - scores[1:]).tolist(), strict=True))
     of_other = {trigram for word in other.words for trigram in trigrams(word)}
     found = []
     for number, placed in enumerate(cut.placed):

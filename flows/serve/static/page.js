@@ -75,6 +75,7 @@ async function about(name) {
     known = found.release;
     at("release").textContent = found.line;
     at("simulated").hidden = !found.simulated;
+    at("compared").textContent = found.compared;
   } catch (error) {
     at("release").textContent = "";
   }

@@ -12,7 +12,7 @@ export function draw(sides, query, model, bm25) {
 function drawSide(side, query, mine, others) {
   const name = side.dataset.side;
   const rankThere = new Map(others.hits.map((hit) => [hit.id, hit.rank]));
-  const most = name === "model" ? 1 : mine.hits[0]?.score; // a cosine is at most 1, BM25 has no such limit
+  const most = mine.hits[0]?.score; // of BM25, which has no limit
   side.querySelector(".took").textContent = `${milliseconds(mine.took_ms)}`;
   side.querySelector(".results").replaceChildren(
     ...mine.hits.slice(0, MOST_SHOWN).map((hit) => {
@@ -27,8 +27,9 @@ function drawSide(side, query, mine, others) {
       button.setAttribute("aria-controls", why.id);
       item.querySelector(".rank").textContent = hit.rank;
       item.querySelector(".title").textContent = hit.title;
-      item.querySelector(".score").textContent = name === "model" ? hit.score.toFixed(3) : hit.score.toFixed(2);
-      item.querySelector(".score").style.setProperty("--share", `${Math.max(0, (100 * hit.score) / most)}%`);
+      item.querySelector(".score").textContent = name === "model" ? near(hit).toFixed(3) : hit.score.toFixed(2);
+      const share = name === "model" ? nearness(hit) : hit.score / most;
+      item.querySelector(".score").style.setProperty("--share", `${Math.max(0, 100 * share)}%`);
       elsewhere(item.querySelector(".elsewhere"), name, hit, rankThere.get(hit.id), others.hits.length);
       item.hidden = hit.rank > SHOWN;
       return item;
@@ -40,11 +41,16 @@ function drawSide(side, query, mine, others) {
   side.querySelector(".more").hidden = mine.hits.length <= SHOWN;
 }
 
+// A release compares by cosine or by distance, and a hit, or an explained pair, has one of the two.
+export const near = (found) => found.distance ?? found.cosine;
+export const nameOfNear = (found) => (found.distance === null ? "cosine" : "distance");
+const nearness = (hit) => (hit.distance === null ? hit.cosine : 1 / (1 + hit.distance)); // at most 1
+
 // Where the same document stands in the other ranking.
 function elsewhere(span, name, hit, there, looked) {
   if (!looked) return; // the other side says itself that it has none
   if (there === undefined) {
-    if (name === "bm25") span.textContent = `only here · cosine ${hit.cosine.toFixed(3)}`;
+    if (name === "bm25") span.textContent = `only here · ${nameOfNear(hit)} ${near(hit).toFixed(3)}`;
     else if (hit.bm25) span.textContent = `only here · BM25 ${hit.bm25.toFixed(2)}`;
     else span.textContent = "only here: it has no word of the query";
     span.classList.add("only");

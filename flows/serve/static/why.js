@@ -1,6 +1,6 @@
 // What carried a score: the two texts with their words shaded, every word with its share, and the strongest trigrams.
 
-import { milliseconds } from "./results.js";
+import { milliseconds, nameOfNear, near } from "./results.js";
 
 const CHIPS = 5; // trigrams of each text
 const LEAST_SHARE = 0.0005; // what is shown as 0.000 is left out
@@ -21,7 +21,7 @@ export function drawWhy(panel, found) {
     ...trigrams("trigrams of the query that weigh most", found.query, mostTrigram),
     table("Words of the title", found.title, span(words), mostTrigram, false),
     ...trigrams("trigrams of the title that weigh most", found.title, mostTrigram),
-    legend(words, found.query.cut || found.title.cut),
+    legend(words, found.query.cut || found.title.cut, nameOfNear(found)),
   );
   panel.dataset.drawn = "yes";
 }
@@ -82,7 +82,7 @@ const cells = (word) =>
   word.moved === null ? "" : `, moves ${Math.round(100 * word.moved)}% of the most active cells`;
 
 function facts(found) {
-  const parts = [`cosine ${found.cosine.toFixed(3)}`];
+  const parts = [`${nameOfNear(found)} ${near(found).toFixed(3)}`];
   if (found.bm25 !== null) parts.push(`BM25 ${found.bm25.toFixed(2)}`);
   parts.push(`explained in ${milliseconds(found.took_ms)}`);
   return element("p", { class: "facts quiet" }, parts.join(" · "));
@@ -163,10 +163,11 @@ function trigrams(name, text, most) {
   return [list];
 }
 
-function legend(words, cut) {
+function legend(words, cut, compared) {
+  const changes = compared === "distance" ? "the distance grows" : "the cosine falls";
   const sentences = [
-    "A share is how much the cosine falls when the word, or the one letter trigram, is left out. " +
-      "Words lean on each other, so shares do not add up to the cosine.",
+    `A share is how much ${changes} when the word, or the one letter trigram, is left out. ` +
+      `Words lean on each other, so shares do not add up to the ${compared}.`,
     "Below each table are the letter trigrams that weigh most, framed if both texts have them; " +
       "# is where a word begins or ends. A letter has the colour of the trigram around it.",
   ];

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from starlette.testclient import TestClient
 
 from flows.cli import run as clicktower
 from flows.releases.export import export
@@ -15,6 +16,7 @@ from flows.releases.int8_vectors import int8_recall
 from flows.releases.publish import publish
 from flows.releases.release_table import Rows
 from flows.search import OpenRelease
+from flows.serve.process import ServeConfig, make_app
 from flows.verify import verify
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
@@ -22,6 +24,7 @@ from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
 from training.combine import combine
+from training.confidence import confidence_of
 from training.model import load_model
 from training.ranking.bm25 import TitleBM25
 from training.recipes import recipe
@@ -115,6 +118,41 @@ def test_what_travels_with_it_says_how_it_is_compared(published, tmp_path, capsy
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split() == ["distance", "title", "id"]
     assert all(float(line.split()[1]) > 0 for line in shown[1:4])
+
+
+def test_the_service_gives_distances_where_others_give_cosines(published, opened):
+    with TestClient(make_app(ServeConfig(release=published.uri))) as client:
+        assert client.get("/v1/release").json()["similarity"] == "euclidean"
+        hits = client.post("/v1/search", json={"query": QUERY}).json()["hits"]
+        assert [hit["distance"] for hit in hits] == [hit.distance for hit in opened.search(QUERY)]
+        assert {hit["cosine"] for hit in hits} == {None}
+        why = client.post("/v1/explain", json={"query": QUERY, "id": hits[0]["id"]}).json()
+        assert why["distance"] == pytest.approx(hits[0]["distance"], abs=1e-6)
+        assert why["cosine"] is None
+        (vector,) = client.post("/v1/embed", json={"texts": [QUERY], "side": "query"}).json()["vectors"]
+        assert vector == opened.vector(QUERY).tolist()
+
+
+def test_a_head_is_asked_how_sure_it_is(opened, model, tmp_path):
+    """Of the second of two classes: the probability by the head's equations, in float64."""
+    confidence = confidence_of(opened.model)
+    trained = load_model(open_result(model).data)
+    part = {name: value.double().numpy() for name, value in trained.layout.split(trained.towers["shared"])[1].items()}
+    hits = opened.rerank(QUERY, 5, confidence, depth=50)
+    query = opened.vector(QUERY).astype(np.float64)
+    for hit in hits:
+        other = opened.documents_search.vectors_of(np.array([opened.ids.to_pylist().index(hit.id)]))[0]
+        features = np.concatenate([(query - other) ** 2, query[:12] * other[:12]])
+        hidden = np.maximum(features @ part["head.W_1"] + part["head.b_1"], 0)
+        first, second = np.exp(hidden @ part["head.W_2"] + part["head.b_2"])
+        assert hit.confidence == pytest.approx(second / (first + second), abs=1e-5)
+    assert [hit.confidence for hit in hits] == sorted((hit.confidence for hit in hits), reverse=True)
+    other_way = confidence_of(opened.model, "0")(query[None], other[None])
+    assert other_way == pytest.approx([1 - hits[-1].confidence], abs=1e-5)
+    with pytest.raises(UsageError, match="2 classes apart"):
+        confidence_of(opened.model, "2")
+    with pytest.raises(UsageError, match="does not tell pairs apart"):
+        confidence_of(load_model(open_result(trained_stage(str(tmp_path))).data))
 
 
 def test_eight_bits_find_by_distance_what_brute_force_finds_in_them(published, opened):

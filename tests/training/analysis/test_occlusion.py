@@ -46,7 +46,7 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
     embed = {side: reader(model, side) for side in ("query", "document")}
     whole = {"query": embed["query"](bags(QUERY)), "document": embed["document"](bags(TITLE))}
     expected = cosine(*whole.values())
-    assert found.cosine == pytest.approx(expected, abs=2e-6)
+    assert found.score == pytest.approx(expected, abs=2e-6)
     for shares, other in ((found.query, "document"), (found.title, "query")):
         text = bags(shares.text)
         assert [word.word for word in shares.words] == words(shares.text)
@@ -65,14 +65,33 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
 def test_the_cosine_is_that_of_a_search():
     model = model_of("lstm")
     served = search_vectors(model, [QUERY], "query")[0] @ search_vectors(model, [TITLE], "document")[0]
-    assert carried(model, QUERY, TITLE).cosine == pytest.approx(float(served), abs=1e-6)
+    assert carried(model, QUERY, TITLE).score == pytest.approx(float(served), abs=1e-6)
+
+
+def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the_word():
+    model = small_model("variational", objective="classify", features="w2", tie_towers=True)
+
+    def apart(query: str, title: str) -> float:
+        one, other = model.encode([query, title], "query", empty="zero").astype(np.float64)
+        return float(np.linalg.norm(one - other))
+
+    found = carried(model, QUERY, TITLE)
+    assert found.score == pytest.approx(-apart(QUERY, TITLE), abs=1e-6)
+    for shares, other in ((found.query, TITLE), (found.title, QUERY)):
+        every = words(shares.text)
+        for number, word in enumerate(shares.words):
+            without = " ".join(every[:number] + every[number + 1 :])
+            assert word.share == pytest.approx(apart(without, other) - apart(shares.text, other), abs=1e-6)
+    (word,) = carried(model, "bracket", TITLE).query.words
+    # Without it the query is at 0, which is as far from the title as its vector is long.
+    assert word.share == pytest.approx(apart("", TITLE) - apart("bracket", TITLE), abs=1e-6)
 
 
 def test_models_side_by_side_carry_the_mean_of_what_each_carries():
     members = (model_of("lstm"), model_of("bag", seed=2), model_of("rnn", seed=3))
     alone = [carried(member, QUERY, TITLE) for member in members]
     together = carried(Ensemble(members=members), QUERY, TITLE)
-    assert together.cosine == pytest.approx(np.mean([one.cosine for one in alone]), abs=1e-6)
+    assert together.score == pytest.approx(np.mean([one.score for one in alone]), abs=1e-6)
     for side in ("query", "title"):
         shares = [[word.share for word in getattr(one, side).words] for one in (*alone, together)]
         np.testing.assert_allclose(shares[-1], np.mean(shares[:-1], axis=0), atol=1e-6)
@@ -81,7 +100,7 @@ def test_models_side_by_side_carry_the_mean_of_what_each_carries():
 def test_without_its_only_word_a_text_is_like_nothing():
     found = carried(model_of("lstm"), "bracket", TITLE)
     (word,) = found.query.words
-    assert word.share == found.cosine
+    assert word.share == found.score
     assert not found.query.cut
 
 
@@ -126,7 +145,7 @@ def test_long_texts_are_cut_and_say_so():
     assert found.title.cut
     assert not found.query.cut
     served = search_vectors(model, ["angle"], "query")[0] @ search_vectors(model, [title], "document")[0]
-    assert found.cosine == pytest.approx(float(served), abs=1e-5)  # of the whole text
+    assert found.score == pytest.approx(float(served), abs=1e-5)  # of the whole text
 
 
 def test_a_word_of_too_many_letters_is_left_out_as_a_whole_only():
