@@ -203,10 +203,24 @@ class OpenRelease:
         return [(at, id_of[at]) for at in order]
 
 
-def search(release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT) -> list[Hit]:
-    """The k best documents of the live release at a URI for a query. Raises UsageError or StageError."""
+def search(
+    release: str, text: str, k: int = 10, mode: Mode = "vector", *, weight: float = WEIGHT, rerank: int | None = None
+) -> list[Hit]:
+    """The k best documents of the live release at a URI for a query; `rerank`: by the classifier of its model, among
+    so many of the nearest. Raises UsageError or StageError."""
     _require(text, k, mode, weight)  # before anything is loaded
-    return OpenRelease(release).search(text, k, mode, weight=weight)
+    if rerank is None:
+        return OpenRelease(release).search(text, k, mode, weight=weight)
+    if mode != "vector":
+        raise UsageError(
+            asked=f"documents found by {mode} were to be looked at again",
+            found="the classifier takes the nearest by vector",
+            do="leave --mode or --rerank out",
+        )
+    from training.confidence import confidence_of
+
+    opened = OpenRelease(release)
+    return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)
 
 
 def _require(text: str, k: int, mode: str, weight: float) -> None:

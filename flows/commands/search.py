@@ -15,12 +15,14 @@ def search(
     k: int = 10,
     mode: Literal["vector", "bm25", "hybrid"] = "vector",
     weight: float | None = None,
+    rerank: int | None = None,
     json: bool = False,
 ) -> None:
     """Rank the documents of the live release for a query.
 
         clicktower search --release release "angle bracket"
         clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
+        clicktower search --release questions --rerank 100 "how do I learn to cook"
 
     Parameters
     ----------
@@ -35,13 +37,16 @@ def search(
         and title share. hybrid: cosine (or minus the distance) + weight * BM25.
     weight
         Of BM25 in a hybrid. 0.02 unless given; `compare` says which one your judgments choose.
+    rerank
+        Look again at so many of the nearest: those come first of which the model's own classifier is surest that
+        they are of the query's class, such as duplicates. For a model that was trained on labelled pairs.
     json
         Print the hits as one JSON object.
     """
     from flows.search import WEIGHT
     from flows.search import search as run
 
-    hits = run(release, text, k, mode, weight=WEIGHT if weight is None else weight)
+    hits = run(release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank)
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
     console.emit(result, json, _show)
 
@@ -53,7 +58,10 @@ def _show(result: dict) -> None:
     near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
     # A distance is shown as it is, and not as the score that it makes.
     by = near if by_distance and not hybrid else "score"
-    table.add_column(by, justify="right")
+    again = any(hit["confidence"] is not None for hit in result["hits"])
+    if again:
+        table.add_column("confidence", justify="right")
+    table.add_column(by, justify="right", style="dim" if again else "")
     if hybrid:
         table.add_column(near, justify="right", style="dim")
         table.add_column("BM25", justify="right", style="dim")
@@ -62,5 +70,6 @@ def _show(result: dict) -> None:
     for hit in result["hits"]:
         parts = [f"{hit[near]:.3f}", f"{hit['bm25']:.2f}"] if hybrid else []
         title, name = console.plain(hit["title"]), console.plain(hit["id"])
-        table.add_row(str(hit["rank"]), f"{hit[by]:.3f}", *parts, title, name)
+        sure = [f"{hit['confidence']:.3f}"] if again else []
+        table.add_row(str(hit["rank"]), *sure, f"{hit[by]:.3f}", *parts, title, name)
     console.output.print(table)
