@@ -70,7 +70,7 @@ class Recipe:
     decoder_columns: int = 0  # of the decoder's word vectors
     vocabulary: int = 0  # words that the decoder can say, the most frequent ones
     word_dropout: float = 0.0  # of the words that the decoder reads, as unknown
-    kappa_rate: float = 0.0  # κ = sigmoid(rate (update - middle)), what the divergence counts
+    kappa_rate: float = 0.0  # κ = sigmoid(rate (updates made - middle)), what the divergence counts
     kappa_middle: int = 0
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
     seed: int = 1

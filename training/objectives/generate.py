@@ -103,7 +103,7 @@ class RephrasingBatch:
         recipe = encoder.recipe
         found = encoded(self.texts, "query", encoder, phases)
         with phases("loss"):
-            weight = kappa(update, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
+            weight = kappa(update - 1, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
             noise_Bh = self.noise_Bh.to(found.vectors_Nd)
             losses, by_vectors_Bd, by_decoder = generative_gradient(
                 found.vectors_Nd, noise_Bh, self.targets, weight, self.decoder, found.parts
