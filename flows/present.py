@@ -14,6 +14,7 @@ from flows.console import errors, output, plain
 from flows.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
 from training.compare.answer import headline as comparison_headline
+from training.held_out import counted, in_full
 
 KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
 
@@ -161,10 +162,10 @@ def _build_labelled(r: Mapping[str, Any]) -> str:
 
 def _train(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
-    held_out = f", held-out loss {m['dev_loss']:.3f}" if m.get("dev_loss") is not None else ""
     refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
-    rate = f"{m['pairs_per_second']:,.0f} pairs/s"
-    return f"{m['epoch']} epochs, training loss {m['train_loss']:.3f}{held_out}, {rate}{refused}"
+    rate = f"{m['pairs_per_second']:,.0f} {counted(m)}/s"
+    told = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *in_full(m), rate]
+    return ", ".join(told) + refused
 
 
 def _combine(r: Mapping[str, Any]) -> str:

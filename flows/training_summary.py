@@ -11,6 +11,8 @@ from schemas import storage
 from schemas.stage import open_result
 from training.wording import duration
 
+HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
+            "Nats a word": "dev_word_repeat", "Nats a word, reformulated": "dev_word_reformulate"}  # fmt: skip
 NUM_POINTS = 240  # of a picture's line: its width in pixels, about
 WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
 BAND = (10, 90)  # percent of the steps of a window that are inside the band
@@ -18,6 +20,9 @@ TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": 
           "bag": "bag of trigrams", "self_attentive": "self-attention over a bidirectional LSTM",
           "max_pooled": "maximum over a bidirectional LSTM", "variational": "normal distribution"}  # fmt: skip
 
+SHOWN = 8  # classes by name
+LEARNT = {"clicks": "pairs of query and clicked title", "classify": "labelled examples",
+          "generate": "texts to be said again"}  # fmt: skip
 ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
 
 
@@ -28,8 +33,8 @@ def training_page(result: Mapping[str, Any]) -> RunSummary:
     return RunSummary(
         title=f"Training of {recipe['name']}",
         simulated=bool(result["labels"].get("simulated")),
-        description=f"{result['counts']['pairs']:,} pairs of query and clicked title, {result['counts']['updates']:,} "
-        f"updates, finished {manifest.created[:16].replace('T', ' ')} UTC.",
+        description=f"{result['counts']['pairs']:,} {LEARNT[recipe.get('objective', 'clicks')]}, "
+        f"{result['counts']['updates']:,} updates, finished {manifest.created[:16].replace('T', ' ')} UTC.",
         training=training_summary(result),
         settings=recipe | {"model": result["data"], "digest": result["digest"]},
         versions=manifest.software,
@@ -49,6 +54,7 @@ def training_summary(result: Mapping[str, Any]) -> TrainingSummary:
         num_steps=len(steps),
         clip_norm=recipe["clip_norm"],
         watched=metrics["watched"],
+        unit=_unit(recipe),
         profile=_read_json(result, "profile.json"),
     )
 
@@ -82,14 +88,15 @@ def smoothed(steps: Sequence[Mapping[str, Any]], steps_per_epoch: int) -> list[d
 def _figures(
     recipe: Mapping[str, Any], metrics: Mapping[str, Any], seconds: float | None
 ) -> list[tuple[str, str, str]]:
-    after = f"after epoch {metrics['epoch']}"
+    after, unit = f"after epoch {metrics['epoch']}", _unit(recipe)
     figures = []
-    if metrics.get("dev_ndcg@10") is not None:
-        figures.append(("NDCG@10", f"{metrics['dev_ndcg@10']:.3f}", f"on {metrics['watched']}"))
+    for name, key in HELD_OUT.items():
+        if metrics.get(key) is not None:
+            figures.append((name, f"{metrics[key]:.3f}", f"on {metrics['watched']}"))
     if metrics.get("dev_loss") is not None:
-        figures.append(("Held-out loss", f"{metrics['dev_loss']:.3f}", f"per pair, {after}"))
-    figures.append(("Training loss", f"{metrics['train_loss']:.3f}", f"per pair, in epoch {metrics['epoch']}"))
-    figures.append(("Speed", f"{metrics['pairs_per_second']:,.0f}", "pairs per second, in the last epoch"))
+        figures.append(("Held-out loss", f"{metrics['dev_loss']:.3f}", f"per {unit}, {after}"))
+    figures.append(("Training loss", f"{metrics['train_loss']:.3f}", f"per {unit}, in epoch {metrics['epoch']}"))
+    figures.append(("Speed", f"{metrics['pairs_per_second']:,.0f}", f"{unit}s per second, in the last epoch"))
     figures.append(("Time", duration(seconds), f"for {recipe['epochs']} epochs, all counted"))
     return figures
 
@@ -107,12 +114,12 @@ def _facts(
     return [
         ("Recipe", f"{recipe['name']}: {TOWERS.get(recipe['tower'], recipe['tower'])}, {cells}{shared}"),
         ("Parameters", f"{model['parameters']:,}"),
-        ("Data", f"{counts['pairs']:,} pairs, {recipe['epochs']} times"),
-        ("Updates", f"{counts['updates']:,}, each of {recipe['minibatch']:,} pairs in micro-batches of "
+        ("Data", f"{counts['pairs']:,} {_unit(recipe)}s, {recipe['epochs']} times"),
+        ("Updates", f"{counts['updates']:,}, each of {recipe['minibatch']:,} {_unit(recipe)}s in micro-batches of "
                     f"{recipe['micro_batch']:,}"),
-        ("Negatives", f"{recipe['num_negatives']} for each pair, {recipe['negatives']}"),
-        ("Step", f"ε {recipe['step']:g}, μ {recipe['momentum_middle']:g} ({recipe['momentum_edge']:g} at both ends), "
-                 f"γ {recipe['gamma']:g}, " + (f"th_G {recipe['clip_norm']:g}" if recipe["clip_norm"] else "no th_G")),
+        *_learnt(recipe, model.get("outputs") or {}),
+        ("Step", f"ε {recipe['step']:g}, {_rule(recipe)}, "
+                 + (f"th_G {recipe['clip_norm']:g}" if recipe["clip_norm"] else "no th_G")),
         ("Computed by", _computed_by(metrics, recipe)),
         ("Workers", f"{workers} with {threads} thread{'s' if threads > 1 else ''}{' each' if workers > 1 else ''}, "
                     f"{recipe['reduction']} sum"
@@ -120,6 +127,35 @@ def _facts(
         ("Interruptions", _interruptions(metrics)),
         ("Watched on", metrics["watched"]),
     ]  # fmt: skip
+
+
+def _unit(recipe: Mapping[str, Any]) -> str:
+    return "pair" if recipe.get("objective", "clicks") == "clicks" else "example"
+
+
+def _learnt(recipe: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What each example is set against: negatives, classes, or the words of a text."""
+    match recipe.get("objective", "clicks"):
+        case "classify":
+            classes = outputs["classes"]
+            shown = ", ".join(classes[:SHOWN]) + (f" and {len(classes) - SHOWN:,} more" if len(classes) > SHOWN else "")
+            above = f"{recipe['features']} features, {recipe['head']} head" + (
+                f", dropout {recipe['dropout']:g}" if recipe["dropout"] else ""
+            )
+            return [("Classes", f"of {outputs['unit']}: {shown}"), ("Above the tower", above)]
+        case "generate":
+            kappa = f"κ = sigmoid({recipe['kappa_rate']:g} (update - {recipe['kappa_middle']:,}))"
+            words = f"a decoder of {recipe['decoder_cells']:,} cells and {len(outputs['vocabulary']):,} words"
+            again = "themselves and in other words" if recipe["reformulate"] else "themselves"
+            return [("Said again", f"texts as {again}"), ("Above the tower", f"{words}, {kappa}")]
+    return [("Negatives", f"{recipe['num_negatives']} for each pair, {recipe['negatives']}")]
+
+
+def _rule(recipe: Mapping[str, Any]) -> str:
+    if recipe.get("optimiser") == "adam":
+        return "Adam"
+    gamma = f", γ {recipe['gamma']:g}" if _unit(recipe) == "pair" else ""
+    return f"μ {recipe['momentum_middle']:g} ({recipe['momentum_edge']:g} at both ends){gamma}"
 
 
 def _computed_by(metrics: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:

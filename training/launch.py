@@ -75,7 +75,13 @@ def train(
         )
     built = open_result(shards)
     _require_shards_for(recipe, built, shards)
-    started = open_result(start) if start else None
+    if judged and recipe.objective != "clicks":
+        raise UsageError(
+            asked=f"NDCG was to be watched while {recipe.name} is trained",
+            found=f"the objective {recipe.objective} is watched on held-out rows of its shards",
+            do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
+        )
+    started = _trained(start, recipe) if start else None
     if recipe.pretrain_epochs:
         if started:
             raise UsageError(
@@ -163,6 +169,18 @@ def _require_shards_for(recipe: Recipe, built: StageResult, shards: str) -> None
             found=f"it is the output of {stage}",
             do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted[recipe.objective])} printed",
         )
+
+
+def _trained(start: str, recipe: Recipe) -> StageResult:
+    """The training in a folder. Raises UsageError for the output of another stage."""
+    found = open_result(start)
+    if (stage := found.manifest.request.stage) != "train":
+        raise UsageError(
+            asked=f"{recipe.name} was to start from the model in {start}",
+            found=f"it is the output of {stage}",
+            do="give the folder that `clicktower train` printed",
+        )
+    return found
 
 
 def train_request(

@@ -56,7 +56,16 @@ SETTINGS = {
         "kappa_rate": _factor(),
         "kappa_middle": _at_least(0),
     },
-    "clicks": {},
+    # Their bounds are the recipe's own; `unset` is its default.
+    "clicks": {
+        "gamma": _any(5.0),
+        "num_negatives": _any(4),
+        "negatives": _any("redrawn"),
+        "pool_size": _any(0),
+        "pool_softmax": _any(False),
+        "weights": _any("none"),
+        "shuffle_clicks": _any(False),
+    },
 }
 
 

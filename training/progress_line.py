@@ -10,30 +10,31 @@ def progress_line(
     step: int,
     steps: int,
     seconds_left: float | None,
-    pairs_per_second: float,
+    unit: str,
+    per_second: float,
     loss: float,
     norms: Mapping[str, float],
     clipped_share: float | None,
-    dev_ndcg: float | None,
+    held_out: str,
 ) -> str:
     """Where the run is, a new line, and how it goes.
 
-    epoch, step (of the epoch): from 1. loss: per pair, of the epoch so far. norms: of the last step's gradient, by
-    tower. clipped_share: of the epoch's steps so far; None where norms are not held down. dev_ndcg: NDCG@10 after the
-    epoch before.
+    epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
+    last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
+    held_out: what was measured after the epoch before (training.held_out).
     """
     place = [f"epoch {epoch}/{epochs}", f"step {step:,}/{steps:,}"]
     if seconds_left is not None:
         place.append(f"{clock(seconds_left)} left")
     course = [
-        f"{pairs_per_second:,.0f} pairs/s",
+        f"{per_second:,.0f} {unit}/s",
         f"loss {loss:.4g}",
         "gradient " + " ".join(f"{tower} {_three(norm)}" for tower, norm in sorted(norms.items(), reverse=True)),
     ]
     if clipped_share is not None:
         course.append(f"clipped {clipped_share:.0%}")
-    if dev_ndcg is not None:
-        course.append(f"dev NDCG@10 {dev_ndcg:.3f}")
+    if held_out:
+        course.append(held_out)
     return ", ".join(place) + "\n" + ", ".join(course)
 
 

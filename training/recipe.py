@@ -114,6 +114,8 @@ class Recipe:
             _require(self, "start", "uniform (only titles tell how rare a trigram is)", self.start == "uniform")
         if self.objective == "generate" or self.pretrain_epochs:
             _require(self, "tower", "variational (a text is said again from a draw)", self.tower == "variational")
+        if self.features == "w2":
+            _require(self, "tower", "variational (the features w2 are of μ and σ)", self.tower == "variational")
         _require(self, "paraphrase", "unset without reformulate", self.reformulate or not self.paraphrase)
 
     def _require_a_pool_to_draw_from(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.stage import Progress
 from training.checkpoint import Position, write_checkpoint, writing
 from training.curves import Curves
+from training.held_out import shortly
 from training.large_update import Towers, UpdateReport
 from training.live_folder import LiveFolder
 from training.measuring import Measured, Measuring
@@ -147,11 +148,12 @@ class Report:
                 steps=self._order.num_minibatches,
                 # What is left goes as all of it went so far, measuring and checkpoints included.
                 seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - done),
-                pairs_per_second=pairs / max(seconds, 1e-9),
+                unit="pairs" if recipe.objective == "clicks" else "examples",
+                per_second=pairs / max(seconds, 1e-9),
                 loss=position.loss / num_pairs,
                 norms=norms,
                 clipped_share=self._epoch.clipped_share if recipe.clip_norm else None,
-                dev_ndcg=self.last.get("dev_ndcg@10"),
+                held_out=shortly(self.last),
             )
             + self._notes,
             done,

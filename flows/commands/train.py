@@ -15,6 +15,7 @@ def train(
     shards: str,
     into: str,
     recipe: str = "lstm-96",
+    start: str | None = None,
     epochs: int | None = None,
     reduction: Literal["exact", "fast"] | None = None,
     workers: int = 1,
@@ -30,7 +31,10 @@ def train(
     report: str | None = None,
     json: bool = False,
 ) -> None:
-    """Train the twin towers on shards; a killed run goes on from its last checkpoint.
+    """Train towers on shards; a killed run goes on from its last checkpoint.
+
+    The shards of `build` train twin towers on clicks; those of `build-labelled`
+    train a classifier of texts or pairs, where the recipe's objective is classify.
 
     One worker trains in this process, more train through Ray. With the exact
     reduction the weights are the same, bit for bit, for any number of workers
@@ -48,7 +52,10 @@ def train(
     recipe
         The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
         dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive, max-pooled, variational and bag-512 (what
-        ranks best by itself is in docs/quality.md). Or a TOML file, such as the best.toml of a sweep.
+        ranks best by itself is in docs/quality.md). Or a TOML file: the best.toml of a sweep, or one of your own,
+        with `objective` classify (labels) or generate (texts said again) among its settings (docs/objectives.md).
+    start
+        The folder of another training whose towers this one starts from, instead of from random numbers.
     epochs
         Passes over the pairs, instead of the recipe's.
     reduction
@@ -107,6 +114,7 @@ def train(
             path=path,
             device=device,
             judged=judged,
+            start=start,
             progress=progress,
             profile=profile,
         )

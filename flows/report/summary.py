@@ -46,6 +46,7 @@ class TrainingSummary:
     epochs: for each, {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...}; what was not measured is None.
     steps: along the run, smoothed, {"epoch" (a fraction), "loss", "loss_low", "loss_high", "gradient_norm_query", ...,
     "pairs_per_second", ...}. clip_norm: th_G, 0 where there was none. num_steps: that `steps` was made of.
+    unit: what one loss is of, a pair or an example.
     profile: training.profile's.
     """
 
@@ -56,6 +57,7 @@ class TrainingSummary:
     num_steps: int = 0
     clip_norm: float = 0.0
     watched: str = ""
+    unit: str = "pair"
     profile: Mapping[str, Any] | None = None
 
 

@@ -22,17 +22,28 @@ def pictures(training: TrainingSummary) -> list[tuple[str, str, Markup]]:
     towers = [name.removeprefix("gradient_norm_") for name in _names(training.steps) if _is_norm(name)]
     level = ("th_G", training.clip_norm) if training.clip_norm else None
     first = 0.0 if training.steps else None
+    unit, per_second = training.unit, f"{training.unit.capitalize()}s per second"
     drawn = [
-        ("Loss per pair", "dots: train, the mean of an epoch; held out, after it", line_chart(
-            _losses(training), "Loss per pair", log=_many_sizes(training), first=first)),
+        (f"Loss per {unit}", "dots: train, the mean of an epoch; held out, after it", line_chart(
+            _losses(training), f"Loss per {unit}", log=_many_sizes(training), first=first)),
         (rankings, "after each epoch", line_chart(
             [Line(name=f"@{k}", points=_of_epochs(training.epochs, f"dev_ndcg@{k}")) for k in (10, 3, 1)], rankings,
             most=1.0, first=first)),
+        ("Accuracy and area under ROC", "on held-out labels, after each epoch", line_chart(
+            [Line(name=name, points=_of_epochs(training.epochs, key)) for name, key in (
+                ("area", "dev_area_under_roc"), ("accuracy", "dev_accuracy"))],
+            "Accuracy and area under ROC", most=1.0, first=first)),
+        ("Cross-entropy per word", "in nats, of held-out texts said again, after each epoch", line_chart(
+            [Line(name=name, points=_of_epochs(training.epochs, f"dev_word_{name}")) for name in (
+                "reformulate", "repeat")], "Cross-entropy per word", first=first)),
+        ("KL divergence", "from N(0, I), in nats, of held-out texts, after each epoch", line_chart(
+            [Line(name="KL", points=_of_epochs(training.epochs, "dev_kl"))], "KL divergence", from_zero=True,
+            first=first, show="{:.2f}".format)),
         ("Norm of the gradient", f"{_clipped(training)}before re-normalisation", line_chart(
             [_of_steps(training.steps, f"gradient_norm_{t}", t) for t in sorted(towers, reverse=True)],
             "Norm of the gradient", log=True, first=first, level=level, show="{:.3g}".format)),
-        ("Pairs per second", "measuring and checkpoints not counted", line_chart(
-            [_of_steps(training.steps, "pairs_per_second", "pairs/s")], "Pairs per second", from_zero=True,
+        (per_second, "measuring and checkpoints not counted", line_chart(
+            [_of_steps(training.steps, "pairs_per_second", f"{unit}s/s")], per_second, from_zero=True,
             first=first, show="{:,.0f}".format)),
     ]  # fmt: skip
     return [(title, remark, picture) for title, remark, picture in drawn if picture]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows import console, present_profile
+from flows import console, present, present_profile
 from flows.cli import run
+from tests.training.objectives.labelled_builds import built, questions
 from tests.training.small_shards import shop, write_build
 
 SETTINGS = ("cells=8", "epochs=2", "minibatch=32", "micro_batch=8", "step=0.02", "clip_norm=12")
@@ -124,3 +125,57 @@ def test_without_a_terminal_the_two_lines_are_one(monkeypatch):
     with console.progress_bar("train", share=True) as tell:
         tell("epoch 1/2, 0:07 left\n24,713 pairs/s, loss 0.231", 1_200, 2_400)
     assert log.file.getvalue() == "train: epoch 1/2, 0:07 left, 24,713 pairs/s, loss 0.231 (1,200 of 2,400)\n"
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory) -> str:
+    return built(tmp_path_factory.mktemp("labelled"), questions(80))
+
+
+def recipe_file(folder: Path, **settings) -> str:
+    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    file = folder / "recipe.toml"
+    file.write_text('[train]\nrecipe = "variational"\n[train.set]\n' + "\n".join(lines) + "\n")
+    return str(file)
+
+
+SMALL = {"optimiser": "adam", "tie_towers": True, "cells": 8, "latent": 6, "epochs": 2, "minibatch": 16,
+         "micro_batch": 8, "step": 0.01}  # fmt: skip
+
+
+def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_own_figures(labelled, tmp_path, capsys):
+    command = ["train", "--shards", labelled, "--into", str(tmp_path), "--threads", "1", "--json"]
+    said = recipe_file(tmp_path, objective="generate", decoder_cells=8, decoder_columns=6, vocabulary=30, **SMALL)
+    page = tmp_path / "said.html"
+    assert run([*command, "--recipe", said, "--report", str(page)]) == 0
+    started = json.loads(capsys.readouterr().out)
+    assert "held-out loss" in (line := present.headline(started))
+    assert f"{started['metrics']['dev_word_repeat']:.3f} nats a word, KL " in line
+    assert line.endswith("examples/s")
+    html = page.read_text(encoding="utf-8")
+    for text in ("Cross-entropy per word", "KL divergence", "Nats a word", "Loss per example", "texts to be said again",
+                 "a decoder of 8 cells and 30 words"):  # fmt: skip
+        assert text in html
+    assert "NDCG" not in html
+
+    told = recipe_file(tmp_path, objective="classify", features="w2", head_units=8, **SMALL)
+    assert run([*command, "--recipe", told, "--start", started["path"], "--report", str(page)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert present.headline(result) == (
+        f"2 epochs, training loss {result['metrics']['train_loss']:.3f}, held-out loss "
+        f"{result['metrics']['dev_loss']:.3f}, accuracy {result['metrics']['dev_accuracy']:.3f}, area under ROC "
+        f"{result['metrics']['dev_area_under_roc']:.3f}, {result['metrics']['pairs_per_second']:,.0f} examples/s"
+    )
+    html = page.read_text(encoding="utf-8")
+    for text in ("Accuracy and area under ROC", "Area under ROC", "labelled examples", "of pairs: other, same",
+                 "w2 features, mlp head"):  # fmt: skip
+        assert text in html
+    for text in ("NDCG", "Negatives", "Cross-entropy"):
+        assert text not in html
+
+
+def test_a_start_that_is_no_model_is_refused(labelled, tmp_path, capsys):
+    told = recipe_file(tmp_path, objective="classify", features="w2", head_units=8, **SMALL)
+    command = ["train", "--shards", labelled, "--into", str(tmp_path), "--recipe", told, "--threads", "1"]
+    assert run([*command, "--start", labelled]) == 2
+    assert "give the folder that" in " ".join(capsys.readouterr().err.split())

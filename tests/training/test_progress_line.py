@@ -2,6 +2,7 @@
 
 import pytest
 
+from training.held_out import in_full, shortly
 from training.progress_line import clock, progress_line
 
 FACTS = {
@@ -10,11 +11,12 @@ FACTS = {
     "step": 48,
     "steps": 1_270,
     "seconds_left": 750.4,
-    "pairs_per_second": 24_713.2,
+    "unit": "pairs",
+    "per_second": 24_713.2,
     "loss": 0.23144,
     "norms": {"document": 9.8123, "query": 12.345},
     "clipped_share": 0.041,
-    "dev_ndcg": 0.7119,
+    "held_out": "dev NDCG@10 0.712",
 }
 
 
@@ -27,16 +29,20 @@ def test_it_says_where_the_run_is_and_how_it_goes():
 
 def test_what_is_not_known_or_does_not_apply_is_left_out():
     line = progress_line(
-        **FACTS | {"seconds_left": None, "clipped_share": None, "dev_ndcg": None, "norms": {"shared": 1234.5}}
+        **FACTS | {"seconds_left": None, "clipped_share": None, "held_out": "", "norms": {"shared": 1234.5}}
     )
     assert line == "epoch 3/20, step 48/1,270\n24,713 pairs/s, loss 0.2314, gradient shared 1,234"
 
 
 def test_it_fits_into_100_columns_with_large_numbers_too():
     large = FACTS | {"epochs": 100, "epoch": 100, "step": 12_345, "steps": 12_345, "seconds_left": 360_000.0,
-                     "pairs_per_second": 254_713.0, "loss": 12.5, "clipped_share": 1.0,
+                     "per_second": 254_713.0, "loss": 12.5, "clipped_share": 1.0,
                      "norms": {"query": 12345.0, "document": 12345.0}}  # fmt: skip
-    beside, below = progress_line(**large).split("\n")
+    for more in ({}, {"unit": "examples", "norms": {"shared": 12345.0}, "held_out": "dev accuracy 0.712"}):
+        _require_that_it_fits(*progress_line(**large | more).split("\n"))
+
+
+def _require_that_it_fits(beside: str, below: str) -> None:
     assert len(beside) <= 100 - 50  # the bar, its share and the time so far take 50
     assert len(below) <= 100 - 2
 
@@ -46,3 +52,20 @@ def test_it_fits_into_100_columns_with_large_numbers_too():
 )
 def test_a_clock_reads_as_people_read_it(seconds, shown):
     assert clock(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("measured", "short", "full"),
+    [
+        ({"dev_loss": 0.4291, "dev_ndcg@10": 0.7119}, "dev NDCG@10 0.712", "held-out loss 0.429"),
+        ({"dev_loss": 0.5, "dev_accuracy": 0.871, "dev_area_under_roc": 0.93}, "dev accuracy 0.871",
+         "held-out loss 0.500, accuracy 0.871, area under ROC 0.930"),
+        ({"dev_loss": 9.5, "dev_word_repeat": 2.3, "dev_word_reformulate": None, "dev_kl": 3.14159}, "dev word 2.300",
+         "held-out loss 9.500, 2.300 nats a word, KL 3.14"),
+        ({"dev_loss": None, "dev_accuracy": None, "dev_area_under_roc": None}, "", ""),
+        ({}, "", ""),
+    ],
+)  # fmt: skip
+def test_what_was_measured_on_held_out_data_is_told_as_its_objective_measures_it(measured, short, full):
+    assert shortly(measured) == short
+    assert ", ".join(in_full(measured)) == full

@@ -58,7 +58,16 @@ def of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings]
 
 
 def of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
-    """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles."""
+    """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles.
+
+    Raises UsageError where the recipe names a class: clicks have none.
+    """
+    if recipe.paraphrase:
+        raise UsageError(
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {recipe.paraphrase!r}",
+            found="these shards hold clicks, which have no classes",
+            do="leave paraphrase out: a query is reformulated as its clicked title",
+        )
 
     def of_split(split: tuple[Shard, ...]) -> list[Rephrasings]:
         found = []

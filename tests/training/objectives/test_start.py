@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from schemas.errors import UsageError
+from schemas.stage import open_result
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
-from schemas.stage import open_result
 from training.model import load_model
 from training.outputs import Outputs
 from training.parameters import initial_parameters, layout_of
@@ -52,7 +52,7 @@ def test_two_towers_start_from_their_own(clicks):
 @pytest.mark.parametrize(
     ("changes", "table_rows", "found"),
     [
-        ({"cells": 9}, TABLE_ROWS, r"that is clicks, whose towers are others \(W: \(51000, 48\), not \(51000, 54\)\)"),
+        ({"cells": 9}, TABLE_ROWS, r"That is clicks, whose towers are others \(W: \(51000, 48\), not \(51000, 54\)\)"),
         ({"tower": "lstm", "cells": 16}, TABLE_ROWS, "whose towers are others"),
         ({"tower": "max_pooled"}, TABLE_ROWS, "whose towers are others"),
         ({}, TABLE_ROWS + 1, r"\(W: \(51000, 48\), not \(51001, 48\)\)"),
