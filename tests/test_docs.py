@@ -8,6 +8,7 @@ import pytest
 
 from flows.cli import _engine_options, build_app
 from flows.pipeline_config import read_pipeline
+from flows.recipe_file import recipe_named
 from tests import documented
 from tests.documented import ROOT
 from training.compare.rows import all_rows
@@ -72,6 +73,19 @@ def test_the_commented_pipeline_and_every_commented_setting_in_it_are_valid(tmp_
     for section, kind in _stage_configs().items():
         assert set(getattr(config, section)) <= kind, section
     assert set(config.train.set) <= _recipe_fields()
+
+
+def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
+    recipes = [
+        step
+        for page in PAGES
+        for step in documented.steps(page)
+        if step.kind == "file" and step.text.startswith("[train]\nrecipe")
+    ]
+    assert recipes
+    for step in recipes:
+        (tmp_path / step.name).write_text(step.text, encoding="utf-8")
+        assert recipe_named(str(tmp_path / step.name)).objective == "classify"
 
 
 def _stage_configs() -> dict[str, set[str]]:
