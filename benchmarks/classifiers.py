@@ -31,7 +31,7 @@ RECIPES = {
         "var-siamese, repeat alone": ["recipe=var-siamese", "reformulate=false", "paraphrase="],
         "var-siamese, no pretraining": [
             "recipe=var-siamese", "pretrain_epochs=0", "reformulate=false", "paraphrase=", "decoder_cells=0",
-            "decoder_columns=0", "vocabulary=0", "kappa_rate=0", "kappa_middle=0",
+            "decoder_columns=0", "vocabulary=0", "word_dropout=0", "kappa_rate=0", "kappa_middle=0",
         ],
     },
     "snli": {

@@ -69,7 +69,9 @@ def attentive_texts() -> Recipe:
 def var_siamese() -> Recipe:
     """Deudon's VAR-Siamese: texts are learnt as distributions by being said again, then told apart by the terms of W₂.
 
-    `paraphrase` names the class of pairs that mean the same. Sizes are ours: 48 cells a direction and h = 96 for 1,000.
+    `paraphrase` names the class of pairs that mean the same. Sizes are ours: 48 cells a direction and h = 96 for 1,000,
+    and so is the schedule of κ. With the paper's (rate 0.002, middle 2,500) 38,000 questions end with a divergence of
+    0.5 nats: the decoder no longer listens to z. Word dropout, which the author's program has, keeps it listening.
     """
     return replace(
         siamese_lstm(),
@@ -78,14 +80,15 @@ def var_siamese() -> Recipe:
         latent=96,
         features="w2",
         l1=1e-5,
-        pretrain_epochs=20,
+        pretrain_epochs=10,
         reformulate=True,
         paraphrase="1",
         decoder_cells=96,
         decoder_columns=64,
         vocabulary=3000,
-        kappa_rate=0.002,
-        kappa_middle=2500,
+        word_dropout=0.4,
+        kappa_rate=0.001,
+        kappa_middle=6000,
     )
 
 
