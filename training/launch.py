@@ -81,14 +81,14 @@ def train(
             found=f"the objective {recipe.objective} is watched on held-out rows of its shards",
             do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
         )
+    if recipe.pretrain_epochs and start:
+        raise UsageError(
+            asked=f"{recipe.name} was to start from {start}",
+            found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
+            do="set pretrain_epochs=0, or leave --start out",
+        )
     started = _trained(start, recipe) if start else None
     if recipe.pretrain_epochs:
-        if started:
-            raise UsageError(
-                asked=f"{recipe.name} was to start from {start}",
-                found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
-                do="set pretrain_epochs=0, or leave --start out",
-            )
         started = train(
             shards, store=store, recipe=pretraining(recipe), workers=workers, min_workers=min_workers, threads=threads,
             progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,

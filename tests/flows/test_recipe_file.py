@@ -29,9 +29,9 @@ def written(of: Recipe, **fields) -> str:
 
 @pytest.mark.parametrize("name", names())
 def test_what_a_sweep_writes_is_the_whole_recipe(tmp_path, name):
-    asked = replace(recipe(name), step=1e-05, gamma=7.5, seed=3, epochs=2)
+    asked = replace(recipe(name), step=1e-05, clip_norm=7.5, seed=3, epochs=2)
     path = tmp_path / "best.toml"
-    path.write_text(written(asked, step=1e-05, gamma=7.5), encoding="utf-8")
+    path.write_text(written(asked, step=1e-05, clip_norm=7.5), encoding="utf-8")
     assert recipe_named(str(path)) == asked
     assert recipe_named(name) == recipe(name)
 

@@ -67,6 +67,7 @@ def rephrasing_case(recipe: Recipe) -> Case:
     examples = RephrasingExamples(
         texts=(table, np.array([0, 1, 2, 3, 0])),
         words=Ragged(starts(np.array([len(s) for s in said])), np.array([i for s in said for i in s])),
+        kept=rng.random(sum(map(len, said))) >= recipe.word_dropout,
         noise_Bh=rng.standard_normal((SIZE, decoder.latent)),
         decoder=decoder,
     )

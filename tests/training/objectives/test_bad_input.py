@@ -97,7 +97,7 @@ def test_judged_files_and_two_starts_are_refused_before_anything_is_read(pairs_b
     with pytest.raises(UsageError, match=r"NDCG was to be watched.*The objective classify is watched on held-out rows"):
         train(pairs_build, store=str(tmp_path), recipe=PAIRS, judged=judged)
     both = replace(GENERATE, objective="classify", features="w2", head_units=4, pretrain_epochs=1)
-    with pytest.raises(UsageError, match=r"It begins with 1 epochs of its own.*set pretrain_epochs=0"):
+    with pytest.raises(UsageError, match=r"It begins with 1 epochs of its own.*Set pretrain_epochs=0"):
         train(pairs_build, store=str(tmp_path), recipe=both, start=clicks_build)
 
 
