@@ -29,7 +29,7 @@ def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Con
 
     def confidence(first_KD: np.ndarray, second_KD: np.ndarray) -> np.ndarray:
         with alone():  # so few pairs are not worth a pool
-            return of_vectors(model, (np.array(first_KD), np.array(second_KD)))[:, at]
+            return of_vectors(model, (np.array(first_KD, np.float32), np.array(second_KD, np.float32)))[:, at]
 
     return confidence
 
