@@ -26,7 +26,8 @@ def show(result: Mapping[str, Any]) -> None:
         _text([model["texts"][number] for model in models], [model["name"] for model in models], text["side"])
     if models[0]["score"] is not None:
         for model in models:
-            output.print(f"score of the pair, the cosine of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
+            what = "the cosine" if model["similarity"] == "cosine" else "minus the distance"
+            output.print(f"score of the pair, {what} of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
     for model in models:
         _attenuation(model)
         if model["topics"]:

@@ -21,6 +21,7 @@ from training.analysis.explained import Explained
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import TracedText
+from training.ranking.similarity import similarity_of
 
 Range = Literal["shared", "panel"]
 PANELS = {
@@ -68,7 +69,7 @@ def render(page: ExplainPage) -> str:
         names=[one.name for one in page.models],
         title=_title(page),
         texts=[_text(page, number) for number in range(len(page.models[0].texts))],
-        scores=[(one.name, one.score) for one in page.models if one.score is not None],
+        scores=[(one.name, one.score, similarity_of(one.recipe)) for one in page.models if one.score is not None],
         topics=[(one.name, topics_json(one.topics)) for one in page.models if one.topics],
         gates=[
             (one.name, found, gate_chart(found))

@@ -17,7 +17,7 @@ from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
 from training.model import Model
 from training.ranking.embedding import search_vectors
-from training.ranking.similarity import scores_one_by_one
+from training.ranking.similarity import scores_one_by_one, similarity_of
 from training.recipe import Recipe
 
 
@@ -85,6 +85,7 @@ def as_json(one: Explained) -> dict[str, Any]:
     return {
         "name": one.name,
         "recipe": one.recipe.name,
+        "similarity": similarity_of(one.recipe),
         "tower": one.recipe.tower,
         "cells": one.recipe.cells,
         "score": one.score,

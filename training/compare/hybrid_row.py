@@ -56,13 +56,14 @@ def _made(
     judged = judged_pairs(collection.qrels)
     first, second = scores_of_pairs(of_tower, judged), scores_of_pairs(of_bm25, judged)
     weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
+    near = "cosine" if model.similarity == "cosine" else "minus the distance"
     return Made(
         measured=material.measure(Hybrid(tower, bm25, weights), row.name, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,
         train_seconds=train_seconds(trained),
         notes=(
-            f"cosine of {name} + weight x BM25; the two halves of the queries use"
+            f"{near} of {name} + weight x BM25; the two halves of the queries use"
             f" {weights.of_half[0]:g} and {weights.of_half[1]:g}, each chosen on the other half",
         ),
     )
