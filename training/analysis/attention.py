@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from training.analysis.traces import TracedText, repeated, write_table
+from training.analysis.traces import Side, TracedText, forward, repeated, write_table
+from training.encode import BATCH_TEXTS, text_table
+from training.model import Model
+from training.ragged import grouped_order
+from training.text_batch import text_batch
 
 
 def overall(weights_rT: np.ndarray) -> np.ndarray:
@@ -31,6 +35,21 @@ def overlap(weights_rT: np.ndarray) -> float | None:
     weights_rT = weights_rT.astype(np.float64)
     product_rr = weights_rT @ weights_rT.T
     return float((product_rr.sum() - np.trace(product_rr)) / (num_hops * (num_hops - 1)))
+
+
+def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None:
+    """The mean of `overlap` over texts, each of which has a word; None for a tower without hops, or of one."""
+    recipe = model.recipe
+    if recipe.tower != "self_attentive" or recipe.hops == 1:
+        return None
+    table = text_table(texts, model.layout.table_rows).limited(recipe.max_words, recipe.overflow)
+    by_length, total = grouped_order(table.words.lengths), 0.0
+    for start in range(0, len(texts), BATCH_TEXTS):
+        _, kept = forward(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side)
+        for surplus_nrr in kept.surplus:  # A Aᵀ - I, which differs from A Aᵀ only on the diagonal
+            surplus_nrr = surplus_nrr.double()
+            total += float(surplus_nrr.sum() - surplus_nrr.diagonal(dim1=1, dim2=2).sum())
+    return total / (recipe.hops * (recipe.hops - 1)) / len(texts)
 
 
 def as_json(weights_rT: np.ndarray) -> dict[str, Any]:

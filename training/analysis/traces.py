@@ -28,7 +28,7 @@ from training.encode import text_table
 from training.model import Model
 from training.parameters import tower_name
 from training.recipe import Recipe
-from training.text_batch import text_batch
+from training.text_batch import TextBatch, text_batch
 from training.threads import alone
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
@@ -102,10 +102,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         )
     table = text_table([text], model.layout.table_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
-    with alone():
-        matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
-        table_RG, parts = model.layout.split(matrix)
-        vector_1d, kept = tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
+    vector_1d, kept = forward(model, batch, side)
     vector = vector_1d[0].float().numpy()
     if not np.isfinite(vector).all():
         raise StageError(
@@ -116,6 +113,14 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         )
     traces = _traces(kept, model.recipe.cells)
     return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
+
+
+def forward(model: Model, batch: TextBatch, side: Side) -> tuple[torch.Tensor, Any]:
+    """(the embeddings of a batch's texts, what the tower keeps of its forward pass), on this thread alone."""
+    with alone():
+        matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
+        table_RG, parts = model.layout.split(matrix)
+        return tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
 
 
 def require_traces(recipe: Recipe) -> None:

@@ -9,6 +9,7 @@ part; every figure is of the held-out part. Writes below STORE/evaluate-labelled
     table.json      what `metrics` of the manifest holds
     scores.arrow    for every held-out row, in the order of the shards: its label and every system's score; of a
                     classifier the probability of each class
+    examples.json   of a classifier: held-out rows with their texts (training.labelled.examples)
 """
 
 import json
@@ -23,15 +24,19 @@ from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from training.labelled.calibration import confusion, reliability
+from training.labelled.histograms import histograms
 from training.labelled.measures import Measure, accuracy, area_of_probabilities, mean_area_under_roc, spearman
 from training.labelled.read_labelled import LabelledData, LabelledRows, read_labelled
-from training.labelled.systems import Scores, systems_of
+from training.labelled.systems import CLASSIFIER, COSINE, W2, WORD_MOVERS, Scores, systems_of
 from training.labelled.thresholds import choose_thresholds
 from training.model_source import model_source
+from training.ranking.embedding import Encoder
 from training.ranking.significance import percentiles, resampled
 
-STAGE_VERSION = 2  # 1 had no classifier
-MAX_CLASSES = 20  # that one similarity can tell apart to any use
+STAGE_VERSION = 3  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples
+MAX_CLASSES = 20  # that one similarity can tell apart to any use, or a table of what was taken for what can show
+EXAMPLES = "examples.json"
 
 RULES = {
     "chosen_on": "training rows: thresholds, the order of the classes, how rare a word is",
@@ -46,6 +51,8 @@ RULES = {
     "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b))",
     "word-movers": "minus the exact word mover's distance over letter-trigram counts of words, of length 1",
     "constant": "one score for all rows: its accuracy is the majority rate",
+    "calibration_error": "the mean over rows of |said - right| of their bin (Guo et al. 2017, eq. 3)",
+    "overlap": "the mean of A A' off its diagonal over the distinct held-out texts",
     "interval": "percentile bootstrap over the held-out rows, the same draws for all systems",
 }
 
@@ -90,16 +97,22 @@ def evaluate_labelled(
     )
 
     def produce(folder: str) -> Outcome:
-        data = read_labelled(built.data)
+        from training.ensemble import load_encoder  # torch is loaded where it is used
+
+        data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)
         sampled = _sample(data.train, config.max_train_pairs if data.classes else 0, config.seed)
         scores, refused = systems_of(
-            trained.folder, data, sampled, sides=config.sides, word_movers=config.word_movers, progress=progress
+            encoder, data, sampled, sides=config.sides, word_movers=config.word_movers, progress=progress
         )
         progress("resample", 0, None)
         metrics = table(scores, sampled.labels, data.dev.labels, data.classes, config)
         metrics |= {"unit": data.unit, "no_classifier": refused}
+        metrics |= _details(scores, data, metrics["thresholds"])
+        metrics["overlap"] = _overlap(encoder, data, config.sides, progress)
         _write(folder, metrics, _columns(scores, data))
+        if CLASSIFIER in scores:
+            _write_json(folder, EXAMPLES, _examples(encoder, scores[CLASSIFIER][1], data))
         return Outcome(
             counts={"train_rows": len(data.train), "sampled_train_rows": len(sampled), "dev_rows": len(data.dev)},
             metrics=metrics,
@@ -158,6 +171,46 @@ def table(
     }
 
 
+def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mapping[str, Any]) -> dict[str, Any]:
+    """How our own similarities lie beside word mover's distance, and what our classifier says against what is true."""
+    labels, shown = data.dev.labels, (W2, COSINE, WORD_MOVERS)
+    similarities = {name: scores[name][1] for name in shown if name in thresholds}
+    cuts = {name: thresholds[name]["cuts"] for name in similarities}
+    found: dict[str, Any] = {
+        "histograms": histograms(similarities, labels, len(data.classes), cuts, distances=(W2, WORD_MOVERS)),
+        "classifier": None,
+    }
+    if CLASSIFIER in scores:
+        probability_QC = scores[CLASSIFIER][1]
+        few = len(data.classes) <= MAX_CLASSES
+        found["classifier"] = {
+            "confusion": confusion(probability_QC, labels).tolist() if few else None,
+            **reliability(probability_QC, labels),
+        }
+    return found
+
+
+def _overlap(encoder: Encoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
+    from training.analysis.attention import mean_overlap
+    from training.model import Model
+
+    if not isinstance(encoder, Model):
+        return None
+    texts = [data.dev.texts[at] for at in np.unique(np.concatenate(data.dev.sides)).tolist()]
+    progress("attention", 0, None)
+    mean = mean_overlap(encoder, texts, "document" if sides == "document" else "query")
+    return None if mean is None else {"mean": mean, "texts": len(texts), "hops": encoder.recipe.hops}
+
+
+def _examples(encoder: Encoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
+    from training.labelled.examples import examples
+    from training.model import Model
+
+    assert isinstance(encoder, Model)  # others have no classifier
+    attentive = encoder if encoder.recipe.tower == "self_attentive" else None
+    return examples(probability_QC, data.dev, data.classes, attentive)
+
+
 def _with_intervals(
     values_NM: np.ndarray, draws_RNM: np.ndarray, systems: list[str], measures: list[str], confidence: float
 ) -> dict[str, dict[str, dict[str, float]]]:
@@ -212,9 +265,13 @@ def _require_measurable(data: LabelledData, labelled: str) -> None:
 
 
 def _write(folder: str, metrics: dict[str, Any], scores: pa.Table) -> None:
-    content = json.dumps(metrics, indent=1, ensure_ascii=False).encode()
-    storage.write_atomic(storage.join(folder, "table.json"), content)
+    _write_json(folder, "table.json", metrics)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, scores.schema) as writer:
         writer.write_table(scores)
     storage.write_atomic(storage.join(folder, "scores.arrow"), sink.getvalue().to_pybytes())
+
+
+def _write_json(folder: str, name: str, value: dict[str, Any]) -> None:
+    content = json.dumps(value, indent=1, ensure_ascii=False).encode()
+    storage.write_atomic(storage.join(folder, name), content)

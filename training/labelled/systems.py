@@ -12,12 +12,12 @@ from schemas.stage import Progress, silent
 from training.labelled.read_labelled import LabelledData, LabelledRows
 from training.ranking.embedding import Encoder, Side, unit_vectors
 
-COSINE, W2, CLASSIFIER, MAJORITY = "model", "w2", "classifier", "constant"
+COSINE, W2, CLASSIFIER, WORD_MOVERS, MAJORITY = "model", "w2", "classifier", "word-movers", "constant"
 Scores = tuple[np.ndarray, np.ndarray]  # of the sampled training rows and of the held-out ones
 
 
 def systems_of(
-    folder: str,
+    model: Encoder,
     data: LabelledData,
     sampled: LabelledRows,
     *,
@@ -27,14 +27,12 @@ def systems_of(
 ) -> tuple[dict[str, Scores], str]:
     """(every system's scores by name, the model's best-informed one first; why the model's classes are not asked).
 
-    `folder`: the model's. `sampled`: training rows. Raises UsageError for labelled texts whose classes the model does
+    `sampled`: training rows. Raises UsageError for labelled texts whose classes the model does
     not tell, since it has nothing else to say of a single text.
     """
-    from training.ensemble import load_encoder  # torch and scipy are loaded where they are used
-    from training.labelled.classifying import probabilities, refused_because
+    from training.labelled.classifying import probabilities, refused_because  # torch is loaded where it is used
     from training.model import Model
 
-    model = load_encoder(folder)
     texts = [*data.train.texts, *data.dev.texts]  # no text is in both
     num_training = len(data.train.texts)
     rows = tuple(
@@ -89,7 +87,7 @@ def _similarities(
     found["tf-idf"] = lexical.tf_idf(first, second)
     found["bm25"] = lexical.bm25(first, second)
     if word_movers:
-        found["word-movers"] = -WordMovers(texts).distances(first, second, progress=progress)
+        found[WORD_MOVERS] = -WordMovers(texts).distances(first, second, progress=progress)
     return found
 
 
