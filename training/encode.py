@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from schemas.errors import UsageError
-from schemas.trigrams import trigram_ids
 from schemas.words import words
 from training.encoder import Encoder, encode_batch
 from training.gpu.device import CPU
@@ -22,6 +21,7 @@ from training.parameters import tower_name
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch
 from training.threads import alone, compute_threads
+from training.word_rows import WordRows
 
 if TYPE_CHECKING:
     from training.model import Model
@@ -46,7 +46,7 @@ def encode(
     compiled = model.compiled and model.compiled[side]
     if compiled and len(texts) == 1 and (vector := compiled.encode_short(texts[0])) is not None:
         return vector
-    table = text_table(texts, model.layout.table_rows)
+    table = text_table(texts, model.layout.word_rows)
     wordless = np.flatnonzero(table.words.lengths == 0)
     if len(wordless) and empty == "error":
         raise UsageError(
@@ -92,18 +92,20 @@ def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
     return vectors
 
 
-def text_table(texts: Sequence[str], table_rows: int) -> TextTable:
-    """Texts cut into words and trigrams by the text contract, each distinct word once, numbered as they appear."""
-    return (tokenised if status().available else tokenised_in_python)(texts, table_rows)
+def text_table(texts: Sequence[str], word_rows: WordRows) -> TextTable:
+    """Texts cut into words by the text contract, each distinct word once, numbered as they appear, as rows of W."""
+    if status().available and not word_rows.words:
+        return tokenised(texts, word_rows.trigram_rows)
+    return tokenised_in_python(texts, word_rows)
 
 
-def tokenised_in_python(texts: Sequence[str], table_rows: int) -> TextTable:
+def tokenised_in_python(texts: Sequence[str], word_rows: WordRows) -> TextTable:
     """`text_table` by the functions that define the contract."""
     number: dict[str, int] = {}
     of_texts = [[number.setdefault(word, len(number)) for word in words(text)] for text in texts]
     offsets = starts(np.fromiter(map(len, of_texts), np.int64, len(of_texts)))
     flat = np.fromiter((word for text in of_texts for word in text), np.int32, int(offsets[-1]))
-    return TextTable(Ragged(offsets, flat), Ragged(*trigram_ids(list(number), table_rows)))
+    return TextTable(Ragged(offsets, flat), word_rows.of(list(number)))
 
 
 def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:

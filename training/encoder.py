@@ -81,8 +81,10 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder, phases: Recorder = OF
         with phases("recurrence"):
             own, by_word_UG, by_parts = _back(tower, trace, by_vectors_Nd[batch.order], of_tower, batch, recipe)
         with phases("scatter"):
-            values = layout.join(table_gradient(by_word_UG, batch), {**by_parts, **beside})
-            return (name, RowGradient(rows, values)), own
+            trained = layout.trained(batch.rows)
+            by_table_RG = table_gradient(by_word_UG, batch)[: len(trained)]
+            values = layout.join(by_table_RG, {**by_parts, **beside})
+            return (name, RowGradient(layout.touched(trained), values)), own
 
     return Encoded(vectors_Nd, parts, back)
 

@@ -81,7 +81,7 @@ def large_update(
 
 
 def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers) -> torch.Tensor:
-    """The rows of a tower that any worker's share touches, ascending."""
+    """The rows of a tower that any worker's share touches and training moves, ascending."""
     mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=towers.rows[tower].parameters.device)
     for micro_batch in share:
         for side in ("query", "document"):
@@ -90,4 +90,4 @@ def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers)
     workers.unite(mask)
     # NumPy finds them in a third of the time.
     rows = torch.from_numpy(np.flatnonzero(mask.numpy())) if mask.device == CPU.place else mask.nonzero()[:, 0]
-    return towers.layout.touched(rows)
+    return towers.layout.touched(towers.layout.trained(rows))

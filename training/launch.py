@@ -20,6 +20,7 @@ from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.objective_settings import SETTINGS
 from training.recipe import Recipe
+from training.word_vectors import recipe_with
 
 if TYPE_CHECKING:
     from training.worker import Job
@@ -45,6 +46,7 @@ def train(
     path: str = "auto",
     stop_after: int | None = None,
     start: str | None = None,
+    word_vectors: str | None = None,
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
@@ -56,7 +58,8 @@ def train(
     for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
     recipe. Each adds up in its own way and is another request (training.arithmetic). `stop_after`: so many epochs keep
     a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
-    `start`: the folder of a training whose towers this one starts from. A recipe with `pretrain_epochs` first trains
+    `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
+    (training.word_vectors); they are tuned unless the recipe says frozen. A recipe with `pretrain_epochs` first trains
     such a model, a request of its own in the same store.
     Raises UsageError and StageError.
     """
@@ -87,17 +90,21 @@ def train(
             found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
             do="set pretrain_epochs=0, or leave --start out",
         )
+    word_vectors = absolute(word_vectors) if word_vectors else None
+    recipe = recipe_with(recipe, word_vectors)
     started = _trained(start, recipe) if start else None
     if recipe.pretrain_epochs:
         started = train(
             shards, store=store, recipe=pretraining(recipe), workers=workers, min_workers=min_workers, threads=threads,
             progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
+            word_vectors=word_vectors,
         )  # fmt: skip
     threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     device = device_named(device)
     request = train_request(
         built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
         start=started.manifest.digest if started else None,
+        word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
     )  # fmt: skip
     watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
@@ -114,6 +121,7 @@ def train(
             judged=watched,
             threads=threads,
             start=absolute(started.data) if started else None,
+            word_vectors=word_vectors,
             digest=request.digest,
             checkpoints=checkpoints,
             output=absolute(attempt),
@@ -192,14 +200,19 @@ def train_request(
     device: str = "auto",
     path: str = "auto",
     start: str | None = None,
+    word_vectors: str | None = None,
 ) -> Request:
     """What `train` is asked to do, all of it: its digest names the model.
 
-    `judged`: `fingerprints` of what is seen. `start`: the digest of the training it starts from; of a recipe with
-    `pretrain_epochs` that is known.
+    `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
+    starts from; of a recipe with `pretrain_epochs` that is known.
     """
     if recipe.pretrain_epochs:
-        start = train_request(built, pretraining(recipe), workers=workers, device=device, path=path).digest
+        before = train_request(
+            built, pretraining(recipe), workers=workers, device=device, path=path, word_vectors=word_vectors
+        )
+        start = before.digest
+    inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
     return Request(
         stage="train",
         stage_version=STAGE_VERSION,
@@ -209,7 +222,7 @@ def train_request(
             "workers": "any" if recipe.reduction == "exact" else workers,
             "arithmetic": arithmetic_of(path, recipe, device_named(device)),
         },
-        inputs={"shards": built.manifest.digest, "judged": judged, "start": start},
+        inputs=inputs | ({"word_vectors": word_vectors} if word_vectors else {}),
         seed=recipe.seed,
     )
 

@@ -3,7 +3,8 @@
 model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
                     document.* alike (or shared.* where both sides use one tower, with what an objective puts beside
                     it: shared.head.W_1, ...; training.beside_tower)
-model.json          recipe, text contract (trigram contract, Unicode version, table rows), dimensions, outputs
+model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
+                    where some words have rows of their own, these words, and their digest in the text contract
 curves.json, curves/    how training went (training.curves)
 """
 
@@ -32,6 +33,7 @@ from training.parameters import Layout, layout_of, tower_names
 from training.ranking.similarity import similarity_of
 from training.recipe import Recipe
 from training.towers import tower_of
+from training.word_rows import CONTRACT_VERSION as WORDS_VERSION
 
 SCHEMA_VERSION = "1.2"  # 1.1 knew no outputs
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -90,13 +92,16 @@ def as_stored(
     for tower, matrix in towers.items():
         table, parts = layout.split(matrix)
         tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
+    rows = layout.word_rows
+    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
     return tensors, {
         "schema_version": SCHEMA_VERSION,
         "recipe": asdict(recipe),
-        "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": layout.table_rows},
+        "text_contract": contract | rows.text_contract(),
         "dimensions": tower_of(recipe).dimensions,
         "outputs": layout.outputs.to_json(),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        **({"words": rows.words} if rows.words else {}),
     }
 
 
@@ -162,7 +167,12 @@ def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
     contract = description["text_contract"]
     known = {field.name for field in fields(Recipe)}
     recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
-    layout = layout_of(recipe, contract["table_rows"], Outputs.from_json(description.get("outputs")))
+    if "words" in contract:
+        require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION)
+    outputs, words = Outputs.from_json(description.get("outputs")), description.get("words", ())
+    layout = layout_of(recipe, contract["table_rows"], outputs, words)
+    if layout.word_rows.text_contract().get("words", {}).get("sha256") != contract.get("words", {}).get("sha256"):
+        raise ValueError("the words are not those of the text contract")
     shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise _OtherShapes

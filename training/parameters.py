@@ -1,11 +1,14 @@
 """A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
 
+A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (training.word_rows).
+
 Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
 gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
 stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +19,7 @@ from training.beside_tower import initial_beside, parts_beside
 from training.outputs import NOTHING, Outputs
 from training.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
+from training.word_rows import WordRows
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -24,10 +28,16 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class Layout:
     """Where a tower's parameters stand in its matrix [rows, columns]."""
 
-    table_rows: int
+    word_rows: WordRows  # what the rows of W are for
     columns: int
     parts: Shapes  # of the tower, then those that an objective puts beside it
     outputs: Outputs = NOTHING  # what these are for
+    frozen_words: bool = False  # training moves no row of a word
+
+    @property
+    def table_rows(self) -> int:
+        """Of W."""
+        return self.word_rows.num_rows
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -42,10 +52,14 @@ class Layout:
     def rows(self) -> int:
         return self.table_rows + self.part_rows
 
-    def touched(self, trigram_rows: torch.Tensor) -> torch.Tensor:
+    def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
+        """Those of some rows of W, ascending, that training moves: the first of them."""
+        return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
+
+    def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
         """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
-        rest = torch.arange(self.table_rows, self.rows, device=trigram_rows.device)
-        return torch.cat([trigram_rows, rest])
+        rest = torch.arange(self.table_rows, self.rows, device=table_rows.device)
+        return torch.cat([table_rows, rest])
 
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
@@ -66,10 +80,17 @@ class Layout:
         return -(-math.prod(shape) // self.columns)
 
 
-def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING) -> Layout:
+def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
+    """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
     tower = tower_of(recipe)
     parts = tower.parts + (parts_beside(recipe, outputs) if outputs != NOTHING else ())
-    return Layout(table_rows=table_rows, columns=tower.columns, parts=parts, outputs=outputs)
+    return Layout(
+        word_rows=WordRows(table_rows, tuple(words)),
+        columns=tower.columns,
+        parts=parts,
+        outputs=outputs,
+        frozen_words=recipe.word_vectors == "frozen",
+    )
 
 
 def tower_names(recipe: Recipe) -> tuple[str, ...]:
@@ -83,13 +104,19 @@ def tower_name(recipe: Recipe, side: str) -> str:
 
 
 def initial_parameters(
-    recipe: Recipe, layout: Layout, name: str, row_weights: np.ndarray | None = None
+    recipe: Recipe,
+    layout: Layout,
+    name: str,
+    row_weights: np.ndarray | None = None,
+    word_vectors: np.ndarray | None = None,
 ) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
     What is beside the tower starts as training.beside_tower says.
 
-    `row_weights`: float32 [table rows], what each row of W is multiplied by (training.rarity); None: 1.
+    `row_weights`: float32 [rows of W], what each is multiplied by (training.rarity); None: 1. `word_vectors`: float32
+    [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
+    AISTATS 2010, eq. 16), whatever initial_range is: the inner tower's inputs are then about as large as the vectors.
 
     Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
@@ -100,7 +127,11 @@ def initial_parameters(
     matrix = torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
     if row_weights is not None:
         matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
+    if word_vectors is not None:
+        matrix[layout.word_rows.trigram_rows : layout.table_rows] = torch.from_numpy(word_vectors).to(matrix.dtype)
     table_RG, parts = layout.split(matrix)
+    if "W_in" in parts:
+        parts["W_in"] *= math.sqrt(6 / sum(parts["W_in"].shape)) / recipe.initial_range
     beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
     started = {part: values.to(matrix.dtype) for part, values in beside.items()}
     return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling

@@ -16,16 +16,16 @@ def rarity(data: ShardData) -> np.ndarray:
     that embeddings start about as long as with even weights.
     """
     titles = np.unique(data.pool)
-    occurrences, df = np.zeros((2, data.table_rows), np.int64)
+    occurrences, df = np.zeros((2, data.word_rows.num_rows), np.int64)
     for start in range(0, len(titles), _BLOCK_TITLES):
         words = data.pool_texts.words.take(titles[start : start + _BLOCK_TITLES])
         trigrams = data.pool_texts.trigrams.take(words.values)
         title_of_word = np.repeat(np.arange(len(words)), words.lengths)
-        in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.table_rows) + trigrams.values
+        in_title = np.repeat(title_of_word, trigrams.lengths) * np.int64(data.word_rows.num_rows) + trigrams.values
         in_title.sort()
         first = np.append(True, in_title[1:] != in_title[:-1])[: len(in_title)]
-        occurrences += np.bincount(trigrams.values, minlength=data.table_rows)
-        df += np.bincount(in_title[first] % data.table_rows, minlength=data.table_rows)
+        occurrences += np.bincount(trigrams.values, minlength=data.word_rows.num_rows)
+        df += np.bincount(in_title[first] % data.word_rows.num_rows, minlength=data.word_rows.num_rows)
     idf = np.log(1 + (len(titles) - df + 0.5) / (df + 0.5))
     mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
     return (idf / np.sqrt(mean_square)).astype(np.float32)

@@ -27,6 +27,9 @@ class Recipe:
     penalty: float = 0.0  # what ||A Aᵀ - I||² of each text counts in the loss
     forget_gate: bool = False
     peepholes: bool = False
+    # Words of a given file start from its vectors (training.word_vectors), and move like all else, or never.
+    word_vectors: Literal["none", "tuned", "frozen"] = "none"
+    word_columns: int = 0  # of such a vector; 0: as many as the file's have
     tie_towers: bool = False  # one parameter set for queries and documents
     same_start: bool = True  # both parameter sets start from the same random numbers
     max_words: int = 0  # words of a text that are read; 0: all
@@ -80,7 +83,7 @@ class Recipe:
             _require(self, field, "at least 1", getattr(self, field) >= 1)
         for field in ("gamma", "step", "initial_range"):
             _require(self, field, "a number above 0 and at most 1,000,000", 0 < getattr(self, field) <= 1e6)
-        for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "seed"):
+        for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "word_columns", "seed"):
             _require(self, field, "at least 0", 0 <= getattr(self, field) < float("inf"))
         for field, kind in get_type_hints(Recipe).items():
             if choices := get_args(kind):
@@ -90,6 +93,8 @@ class Recipe:
         _require(
             self, "minibatch", f"a multiple of micro_batch ({self.micro_batch})", self.minibatch % self.micro_batch == 0
         )
+        no_columns = self.word_vectors != "none" or not self.word_columns
+        _require(self, "word_columns", "0 with word_vectors=none", no_columns)
         self._require_a_known_tower()
         self._require_what_its_tower_has()
         self._require_a_pool_to_draw_from()

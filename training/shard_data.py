@@ -1,6 +1,7 @@
 """Shards as the trainer uses them: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,15 @@ import pyarrow as pa
 from schemas.errors import StageError, require_major
 from schemas.exclusions import ListedExclusions
 from schemas.negatives import draw_allowed, pair_keys
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, open_table
 from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
 from training.recipe import Recipe
 from training.shard_folder import local_folder
+from training.shard_texts import shard_texts
 from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
+from training.word_rows import WordRows
 
 CATALOGUE = "catalogue.json"
 
@@ -52,8 +55,13 @@ class ShardData:
     dev: tuple[Shard, ...]
     pool_texts: TextTable
     pool: np.ndarray  # int32 [pool], the text of each pool row
-    table_rows: int
+    word_rows: WordRows
     catalogue: dict[str, Any]
+
+    @property
+    def table_rows(self) -> int:
+        """Of letter trigrams."""
+        return self.word_rows.trigram_rows
 
     @property
     def train_names(self) -> list[str]:
@@ -67,19 +75,21 @@ class ShardData:
         return self.pool[rows]
 
 
-def load_shards(uri: str, recipe: Recipe) -> ShardData:
+def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardData:
     """The shards below a build's data folder, prepared for a recipe (words limited, clicks shuffled if it says so).
 
+    `words`: those that have a row of their own (training.word_rows).
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
     asked = f"the shards in {uri} were to be read for training"
     folder = local_folder(uri)
     catalogue = _catalogue(folder, asked)
-    table_rows = int(catalogue["table_rows"])
+    rows = WordRows(int(catalogue["table_rows"]), tuple(words))
     try:
-        train = [_shard(f"{folder}/{name}", recipe, number) for number, name in enumerate(_names(catalogue, "train"))]
-        dev = [_shard(f"{folder}/{name}", recipe, None) for name in _names(catalogue, "dev")]
-        pool_texts, _ = _texts(f"{folder}/pool", recipe)
+        names = _names(catalogue, "train")
+        train = [_shard(f"{folder}/{name}", recipe, rows, number) for number, name in enumerate(names)]
+        dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in _names(catalogue, "dev")]
+        pool_texts, _ = shard_texts(f"{folder}/pool", recipe, rows)
         pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
@@ -89,7 +99,7 @@ def load_shards(uri: str, recipe: Recipe) -> ShardData:
             do="run `clicktower build` again",
         ) from None
     data = ShardData(
-        train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, table_rows=table_rows, catalogue=catalogue
+        train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, word_rows=rows, catalogue=catalogue
     )
     _check(data, recipe, asked)
     return data
@@ -99,9 +109,9 @@ def _names(catalogue: dict[str, Any], split: str) -> list[str]:
     return [made["name"] for made in catalogue["shards"] if made["split"] == split]
 
 
-def _shard(folder: str, recipe: Recipe, shuffled_as: int | None) -> Shard:
+def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | None) -> Shard:
     """A shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks; None: none."""
-    texts, strings = _texts(folder, recipe)
+    texts, strings = shard_texts(folder, recipe, word_rows)
     pairs = open_table(f"{folder}/pairs.arrow", PAIRS)
     query, clicked = _numbers(pairs["query"]), _numbers(pairs["clicked"])
     if recipe.shuffle_clicks and shuffled_as is not None:
@@ -135,12 +145,6 @@ def _weights(pairs: pa.Table, recipe: Recipe) -> np.ndarray | None:
     return weights.astype(np.float32)
 
 
-def _texts(folder: str, recipe: Recipe) -> tuple[TextTable, pa.ChunkedArray]:
-    words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
-    table = TextTable(from_arrow(texts["words"]), from_arrow(words["trigrams"]))
-    return table.limited(recipe.max_words, recipe.overflow), texts["text"]
-
-
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:
     return column.to_numpy()
 
@@ -164,7 +168,7 @@ def _catalogue(folder: str, asked: str) -> dict[str, Any]:
 def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
     for table in (data.pool_texts, *(shard.texts for shard in (*data.train, *data.dev))):
         highest = int(table.trigrams.values.max(initial=0))
-        if highest >= data.table_rows:
+        if highest >= data.word_rows.num_rows:
             raise StageError(
                 asked=asked,
                 found=f"trigram id {highest:,} is not below the {data.table_rows:,} rows of the catalogue",

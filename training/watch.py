@@ -21,6 +21,7 @@ from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_ju
 from training.recipe import Recipe
 from training.shard_data import Shard, ShardData
 from training.text_batch import TextTable
+from training.word_rows import WordRows
 
 UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last
 
@@ -44,7 +45,7 @@ class Watch:
         self._recipe = recipe
         if judged:
             self.source = "judgments"
-            self._rankings = [_from_judgments(judged, recipe, data.table_rows)]
+            self._rankings = [_from_judgments(judged, recipe, data.word_rows)]
         else:
             self.source = "held-out clicks" if self._dev else "nothing: no dev pairs, no judgments"
             self._rankings = [_from_clicks(shard) for shard in self._dev]
@@ -88,7 +89,7 @@ def _ndcg(encoder: Encoder, ranking: _Ranking) -> np.ndarray:
     return ndcg_of_judged(ranking.pairs, scores).values_QK
 
 
-def _from_judgments(judged: Judged, recipe: Recipe, table_rows: int) -> _Ranking:
+def _from_judgments(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ranking:
     documents, queries = read_documents(judged.documents), read_queries(judged.queries)
     pairs = judged_pairs({q: grades for q, grades in read_qrels(judged.qrels).items() if q in queries})
     row_of_document = dict(zip(documents.ids, range(len(documents)), strict=True))
@@ -96,8 +97,8 @@ def _from_judgments(judged: Judged, recipe: Recipe, table_rows: int) -> _Ranking
     titles, judged_ids = documents.titles, sorted(set(pairs.document_ids) & set(row_of_document))
     place = {document_id: at for at, document_id in enumerate(judged_ids)}
     return _Ranking(
-        queries=_table(list(queries.values()), recipe, table_rows),
-        documents=_table([titles[row_of_document[d]] for d in judged_ids], recipe, table_rows),
+        queries=_table(list(queries.values()), recipe, word_rows),
+        documents=_table([titles[row_of_document[d]] for d in judged_ids], recipe, word_rows),
         pairs=pairs,
         query=np.array([row_of_query[pairs.query_ids[at]] for at in pairs.query_of], np.int64),
         document=np.array([place.get(d, -1) for d in pairs.document_ids], np.int64),
@@ -124,5 +125,5 @@ def _from_clicks(shard: Shard) -> _Ranking:
     )
 
 
-def _table(texts: Sequence[str], recipe: Recipe, table_rows: int) -> TextTable:
-    return text_table(texts, table_rows).limited(recipe.max_words, recipe.overflow)
+def _table(texts: Sequence[str], recipe: Recipe, word_rows: WordRows) -> TextTable:
+    return text_table(texts, word_rows).limited(recipe.max_words, recipe.overflow)

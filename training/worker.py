@@ -42,12 +42,13 @@ from training.shard_folder import local_folder
 from training.start import start_of
 from training.states import RowState, start_state
 from training.threads import compute_threads
+from training.word_vectors import word_vectors_of
 from training.workers import Workers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a worker is given. Only `recipe`, `shards`, `start` and `arithmetic` decide the model."""
+    """What a worker is given. Only `recipe`, `shards`, `start`, `word_vectors` and `arithmetic` decide the model."""
 
     shards: str
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
@@ -55,6 +56,7 @@ class Job:
     judged: Judged | None
     threads: int
     start: str | None  # a model folder whose tower training starts from (training.start)
+    word_vectors: str | None  # a file (training.word_vectors)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str
     output: str
@@ -85,7 +87,8 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         files = ShardFiles(local_folder(job.shards), job.shard_files)
         files.compare("before training")
         objective = objective_of(recipe)
-        task = objective.load(files.folder, recipe)
+        known = word_vectors_of(files.folder, job.word_vectors)
+        task = objective.load(files.folder, recipe, known.words)
         watch = task.watched(job.judged)
     order = Order(
         lengths=task.lengths,
@@ -93,14 +96,14 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         minibatch=recipe.minibatch,
         seed=recipe.seed,
     )
-    layout = layout_of(recipe, task.table_rows, task.outputs)
+    layout = layout_of(recipe, task.table_rows, task.outputs, known.words)
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     with phases("start"):
         position, rows = _restore(job, workers)
         if not rows:
-            start = start_of(recipe, layout, task.row_weights(), job.start)
+            start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
             rows = {tower: start_state(recipe, parameters) for tower, parameters in start.items()}
         rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
@@ -182,6 +185,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         "pairs": order.num_pairs,
         "watched": watch.source,
         "instructions": status().instructions if job.arithmetic == COMPILED else "",
+        **known.metrics(),
         **report.last,
     }
 

@@ -26,6 +26,7 @@ def train(
     documents: str | None = None,
     queries: str | None = None,
     qrels: str | None = None,
+    word_vectors: str | None = None,
     set: list[str] | None = None,
     profile: bool = False,
     report: str | None = None,
@@ -79,6 +80,9 @@ def train(
         Judged queries, id<TAB>text.
     qrels
         Judgments in TREC's form.
+    word_vectors
+        A file of word vectors (GloVe text, word2vec text or binary): words that it knows start from theirs, all others
+        are read by their letter trigrams. They are trained on, unless you --set word_vectors=frozen.
     set
         field=value for any field of the recipe; may be repeated.
     profile
@@ -117,6 +121,7 @@ def train(
             start=start,
             progress=progress,
             profile=profile,
+            word_vectors=word_vectors,
         )
     value = result.to_json()
     if profile:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas.trigrams import golden_cases, trigram_ids
+from schemas.trigrams import golden_cases
 from schemas.words import words
 from training.ensemble import Ensemble
 from training.model import Model
 from training.ranking.embedding import search_vectors
+from training.word_rows import WordRows
 
 NUM_TITLES = 50
 NUM_LONG_WORDS = 60
@@ -58,7 +59,8 @@ def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
     contract = [text for text, of_text, _ in golden_cases() if of_text]
     many = " ".join(word for title in titles for word in title.split())
     texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
-    rows, cut = model.text_contract["table_rows"], [words(text) for text in texts]
+    members = model.members if isinstance(model, Ensemble) else (model,)  # of one text contract
+    rows, cut = members[0].layout.word_rows, [words(text) for text in texts]
     return Golden(
         texts=texts,
         words=cut,
@@ -90,6 +92,6 @@ def onnx_inputs(trigram_ids_of_words: Sequence[np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _of_words(of_text: Sequence[str], table_rows: int) -> list[np.ndarray]:
-    offsets, ids = trigram_ids(of_text, table_rows)
-    return np.split(ids, offsets[1:-1])
+def _of_words(of_text: Sequence[str], word_rows: WordRows) -> list[np.ndarray]:
+    found = word_rows.of(of_text)
+    return np.split(found.values, found.offsets[1:-1])

@@ -50,6 +50,12 @@ def query_onnx(model: Model | Ensemble) -> bytes:
             found=f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}",
             do="use the release's model folder",
         )
+    if any(member.layout.word_rows.words for member in members):
+        raise CannotExport(
+            asked="the query tower was to be exported to ONNX",
+            found="some words have vectors of their own, and the graph knows only letter trigrams",
+            do="use the release's model folder",
+        )
     graph = _Graph()
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":

@@ -195,7 +195,7 @@ def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_b
 def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
     # 3 rows of 4 numbers in ±0.5 measure 0.5 √(12 / 3) = 1; half a gradient of norm 2 moves a tower by 1.
     recipe = replace(RECIPE, initial_range=0.5, step=0.5, clip_norm=0.0)
-    layout = replace(layout_of(recipe, 3), table_rows=3, columns=4, parts=())
+    layout = replace(layout_of(recipe, 3), columns=4, parts=())
     require_sane(1.0, {"query": 2.0}, recipe, layout, 7)
     with pytest.raises(Diverged, match=r"Update 7 would move the query tower by 1\.01"):
         require_sane(1.0, {"query": 2.02}, recipe, layout, 7)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from training.parameters import Layout, initial_parameters, layout_of
 from training.recipes import lstm_96
+from training.word_rows import WordRows
 
 TABLE_ROWS = 200
 
@@ -43,7 +44,9 @@ SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=2).map(tuple)
 
 @given(shapes=SHAPES, columns=st.integers(1, 9), table_rows=st.integers(1, 5))
 def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own(shapes, columns, table_rows):
-    layout = Layout(table_rows=table_rows, columns=columns, parts=tuple((f"p{k}", s) for k, s in enumerate(shapes)))
+    layout = Layout(
+        word_rows=WordRows(table_rows), columns=columns, parts=tuple((f"p{k}", s) for k, s in enumerate(shapes))
+    )
     size = iter(range(1, 1_000))
     table = torch.arange(table_rows * columns).view(table_rows, columns)
     put = {name: torch.full(shape, next(size)) for name, shape in layout.parts}

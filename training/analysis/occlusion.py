@@ -12,7 +12,8 @@ word that pulls the texts apart has a negative share. Each occurrence of a word 
 - A text of one word is without it a text without a word, whose similarity to anything is 0: the word's share is the
   cosine. By distance it is at 0, which is as far from the other text as that one's vector is long. A word of one letter
   has one trigram, which carries what the word carries.
-- What a model does not read (`max_words`) has the share 0 exactly, unless leaving out another word brings it in.
+- What a model does not read (words beyond `max_words`, the letters of a word with a vector of its own) has the share 0
+  exactly, unless leaving out another word brings it in.
 - Long texts are cut, and say so: the first MOST_WORDS words are left out in turn, and fewer of a text of thousands of
   words; trigrams as far as STEPS allow, and not those of a word above LONGEST_WORD letters.
 """
@@ -24,7 +25,6 @@ from itertools import islice
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.trigrams import trigram_ids
 from schemas.words import words
 from training.analysis.word_spans import PlacedWord, placed_words
 from training.encode import encode_limited
@@ -135,8 +135,9 @@ def _cut(text: str, side: Side) -> _Cut:
 
 def _vectors(model: Model, cut: _Cut) -> np.ndarray:
     """Vectors of the text and of its shortened forms, float64 [1 + shortened, dimensions]; zero without a word."""
-    offsets, ids = trigram_ids(cut.words, model.layout.table_rows)
-    bags = np.split(ids, offsets[1:-1])
+    word_rows = model.layout.word_rows
+    rows_of = word_rows.of(cut.words)
+    bags = np.split(rows_of.values, rows_of.offsets[1:-1])
     whole = np.arange(len(cut.words), dtype=np.int32)
     rows = [whole]
     for number, letter in cut.shortened:
@@ -146,7 +147,8 @@ def _vectors(model: Model, cut: _Cut) -> np.ndarray:
             row = whole.copy()
             row[number] = len(bags)
             rows.append(row)
-            bags.append(np.delete(bags[number], letter))
+            knows = cut.words[number] in word_rows.row_of  # by itself: its letters are not read
+            bags.append(bags[number] if knows else np.delete(bags[number], letter))
     table = TextTable(_ragged(rows), _ragged(bags))
     return encode_limited(model, table, cut.side).astype(np.float64)
 

@@ -34,6 +34,7 @@ from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
 from training.towers.lstm import LSTMTrace
 from training.towers.max_pooled import MaxPooledTrace
+from training.towers.projected import ProjectedTrace
 from training.towers.rnn import RNNTrace
 from training.towers.self_attentive import SelfAttentiveTrace
 from training.towers.variational import VariationalTrace
@@ -100,7 +101,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
             follows="a text without a word has no embedding, so there is nothing to explain",
             do="give a text of at least one word",
         )
-    table = text_table([text], model.layout.table_rows).limited(model.recipe.max_words, model.recipe.overflow)
+    table = text_table([text], model.layout.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
     vector_1d, kept = forward(model, batch, side)
     vector = vector_1d[0].float().numpy()
@@ -193,6 +194,8 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 
 def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
+    if isinstance(kept, ProjectedTrace):
+        return _traces(kept.inner, cells)
     if isinstance(kept, SelfAttentiveTrace):
         attention = kept.weight_Pr.t().float().numpy()
         return tuple(replace(trace, attention=attention, becomes="hops") for trace in _traces(kept.states.both, cells))

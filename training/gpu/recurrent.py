@@ -19,6 +19,7 @@ from training.text_batch import TextBatch, copied
 from training.towers import Parts, Shapes, Tower
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.lstm import LSTM
+from training.towers.projected import Projected
 from training.towers.rnn import RNN
 from training.trigram_embedding import sum_by_word
 
@@ -36,6 +37,8 @@ def fused(tower: Tower) -> Tower:
             return FusedRNN(tower)
         case BidirectionalLSTM(one_way) if isinstance(one_way, LSTM) and one_way.cells % 16 == 0:
             return BidirectionalLSTM(FusedLSTM(one_way))
+        case Projected(inner, word_columns):
+            return Projected(fused(inner), word_columns)
     return tower
 
 

@@ -22,6 +22,7 @@ def serves(recipe) -> bool:
         and recipe.tower in ("lstm", "bilstm", "rnn")
         and recipe.cells % 16 == 0
         and recipe.dtype == "float32"
+        and recipe.word_vectors == "none"
     )
 
 

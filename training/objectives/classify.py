@@ -39,8 +39,8 @@ from training.towers import Parts
 class Classify:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe) -> "ClassifyTask":
-        return classify_task(load_labelled(folder, recipe), recipe)
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "ClassifyTask":
+        return classify_task(load_labelled(folder, recipe, words), recipe)
 
     def batch(self, examples: "LabelledExamples") -> "LabelledBatch":
         return LabelledBatch(

@@ -20,8 +20,8 @@ from training.watch import Watch
 class Clicks:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe) -> "ClickTask":
-        return ClickTask(load_shards(folder, recipe), recipe)
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "ClickTask":
+        return ClickTask(load_shards(folder, recipe, words), recipe)
 
     def batch(self, examples: Pairs) -> PairBatch:
         return pair_batch(examples)

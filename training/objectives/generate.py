@@ -46,13 +46,13 @@ MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 class Generate:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe) -> "GenerateTask":
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "GenerateTask":
         if Path(folder, LABELLED).exists():
-            labelled = load_labelled(folder, recipe)
+            labelled = load_labelled(folder, recipe, words)
             (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows
             files = [f"{name}/labelled.arrow" for name in names]
         else:
-            clicks = load_shards(folder, recipe)
+            clicks = load_shards(folder, recipe, words)
             (train, dev), rows = of_clicks(clicks, recipe), clicks.table_rows
             files = [f"{name}/pairs.arrow" for name in clicks.train_names]
         texts = (text for shard in train for text in shard.strings.to_pylist())

@@ -1,6 +1,7 @@
 """Labelled shards (schemas.labelled) as the trainer uses them: flat arrays over the memory-mapped Arrow files."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,12 @@ import pyarrow as pa
 
 from schemas.errors import StageError, require_major
 from schemas.labelled import CATALOGUE, SCHEMA_VERSION, Unit, labelled_schema
-from schemas.shard import TEXTS, WORDS, open_table
+from schemas.shard import open_table
 from schemas.trigrams import CONTRACT_VERSION
-from training.ragged import from_arrow
 from training.recipe import Recipe
+from training.shard_texts import shard_texts
 from training.text_batch import TextTable
+from training.word_rows import WordRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +38,18 @@ class LabelledShards:
     train_names: tuple[str, ...]
     unit: Unit
     classes: tuple[str, ...]  # none: labels are values
-    table_rows: int
+    word_rows: WordRows
+
+    @property
+    def table_rows(self) -> int:
+        """Of letter trigrams."""
+        return self.word_rows.trigram_rows
 
 
-def load_labelled(folder: str, recipe: Recipe) -> LabelledShards:
+def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> LabelledShards:
     """The labelled shards in a folder, their texts as long as the recipe reads.
 
+    `words`: those that have a row of their own (training.word_rows).
     Raises StageError (missing or unreadable files, labels that are none of the classes, too few rows) and
     UnknownVersionError.
     """
@@ -52,7 +60,8 @@ def load_labelled(folder: str, recipe: Recipe) -> LabelledShards:
         require_major(f"{folder}/{CATALOGUE}", catalogue.get("schema_version"), SCHEMA_VERSION)
         require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
         names = {split: _names(catalogue, split) for split in ("train", "dev")}
-        found = {split: [_shard(f"{folder}/{n}", catalogue, recipe) for n in names[split]] for split in names}
+        rows = WordRows(int(catalogue["table_rows"]), tuple(words))
+        found = {split: [_shard(f"{folder}/{n}", catalogue, recipe, rows) for n in names[split]] for split in names}
     except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
         raise StageError(
             asked=asked,
@@ -66,7 +75,7 @@ def load_labelled(folder: str, recipe: Recipe) -> LabelledShards:
         train_names=names["train"],
         unit=catalogue["unit"],
         classes=tuple(catalogue["classes"]),
-        table_rows=int(catalogue["table_rows"]),
+        word_rows=rows,
     )
     _check(shards, recipe, asked)
     return shards
@@ -76,21 +85,18 @@ def _names(catalogue: dict[str, Any], split: str) -> tuple[str, ...]:
     return tuple(made["name"] for made in catalogue["shards"] if made["split"] == split)
 
 
-def _shard(folder: str, catalogue: dict[str, Any], recipe: Recipe) -> LabelledShard:
-    words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
-    table = TextTable(from_arrow(texts["words"]), from_arrow(words["trigrams"]))
+def _shard(folder: str, catalogue: dict[str, Any], recipe: Recipe, word_rows: WordRows) -> LabelledShard:
+    texts, strings = shard_texts(folder, recipe, word_rows)
     schema = labelled_schema(catalogue["unit"], catalogue["label"])
     rows = open_table(f"{folder}/labelled.arrow", schema)
     *sides, labels = (rows[name].to_numpy() for name in schema.names)
-    return LabelledShard(
-        texts=table.limited(recipe.max_words, recipe.overflow), strings=texts["text"], sides=tuple(sides), labels=labels
-    )
+    return LabelledShard(texts=texts, strings=strings, sides=tuple(sides), labels=labels)
 
 
 def _check(shards: LabelledShards, recipe: Recipe, asked: str) -> None:
     for shard in (*shards.train, *shards.dev):
         highest = int(shard.texts.trigrams.values.max(initial=0))
-        if highest >= shards.table_rows:
+        if highest >= shards.word_rows.num_rows:
             raise StageError(
                 asked=asked,
                 found=f"trigram id {highest:,} is not below the {shards.table_rows:,} rows of the catalogue",

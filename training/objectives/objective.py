@@ -42,7 +42,8 @@ class Task(Protocol):
     """The shards as an objective uses them, prepared for a recipe."""
 
     @property
-    def table_rows(self) -> int: ...
+    def table_rows(self) -> int:
+        """Of letter trigrams."""
 
     @property
     def outputs(self) -> Outputs: ...
@@ -56,7 +57,7 @@ class Task(Protocol):
         """The file whose rows each training shard's examples are."""
 
     def row_weights(self) -> np.ndarray | None:
-        """What each row of W starts multiplied by, float32 [table rows]; None: 1."""
+        """What each row of W starts multiplied by, float32 [rows of W]; None: 1."""
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Any:
         """A micro-batch's examples as indices, with all that is drawn for them in an epoch. Depends on nothing else."""
@@ -65,8 +66,11 @@ class Task(Protocol):
 
 
 class Objective(Protocol):
-    def load(self, folder: str, recipe: Recipe) -> Task:
-        """The shards in a folder of this machine. Raises StageError, UnknownVersionError."""
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Task:
+        """The shards in a folder of this machine; `words` have rows of their own (training.word_rows).
+
+        Raises StageError, UnknownVersionError.
+        """
 
     def batch(self, examples: Any) -> Batch:
         """Examples laid out for the reference path. Raises ValueError for a text without words."""

@@ -16,6 +16,7 @@ from training.towers.clsm import CLSM
 from training.towers.dssm import DSSM
 from training.towers.lstm import LSTM
 from training.towers.max_pooled import MaxPooled
+from training.towers.projected import Projected
 from training.towers.rnn import RNN
 from training.towers.self_attentive import SelfAttentive
 from training.towers.tower import Parts, Penalised, Shapes, Tower
@@ -70,4 +71,5 @@ def tower_of(recipe: Recipe) -> Tower:
             found="this process has no tower of that name",
             do="import the file that adds it here too, or train with one worker",
         )
-    return _MADE_BY[recipe.tower](recipe)
+    tower = _MADE_BY[recipe.tower](recipe)
+    return tower if recipe.word_vectors == "none" else Projected(tower, recipe.word_columns)

@@ -20,6 +20,7 @@ from training.model import Model
 from training.parameters import initial_parameters, layout_of, tower_names
 from training.recipe import Recipe
 from training.text_batch import TextTable, text_batch
+from training.word_rows import WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)
@@ -102,14 +103,14 @@ def test_many_batches_over_all_threads_give_each_text_its_own_vector():
 
 def test_the_compiled_path_equals_pure_torch():
     model, texts = model_of(replace(LSTM, cells=96, initial_range=0.2)), some_texts(BATCH_TEXTS)
-    batch = text_batch([(text_table(texts, ROWS), np.arange(len(texts)))])
+    batch = text_batch([(text_table(texts, WordRows(ROWS)), np.arange(len(texts)))])
     by_torch = encode_batch(batch, "document", model.encoder).numpy()
     np.testing.assert_allclose(model.encode(texts, "document"), by_torch, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("recipe", [LSTM, replace(LSTM, tower="bilstm", forget_gate=True, peepholes=True)])
 def test_parameters_on_the_move_encode_as_the_model_they_would_make(recipe):
-    model, table = model_of(recipe), text_table(some_texts(300), ROWS)
+    model, table = model_of(recipe), text_table(some_texts(300), WordRows(ROWS))
     asked = []
 
     def rows_at(name: str, rows: torch.Tensor) -> torch.Tensor:
@@ -163,6 +164,6 @@ def test_short_texts_from_many_threads_do_not_disturb_one_another():
 
 def test_a_table_without_texts_gives_no_vectors():
     model = model_of(LSTM)
-    empty: TextTable = text_table([], ROWS)
+    empty: TextTable = text_table([], WordRows(ROWS))
     assert encode_table(model.encoder, empty, "query").shape == (0, 16)
     assert model.encode([], "query").shape == (0, 16)

@@ -12,6 +12,7 @@ from training.encode import tokenised_in_python
 from training.kernel import status
 from training.kernel.tokenise import tokenised
 from training.text_batch import TextTable
+from training.word_rows import WordRows
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 ROWS = 65_536
@@ -92,7 +93,7 @@ def test_the_same_table_comes_without_the_kernel():
     texts = ["Angle bracket", "", "2 in. x 4 ft. angle", "café", "東京の金槌", "\ud800 a"]
     for found, plain in zip(
         (tokenised(texts, ROWS).words, tokenised(texts, ROWS).trigrams),
-        (tokenised_in_python(texts, ROWS).words, tokenised_in_python(texts, ROWS).trigrams),
+        (tokenised_in_python(texts, WordRows(ROWS)).words, tokenised_in_python(texts, WordRows(ROWS)).trigrams),
         strict=True,
     ):
         assert np.array_equal(found.offsets, plain.offsets)
