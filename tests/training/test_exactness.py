@@ -60,6 +60,7 @@ def job(build: str, folder: Path, *, arithmetic: str = "torch", recipe: Recipe =
         digest="the same",
         checkpoints=str(folder / "checkpoints"),
         start=None,
+        word_vectors=None,
         output=str(folder / "model"),
         checkpoint_seconds=seconds,
         arithmetic=arithmetic,

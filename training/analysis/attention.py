@@ -42,7 +42,7 @@ def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None
     recipe = model.recipe
     if recipe.tower != "self_attentive" or recipe.hops == 1:
         return None
-    table = text_table(texts, model.layout.table_rows).limited(recipe.max_words, recipe.overflow)
+    table = text_table(texts, model.layout.word_rows).limited(recipe.max_words, recipe.overflow)
     by_length, total = grouped_order(table.words.lengths), 0.0
     for start in range(0, len(texts), BATCH_TEXTS):
         _, kept = forward(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side)
