@@ -16,7 +16,6 @@ from training.gpu.device import CPU
 from training.kernel import serves, status
 from training.kernel.encode import CompiledTower
 from training.kernel.tokenise import tokenised
-from training.kernel.towers import TowerPoint
 from training.parameters import tower_name
 from training.ragged import Ragged, grouped_order, starts
 from training.text_batch import TextTable, text_batch
@@ -117,5 +116,4 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     place = np.zeros(layout.table_rows, np.int32)
     place[rows] = np.arange(len(rows))
     matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
-    point = TowerPoint(encoder.recipe, *layout.split(matrix), place)
-    return CompiledTower(encoder.recipe, layout.table_rows, point)
+    return CompiledTower(encoder.recipe, layout, *layout.split(matrix), place)

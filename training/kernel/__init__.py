@@ -6,6 +6,7 @@ rows.h, click_loss.h gathers, sums and updates of rows; the loss
 gradient.cpp         a micro-batch from words to the gradient of every parameter
 batch.cpp            the index of a batch; tokenise.cpp: texts to words and trigrams
 encode_text.cpp      one short text from its bytes to its vector
+distribution.py      what the variational tower makes of its states
 int8_rows.py         vectors in eight bits; nearest.cpp, dot_rows.h: which of them may be nearest to a query
 library.py           finds and loads what the package's build made of them
 """
@@ -14,12 +15,14 @@ from training.kernel.library import Status, fma_peak, status
 
 __all__ = ["Status", "fma_peak", "serves", "status", "trains"]
 
+_TRAINED = ("lstm", "bilstm", "rnn")
+
 
 def serves(recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
-        and recipe.tower in ("lstm", "bilstm", "rnn")
+        and recipe.tower in (*_TRAINED, "variational")
         and recipe.cells % 16 == 0
         and recipe.dtype == "float32"
         and recipe.word_vectors == "none"
@@ -28,4 +31,6 @@ def serves(recipe) -> bool:
 
 def trains(recipe) -> bool:
     """Whether it trains them too."""
-    return serves(recipe) and recipe.objective == "clicks" and recipe.optimiser == "nesterov"
+    return (
+        serves(recipe) and recipe.tower in _TRAINED and recipe.objective == "clicks" and recipe.optimiser == "nesterov"
+    )

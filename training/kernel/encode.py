@@ -13,8 +13,9 @@ import torch
 from schemas.words import words
 from training.kernel import serves
 from training.kernel.batch import CHUNK_TEXTS, kernel_batch
+from training.kernel.distribution import Distribution
 from training.kernel.library import library
-from training.kernel.towers import TowerPoint
+from training.kernel.towers import BOTH_WAYS, TowerPoint
 from training.parameters import Layout, tower_name
 from training.ragged import grouped_order
 from training.recipe import Recipe
@@ -30,16 +31,26 @@ SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
 class CompiledTower:
     """A tower at one point of parameter space, ready to encode."""
 
-    def __init__(self, recipe: Recipe, table_rows: int, point: TowerPoint) -> None:
-        self._point = point
-        self._both_directions = recipe.tower == "bilstm"
-        self._read = table_rows, recipe.max_words, recipe.overflow == "merge"
+    def __init__(
+        self,
+        recipe: Recipe,
+        layout: Layout,
+        table_RG: torch.Tensor,
+        parts: Mapping[str, torch.Tensor],
+        place: np.ndarray | None = None,
+    ) -> None:
+        """As training.kernel.towers.TowerPoint."""
+        self._point = point = TowerPoint(recipe, table_RG, parts, place)
+        self._above = Distribution(parts) if recipe.tower == "variational" else None
+        self._both_directions = recipe.tower in BOTH_WAYS
+        self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
         self._address = ctypes.addressof(point.struct)
         self._text_encode = _text_encode()
 
     def encode(self, table: TextTable) -> np.ndarray:
         """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
-        vectors = np.zeros((len(table), self._point.dimensions), np.float32)
+        states = np.zeros((len(table), self._point.dimensions), np.float32)
+        vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
         lengths = table.words.lengths
         by_length = grouped_order(lengths)[np.count_nonzero(lengths == 0) :][::-1]  # long batches first
 
@@ -48,7 +59,9 @@ class CompiledTower:
             batch = kernel_batch(
                 [(table, index)], place=index, for_gradient=False, both_directions=self._both_directions
             )
-            self._point.encode(batch, vectors)
+            self._point.encode(batch, states)
+            if self._above:
+                vectors[index] = self._above(states[index])
 
         num_threads = len(os.sched_getaffinity(0))
         chunks = -(-len(by_length) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
@@ -69,7 +82,9 @@ class CompiledTower:
             return None
         vector = np.empty((1, self._point.dimensions), np.float32)
         found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
-        return vector if found else None
+        if not found:
+            return None
+        return self._above(vector) if self._above else vector
 
 
 def compiled_towers(
@@ -81,7 +96,7 @@ def compiled_towers(
     made = {}
     for side in ("query", "document"):
         table_RG, parts = layout.split(towers[tower_name(recipe, side)])
-        made[side] = CompiledTower(recipe, layout.table_rows, TowerPoint(recipe, table_RG, parts))
+        made[side] = CompiledTower(recipe, layout, table_RG, parts)
     return made
 
 

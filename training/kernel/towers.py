@@ -17,6 +17,7 @@ from training.kernel.batch import Batch
 from training.kernel.library import library
 from training.recipe import Recipe
 
+BOTH_WAYS = ("bilstm", "variational")  # towers that read a text from left to right and from right to left
 PHASES = ("gather", "forward", "loss", "backward", "scatter")  # interface.h
 
 
@@ -79,7 +80,7 @@ class TowerPoint:
     ) -> None:
         assert table_RG.dtype == torch.float32
         assert table_RG.is_contiguous()
-        directions = 2 if recipe.tower == "bilstm" else 1
+        directions = 2 if recipe.tower in BOTH_WAYS else 1
         cell = _Cell(recipe.cells, recipe.tower != "rnn", recipe.forget_gate, recipe.peepholes)
         dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))

@@ -34,6 +34,8 @@ RECIPES = [
     replace(LSTM, tower="rnn", initial_range=0.2),
     replace(LSTM, tower="bilstm"),
     replace(LSTM, tower="bilstm", peepholes=True),
+    replace(LSTM, tower="variational", latent=12),
+    replace(LSTM, tower="variational", latent=3, forget_gate=True, objective="classify", tie_towers=True),
 ]
 TEXTS = [
     "Angle bracket", "a", "2 in. x 4 ft. plank", "a a a A", "東京の金槌 #8", "café\u2003CAFÉ", "x\x1cy\x00z",
