@@ -164,7 +164,8 @@ def _train(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
     refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
     rate = f"{m['pairs_per_second']:,.0f} {counted(m)}/s"
-    told = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *in_full(m), rate]
+    known = [f"vectors for {m['known_words']:,} of {m['shard_words']:,} words"] if "known_words" in m else []
+    told = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *in_full(m), rate, *known]
     return ", ".join(told) + refused
 
 

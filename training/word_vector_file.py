@@ -52,10 +52,11 @@ def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndar
             found = KeyedVectors.load_word2vec_format(path, binary=form.binary, no_header=form.num_words is None)
     except (ValueError, EOFError, OSError, MemoryError, AssertionError) as error:
         raise _not_such(path, f"it is cut off or damaged (gensim's reader: {type(error).__name__})") from None
-    if form.num_words is not None and len(found) != form.num_words:
-        raise _twice(path, form.num_words - len(found))
-    words = [word for word in found.index_to_key if word in wanted]
-    vectors = found.vectors[[found.key_to_index[word] for word in words]].astype(np.float32)
+    row_of = found.key_to_index  # of a word that comes twice once, while len(found) counts it twice
+    if form.num_words is not None and len(row_of) != form.num_words:
+        raise _twice(path, form.num_words - len(row_of))
+    words = [word for word in row_of if word in wanted]
+    vectors = found.vectors[[row_of[word] for word in words]].astype(np.float32)
     if odd := int((~np.isfinite(vectors)).any(axis=1).sum()):
         raise StageError(
             asked=f"words were to start from the vectors in {path}",

@@ -56,11 +56,11 @@ class Job:
     judged: Judged | None
     threads: int
     start: str | None  # a model folder whose tower training starts from (training.start)
-    word_vectors: str | None  # a file (training.word_vectors)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str
     output: str
     checkpoint_seconds: float
+    word_vectors: str | None = None  # a file (training.word_vectors)
     device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
     arithmetic: str = "torch"  # training.arithmetic: every worker adds up like this
     profile: bool = False  # write where the time went beside the model
@@ -87,6 +87,8 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         files = ShardFiles(local_folder(job.shards), job.shard_files)
         files.compare("before training")
         objective = objective_of(recipe)
+        if job.word_vectors and workers.rank == 0:
+            progress("reading the word vectors", 0, None)
         known = word_vectors_of(files.folder, job.word_vectors)
         task = objective.load(files.folder, recipe, known.words)
         watch = task.watched(job.judged)
