@@ -16,6 +16,7 @@ from training.ragged import Ragged, starts
 from training.shard_data import Shard, ShardData
 from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
+from training.word_rows import WordRows
 
 
 def read_titles(data: Path) -> list[str]:
@@ -61,7 +62,8 @@ def shard_of(clicks: list[tuple[str, str]], titles: list[str], num_negatives: in
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions),
     )
-    return ShardData(train=(shard,), dev=(), pool_texts=texts, pool=pool, table_rows=DEFAULT_TABLE_ROWS, catalogue={})
+    rows = WordRows(DEFAULT_TABLE_ROWS)
+    return ShardData(train=(shard,), dev=(), pool_texts=texts, pool=pool, word_rows=rows, catalogue={})
 
 
 def table_of(normalised: pa.Array) -> TextTable:
