@@ -197,7 +197,7 @@ def _evaluate(r: Mapping[str, Any]) -> str:
 def _evaluate_labelled(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
     ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"][m["ours"]].items())
-    return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} pairs"
+    return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} {m['unit']}"
 
 
 def _compare(r: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """clicktower evaluate-labelled"""
 
-from flows import console, present_labelled
+from flows import console
 from flows.set_fields import with_fields
 
 
@@ -10,6 +10,7 @@ def evaluate_labelled(
     labelled: str,
     into: str,
     set: list[str] | None = None,
+    report: str | None = None,
     json: bool = False,
 ) -> None:
     """Measure what a model is worth on labelled pairs or texts, beside what words
@@ -20,7 +21,12 @@ def evaluate_labelled(
     thresholds chosen on the training part) and area under ROC. Values: Spearman's rank
     correlation. All of the held-out part, with intervals.
 
-        clicktower evaluate-labelled --model store/train/DIGEST --labelled store/build-labelled/DIGEST --into store
+        clicktower evaluate-labelled --model store/train/DIGEST --labelled store/build-labelled/DIGEST --into store \\
+            --report labelled.html
+
+    The page shows how the similarities lie in each class, what a classifier took for what,
+    whether its probabilities hold, where the hops of a self-attentive model look, and rows
+    that it got wrong: with their texts, so it is as private as your data.
 
     Parameters
     ----------
@@ -32,13 +38,22 @@ def evaluate_labelled(
         The store: a folder or URI that holds the output of all stages.
     set
         field=value for any field of the settings, such as sides=document; may be repeated.
+    report
+        A file to write a page about it to (HTML, whole in itself).
     json
         Print the result as one JSON object; progress goes to stderr.
     """
+    from flows import present_labelled
     from training.labelled.evaluate import EvaluateLabelledConfig
     from training.labelled.evaluate import evaluate_labelled as run
 
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:
         result = run(model, labelled, store=into, config=config, progress=progress)
-    console.emit(result.to_json(), json, present_labelled.show)
+    value = result.to_json()
+    if report:
+        from flows.report.labelled_page import write_labelled_page
+
+        write_labelled_page(report, value)
+        value["report"] = report
+    console.emit(value, json, present_labelled.show)

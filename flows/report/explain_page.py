@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
+from flows.report.attention_pictures import attention_pictures
 from flows.report.gate_chart import gate_chart
 from flows.report.heat_map import Scale, heat_map, legend, own_scale
 from flows.report.line_chart import Line, line_chart
@@ -14,7 +13,6 @@ from flows.report.templates import style, templates
 from flows.report.word_columns import MOST, printable, word_columns
 from flows.report.word_lines import word_lines
 from schemas import storage
-from training.analysis.attention import overall, overlap
 from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.evolution import evolution
 from training.analysis.explained import Explained
@@ -100,26 +98,12 @@ def _text(page: ExplainPage, number: int) -> dict[str, Any]:
         "shaded": [(one.name, _shaded(text, found)) for one, text, found in readings],
         "table": _table([(one.name, text, found) for one, text, found in readings]),
         "attention": [
-            (one.name, _attention(text.attention, text.words))
+            (one.name, attention_pictures(text.attention, text.words))
             for one, text, _ in readings
             if text.attention is not None
         ],
         "pictures": [_pictures(one, text, page) for one, text, _ in readings],
     }
-
-
-def _attention(weights_rT: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
-    """A row for each hop, and below one for all of them: the colours of each picture go from 0 to its largest."""
-    columns = word_columns(words)
-    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
-    if len(weights_rT) > 1:
-        shown.append((overall(weights_rT)[None], "overall", "row", None))
-    pictures = []
-    for values, title, rows, first in shown:
-        scale = Scale(low=0.0, high=float(values.max()))
-        picture = heat_map(values.T, columns, range(len(values)), scale, title, rows=rows, first=first)
-        pictures.append({"picture": picture, "legend": legend(scale, size=7)})
-    return {"pictures": pictures, "num_hops": len(weights_rT), "overlap": overlap(weights_rT)}
 
 
 def _shaded(text: TracedText, found: Keywords) -> list[tuple[str, int, bool, str]]:

@@ -1,0 +1,119 @@
+"""What a model is worth on labelled rows -> a page: one file with its style and pictures inside, nothing loaded."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from flows.report.attention_pictures import attention_pictures
+from flows.report.histogram import SERIES, histogram
+from flows.report.reliability_chart import reliability_chart
+from flows.report.row_chart import HALF, ChartRow, Dot, for_any_screen
+from flows.report.templates import style, templates
+from flows.report.word_columns import printable
+from schemas import storage
+from training.labelled import wording
+from training.labelled.evaluate import EXAMPLES
+from training.labelled.systems import MAJORITY
+
+KINDS = {
+    "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
+    "least_sure": ("Least sure", "the lowest probability of what was said, right or wrong"),
+}
+SHADE = 0.55  # of the ground of a cell that holds all rows of its class
+
+
+def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
+    """Write the page; it replaces an older one as a whole. result: the JSON of an evaluate-labelled stage.
+
+    Raises OSError where it cannot be written.
+    """
+    examples = {}
+    if result["metrics"]["classifier"]:
+        examples = json.loads(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
+    storage.write_atomic(path, render(result, examples).encode("utf-8"))
+
+
+def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """The page as HTML. examples: training.labelled.examples. Every text is escaped, what cannot be printed a mark."""
+    pages = templates()
+    pages.filters |= {"printable": printable}
+    metrics = result["metrics"]
+    verdict, answer = wording.answer(metrics)
+    classifier = metrics["classifier"]
+    return pages.get_template("labelled.html").render(
+        style=style("report.css", "explain.css"),
+        title=f"{metrics['n']:,} held-out {metrics['unit']}",
+        simulated=bool(result["labels"].get("simulated")),
+        metrics=metrics,
+        verdict=verdict,
+        answer=answer,
+        systems=wording.SYSTEMS,
+        measures=[(name, wording.MEASURES[name]) for name in next(iter(metrics["systems"].values()))],
+        pictures=_pictures(metrics),
+        notes=wording.notes(metrics, result["counts"]),
+        histograms=_histograms(metrics),
+        classes=[printable(name) for name in metrics["classes"]],
+        confusion=_shaded(classifier["confusion"]) if classifier and classifier["confusion"] else [],
+        reliability=reliability_chart(classifier) if classifier else "",
+        calibration=wording.calibration(classifier) if classifier else "",
+        overlap=wording.overlap(metrics["overlap"]) if metrics["overlap"] else "",
+        examples=[(*KINDS[kind], [_example(row) for row in rows]) for kind, rows in examples.items() if rows],
+        rules=metrics["rules"],
+        digest=result["digest"],
+        path=result["path"],
+    )
+
+
+def _pictures(metrics: wording.Metrics) -> list[tuple[str, Markup]]:
+    """(measure, means with whiskers) for each measure; what one score for all rows gives is a line."""
+    width, left, _ = HALF
+    found = []
+    for measure in next(iter(metrics["systems"].values())):
+        rows = [
+            ChartRow(
+                name=wording.SYSTEMS[system],
+                dots=[Dot(value=of["value"], low=of["low"], high=of["high"])],
+                remark=f"{of['value']:.3f}",
+                ours=system in wording.OURS,
+            )
+            for system, values in metrics["systems"].items()
+            for of in [values[measure]]
+        ]
+        name = wording.MEASURES[measure]
+        majority = metrics["systems"].get(MAJORITY)
+        level = majority[measure]["value"] if majority else None
+        found.append((name, for_any_screen(rows, name, width=width, left=left, level=level)))
+    return found
+
+
+def _histograms(metrics: wording.Metrics) -> dict[str, Any] | None:
+    """Every similarity's picture, and which classes they show; None where there is none."""
+    if not metrics["histograms"]:
+        return None
+    classes = [(k, printable(metrics["classes"][k])) for k in wording.drawn_classes(metrics, SERIES)]
+    (first, *_) = metrics["histograms"].values()
+    return {
+        "classes": [(name, sum(first["counts"][k])) for k, name in classes],
+        "left_out": len(metrics["classes"]) - len(classes),
+        "pictures": [
+            (wording.SYSTEMS[name], histogram(found, classes, wording.VALUES[name]))
+            for name, found in metrics["histograms"].items()
+        ],
+    }
+
+
+def _shaded(counts: Sequence[Sequence[int]]) -> list[tuple[list[tuple[int, float]], str]]:
+    """(each count with the strength of its ground, the share that was right) of each class."""
+    rows = []
+    for k, row in enumerate(counts):
+        total = sum(row) or 1
+        rows.append(([(n, SHADE * n / total) for n in row], f"{row[k] / total:.1%}" if sum(row) else "—"))
+    return rows
+
+
+def _example(row: Mapping[str, Any]) -> dict[str, Any]:
+    attention = [attention_pictures(np.array(text["hops"]), text["words"]) for text in row.get("attention", ())]
+    return {**row, "attention": attention}
