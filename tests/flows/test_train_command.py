@@ -135,7 +135,7 @@ def labelled(tmp_path_factory) -> str:
 def recipe_file(folder: Path, **settings) -> str:
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
     file = folder / "recipe.toml"
-    file.write_text('[train]\nrecipe = "variational"\n[train.set]\n' + "\n".join(lines) + "\n")
+    file.write_text('[train]\nrecipe = "variational"\n[train.set]\ngamma = 5.0\n' + "\n".join(lines) + "\n")
     return str(file)
 
 

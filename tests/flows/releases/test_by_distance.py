@@ -31,7 +31,14 @@ from training.recipes import recipe
 
 QUERY = "steel angle hose"
 RECIPE = replace(
-    recipe("variational"), cells=16, latent=12, objective="classify", features="w2", head_units=4, tie_towers=True
+    recipe("variational"),
+    gamma=5.0,
+    cells=16,
+    latent=12,
+    objective="classify",
+    features="w2",
+    head_units=4,
+    tie_towers=True,
 )
 
 
