@@ -178,4 +178,4 @@ def test_a_start_that_is_no_model_is_refused(labelled, tmp_path, capsys):
     told = recipe_file(tmp_path, objective="classify", features="w2", head_units=8, **SMALL)
     command = ["train", "--shards", labelled, "--into", str(tmp_path), "--recipe", told, "--threads", "1"]
     assert run([*command, "--start", labelled]) == 2
-    assert "give the folder that" in " ".join(capsys.readouterr().err.split())
+    assert "Give the folder that" in " ".join(capsys.readouterr().err.split())
