@@ -26,7 +26,7 @@ def write_build(
     def produce(folder: str) -> Outcome:
         for name, pairs in shards.items():
             _write_shard(f"{folder}/{name}", pairs, pool)
-        _write_texts(f"{folder}/pool", list(pool))
+        write_texts(f"{folder}/pool", list(pool))
         rows = pa.table(
             [[f"d{i}" for i in range(len(pool))], np.arange(len(pool)), np.full(len(pool), 1 / len(pool))], schema=POOL
         )
@@ -49,7 +49,7 @@ def write_build(
 def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> None:
     texts = list(dict.fromkeys(text for query, clicked, negatives in pairs for text in (query, clicked, *negatives)))
     number = {text: at for at, text in enumerate(texts)}
-    _write_texts(folder, texts)
+    write_texts(folder, texts)
     clicked_for: dict[str, set[str]] = {}
     for query, clicked, _ in pairs:
         clicked_for.setdefault(query, set()).add(clicked)
@@ -74,7 +74,8 @@ def _write_shard(folder: str, pairs: Sequence[Pair], pool: Sequence[str]) -> Non
     _write(f"{folder}/exclusions.arrow", pa.table([exclusions], schema=EXCLUSIONS))
 
 
-def _write_texts(folder: str, texts: Sequence[str]) -> None:
+def write_texts(folder: str, texts: Sequence[str]) -> None:
+    """The words and texts of a shard's folder."""
     storage.make_folder(folder)
     vocabulary = list(dict.fromkeys(word for text in texts for word in words(text)))
     number = {word: at for at, word in enumerate(vocabulary)}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import safetensors.numpy
 import torch
@@ -13,11 +14,13 @@ from flows.releases.golden import golden
 from flows.releases.query_onnx import CannotExport, query_onnx
 from schemas import storage
 from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.stage import open_result
-from schemas.trigrams import trigram_ids
+from schemas.labelled import CATALOGUE, SCHEMA_VERSION, labelled_schema
+from schemas.manifest import Outcome, Request
+from schemas.stage import open_result, run_stage
+from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
 from tests.training import reference
-from tests.training.small_shards import TABLE_ROWS, shop, write_build
+from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
 from tests.training.texts import random_texts
 from training.analysis.occlusion import carried
 from training.analysis.traces import trace
@@ -243,6 +246,36 @@ def test_the_generative_objective_takes_them_too(build, where, files):
     np.testing.assert_array_equal(
         model.towers["shared"][TABLE_ROWS : TABLE_ROWS + 5].numpy(), VECTORS[[KNOWN.index(w) for w in IN_SHARDS]]
     )
+
+
+def test_labels_take_them_too(where, files):
+    shards = {"train-00000": ["steel hammer", "oak rug", "no lamp", "zebra"], "dev-00000": ["no tap"]}
+
+    def produce(folder: str) -> Outcome:
+        for name, texts in shards.items():
+            write_texts(f"{folder}/{name}", texts)
+            labels = np.arange(len(texts)) % 2
+            rows = pa.table([np.arange(len(texts)), labels], schema=labelled_schema("texts", "class"))
+            with pa.ipc.new_file(f"{folder}/{name}/labelled.arrow", rows.schema) as writer:
+                writer.write_table(rows)
+        catalogue = {
+            "schema_version": SCHEMA_VERSION,
+            "text_contract": CONTRACT_VERSION,
+            "unit": "texts",
+            "label": "class",
+            "classes": ["a", "b"],
+            "table_rows": TABLE_ROWS,
+            "shards": [{"name": name, "split": name.split("-")[0]} for name in shards],
+        }
+        storage.write_atomic(f"{folder}/{CATALOGUE}", json.dumps(catalogue).encode())
+        return Outcome()
+
+    request = Request(stage="build-labelled", stage_version=1, config={}, inputs={})
+    labelled = run_stage(str(where / "labelled"), request, produce).folder
+    classify = {"objective": "classify", "tie_towers": True, "minibatch": 4, "micro_batch": 2, "head_units": 3}
+    model = load_model(trained(labelled, where, files["text"], **classify).data)
+    assert model.layout.word_rows.words == ("hammer", "no", "steel")
+    assert model.layout.outputs.classes == ("a", "b")
 
 
 def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(tuned):
