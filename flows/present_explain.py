@@ -13,6 +13,7 @@ from flows.report.word_columns import printable
 
 SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
 ARROWS = {"left to right": "→", "right to left": "←"}
+SCORES = {"cosine": "the cosine", "euclidean": "minus the distance W₂"}
 SHOWN_WORDS = 400  # of a text
 TABLE_WORDS = 40
 HOPS = 8  # whose columns fit beside each other
@@ -26,7 +27,7 @@ def show(result: Mapping[str, Any]) -> None:
         _text([model["texts"][number] for model in models], [model["name"] for model in models], text["side"])
     if models[0]["score"] is not None:
         for model in models:
-            what = "the cosine" if model["similarity"] == "cosine" else "minus the distance"
+            what = SCORES[model["similarity"]]
             output.print(f"score of the pair, {what} of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
     for model in models:
         _attenuation(model)

@@ -21,6 +21,10 @@ from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import TracedText
 from training.ranking.similarity import similarity_of
 
+SCORES = {
+    "cosine": "cosine of query and title, from −1 to 1",
+    "euclidean": "minus W₂, the distance of the two texts’ distributions: 0 where they are the same",
+}
 Range = Literal["shared", "panel"]
 PANELS = {
     "i": ("input gate", "how much of the word is let in"),
@@ -67,7 +71,9 @@ def render(page: ExplainPage) -> str:
         names=[one.name for one in page.models],
         title=_title(page),
         texts=[_text(page, number) for number in range(len(page.models[0].texts))],
-        scores=[(one.name, one.score, similarity_of(one.recipe)) for one in page.models if one.score is not None],
+        scores=[
+            (one.name, one.score, SCORES[similarity_of(one.recipe)]) for one in page.models if one.score is not None
+        ],
         topics=[(one.name, topics_json(one.topics)) for one in page.models if one.topics],
         gates=[
             (one.name, found, gate_chart(found))

@@ -39,7 +39,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
 def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """The page as HTML. examples: training.labelled.examples. Every text is escaped, what cannot be printed a mark."""
     pages = templates()
-    pages.filters |= {"printable": printable}
+    pages.filters |= {"printable": printable, "sentence": lambda text: text[:1].upper() + text[1:]}
     metrics = result["metrics"]
     verdict, answer = wording.answer(metrics)
     classifier = metrics["classifier"]
@@ -50,6 +50,7 @@ def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[st
         metrics=metrics,
         verdict=verdict,
         answer=answer,
+        subject=wording.subject(metrics["ours"]),
         systems=wording.SYSTEMS,
         measures=[(name, wording.MEASURES[name]) for name in next(iter(metrics["systems"].values()))],
         pictures=_pictures(metrics),

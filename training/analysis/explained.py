@@ -88,6 +88,7 @@ def as_json(one: Explained) -> dict[str, Any]:
         "similarity": similarity_of(one.recipe),
         "tower": one.recipe.tower,
         "cells": one.recipe.cells,
+        "similarity": similarity_of(one.recipe),
         "score": one.score,
         "texts": [
             {

@@ -21,6 +21,11 @@ VALUES = {W2: "W₂", COSINE: "cosine", WORD_MOVERS: "word mover's distance"}  #
 MEASURES = {"accuracy": "accuracy", "auc": "area under ROC", "spearman": "Spearman"}
 
 
+def subject(system: str) -> str:
+    """One of our systems inside a sentence: ours, cosine -> our cosine."""
+    return SYSTEMS[system].replace("ours,", "our")
+
+
 def answer(metrics: Metrics) -> tuple[str, str]:
     """(better, worse or open; a sentence): our first system against the best of the others at the first measure."""
     systems, ours = metrics["systems"], metrics["ours"]
@@ -28,7 +33,7 @@ def answer(metrics: Metrics) -> tuple[str, str]:
     value, name = systems[ours][measure], MEASURES[measure]
     n, unit = metrics["n"], metrics["unit"]
     interval = f"{value['low']:.3f} to {value['high']:.3f}"
-    first = f"Over {n:,} held-out {unit}, {SYSTEMS[ours]}: {name} {value['value']:.3f} ({interval})."
+    first = f"Over {n:,} held-out {unit} {subject(ours)} has {name} {value['value']:.3f} ({interval})."
     others = [name for name in systems if name not in OURS]
     if not others:
         return "open", first

@@ -12,7 +12,7 @@ from schemas.trigrams import trigram_ids
 from schemas.words import words
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
-from training.analysis.attention import as_json, attention_table, overall, overlap, write_attention
+from training.analysis.attention import as_json, attention_table, mean_overlap, overall, overlap, write_attention
 from training.analysis.traces import trace
 
 torch.set_num_threads(1)
@@ -58,3 +58,14 @@ def test_the_arrow_file_has_a_row_for_each_hop_and_word_of_the_models_that_have_
     weights = texts[1].attention
     assert [row["weight"] for row in rows] == [*overall(weights).tolist(), *weights.ravel().tolist()]
     assert len(attention_table(texts[:1])) == 0
+
+
+def test_the_mean_overlap_of_texts_is_the_mean_of_each_read_alone():
+    model = small_model("self_attentive", same_start=False)
+    texts = [TEXT, "bracket", "a steel angle", "garden hose", "oak", TEXT.upper() + " again"]
+    alone = [overlap(trace(model, text, "document").attention) for text in texts]
+    assert alone[1] == pytest.approx(1)  # all hops look at the one word
+    assert np.ptp(alone) > 0.1
+    assert mean_overlap(model, texts, "document") == pytest.approx(np.mean(alone), rel=1e-5)
+    assert mean_overlap(small_model("self_attentive", hops=1), texts, "query") is None
+    assert mean_overlap(small_model("lstm"), texts, "query") is None
