@@ -6,9 +6,9 @@
 Deudon's VAR-Siamese retrieves duplicates among 537,088 questions in under a second. Here are the distinct questions of
 question_pairs and, beyond those, simulated ones: real ones in which a seeded draw changes one to three words to others
 of the collection. They are published to WORK/release by `publish`, with the given model or, as it is the time that is
-measured, an untrained one of the recipe `variational`. Real questions are then asked with a word changed, so that none
-stands in the collection but by chance. Everything is of one thread, and the ways take turns question by question, so
-that what else the machine does falls on all of them alike. With --record the run is kept in
+measured, an untrained one of as many dimensions as `var-siamese` has. Questions changed in the same way are then asked,
+so that they stand in the collection by chance only. Everything is of one thread, and the ways take turns question by
+question, so that what else the machine does falls on all of them alike. With --record the run is kept in
 benchmarks/results/duplicates.json.
 """
 
@@ -19,7 +19,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from training.model import write_model  # noqa: E402
 from training.outputs import Outputs  # noqa: E402
 from training.parameters import initial_parameters, layout_of, tower_names  # noqa: E402
 from training.ranking.rerank import Confidence  # noqa: E402
-from training.recipes import recipe  # noqa: E402
+from training.recipe import Recipe  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
 PUBLISHED = 537_088  # questions, in the paper
@@ -93,8 +92,15 @@ def write_documents(path: Path, real: list[str], number: int) -> None:
 
 def untrained(store: str) -> str:
     """A model with the numbers that training would begin with: its answers mean nothing, and take as long."""
-    asked = replace(
-        recipe("variational"), name="untrained", objective="classify", features="w2", head_units=1_000, tie_towers=True
+    asked = Recipe(
+        name="untrained",
+        tower="variational",
+        cells=48,
+        latent=96,
+        tie_towers=True,
+        objective="classify",
+        features="w2",
+        head_units=1_000,
     )
 
     def produce(folder: str) -> Outcome:

@@ -27,18 +27,18 @@ from training.combine import combine
 from training.confidence import confidence_of
 from training.model import load_model
 from training.ranking.bm25 import TitleBM25
-from training.recipes import recipe
+from training.recipe import Recipe
 
 QUERY = "steel angle hose"
-RECIPE = replace(
-    recipe("variational"),
-    gamma=5.0,
+RECIPE = Recipe(
+    name="by distance",
+    tower="variational",
     cells=16,
     latent=12,
+    tie_towers=True,
     objective="classify",
     features="w2",
     head_units=4,
-    tie_towers=True,
 )
 
 
