@@ -85,7 +85,6 @@ def as_json(one: Explained) -> dict[str, Any]:
     return {
         "name": one.name,
         "recipe": one.recipe.name,
-        "similarity": similarity_of(one.recipe),
         "tower": one.recipe.tower,
         "cells": one.recipe.cells,
         "similarity": similarity_of(one.recipe),
