@@ -150,8 +150,8 @@ def max_pooled() -> Recipe:
 def variational() -> Recipe:
     """Deudon's encoder: a normal distribution of 96 dimensions, from an LSTM of 48 cells in each direction.
 
-    As many parameters in W as lstm-96. Before the first update every σ is near log 2, so all texts have a part of the
-    embedding in common and cosines near 1: a wider start and a larger γ tell them apart sooner. On 33,468 pairs
+    As many parameters in W as lstm-96. Before the first update σ is near log 2, a part of the embedding that all
+    texts have in common: a wider start and a larger γ tell them apart sooner. On 33,468 pairs
     (docs/quality.md), after 3 epochs, seed 1, judged NDCG@10: ±0.2 0.844 with γ 5 and with γ 10; ±0.35 0.852 with γ 5,
     0.856 with γ 10 (seed 2: 0.854). The step is lstm-96's. More epochs were not tried.
     """
