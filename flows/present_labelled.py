@@ -90,6 +90,4 @@ def _confusion(counts: Sequence[Sequence[int]], classes: Sequence[str]) -> Table
 
 
 def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", min_width=len(title), box=None, header_style="dim", pad_edge=False
-    )
+    return Table(title=title, title_justify="left", min_width=len(title), box=None, header_style="dim", pad_edge=False)
