@@ -25,7 +25,7 @@ from training.generative.objective import generative_gradient
 from training.generative.targets import Targets, targets_of
 from training.generative.vocabulary import Vocabulary, vocabulary_of
 from training.judged_files import Judged
-from training.objectives.draws import draws
+from training.objectives.draws import draws, held_out_draws
 from training.objectives.labelled_shards import load_labelled
 from training.objectives.objective import Measured
 from training.objectives.rephrasings import Rephrasings, of_clicks, of_labels
@@ -143,13 +143,13 @@ class GenerateTask:
 
     def watched(self, judged: Judged | None) -> "WatchedRephrasings":
         batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
-        for of in self.dev:
+        for number, of in enumerate(self.dev):
             for kind, all_rows in (("repeat", range(of.num_repeats)), ("reformulate", range(of.num_repeats, len(of)))):
                 rows = np.array(all_rows[: MOST_MEASURED // len(self.dev)], np.int64)
                 for start in range(0, len(rows), MEASURED_AT_ONCE):
                     some = rows[start : start + MEASURED_AT_ONCE]
-                    numbers = np.random.Generator(np.random.Philox(key=np.array([self.recipe.seed, start], np.uint64)))
-                    batches[kind].append(Generate().batch(self._examples(of, some, numbers)))
+                    drawn = held_out_draws(self.recipe, number, start)
+                    batches[kind].append(Generate().batch(self._examples(of, some, drawn)))
         return WatchedRephrasings(batches)
 
     def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
