@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 NUM_BINS = 40
+BEYOND = 0.01  # the share at each end that the end bins take in: a few odd rows would press all others together
 
 
 def histograms(
@@ -32,10 +33,16 @@ def histograms(
 
 
 def histogram(values: np.ndarray, labels: np.ndarray, num_classes: int, num_bins: int = NUM_BINS) -> dict[str, Any]:
-    """`edges`, num_bins + 1 of them from the least value to the most, and `counts` of each class [classes][num_bins].
+    """`edges`, num_bins + 1 of them, and `counts` of each class [classes][num_bins], which hold every value.
 
-    A bin holds its lower edge, the last one both. Where all values are the same the edges are half a unit around it.
+    The edges go from the least value to the most when BEYOND of all values at each end are set aside; those are counted
+    in the end bins. A bin holds its lower edge, the last one both. Where all values are the same the edges are half a
+    unit around it.
     """
-    edges = np.histogram_bin_edges(values, num_bins)
-    counts = [np.histogram(values[labels == k], edges)[0] for k in range(num_classes)]
+    aside = int(BEYOND * len(values))
+    ordered = np.sort(values)
+    low, high = ordered[aside], ordered[len(values) - 1 - aside]
+    inside = np.clip(values, low, high)
+    edges = np.histogram_bin_edges(inside, num_bins)
+    counts = [np.histogram(inside[labels == k], edges)[0] for k in range(num_classes)]
     return {"edges": edges.tolist(), "counts": [of_class.tolist() for of_class in counts]}

@@ -26,3 +26,12 @@ def test_what_is_minus_a_distance_is_shown_as_the_distance_with_its_thresholds()
 def test_one_value_alone_has_bins_around_it():
     found = histogram(np.full(3, 2.0), np.zeros(3, int), 1, num_bins=2)
     assert found == {"edges": [1.5, 2.0, 2.5], "counts": [[0, 3]]}
+
+
+def test_the_end_bins_take_in_the_hundredth_that_lies_beyond_each_end():
+    # Of 200 values, 0 to 197 and two far ones, two at each end are set aside: the edges go from 2 to 197 by 39.
+    # 0 to 40 are 41 values, then 39 and 39 and 39, and 158 to 197 are 40, with the two far ones 42.
+    values = np.array([*range(198), 1000, 2000], float)
+    found = histogram(values, np.zeros(200, int), 1, num_bins=5)
+    assert found["edges"] == [2, 41, 80, 119, 158, 197]
+    assert found["counts"] == [[41, 39, 39, 39, 42]]
