@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
 
 import numpy as np
@@ -76,8 +77,7 @@ def asked(folder, built, trained) -> list[str]:
 def said(asked):
     """(what stdout showed, the page's HTML) of the command as a person calls it."""
     printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("flows.console.output.file", printed)
+    with redirect_stdout(printed):
         assert run(asked) == 0
     with open(asked[-1], encoding="utf-8") as file:
         return printed.getvalue(), file.read()
@@ -90,8 +90,7 @@ def result(asked, said):
 
 def _stage(asked: list[str]) -> str:
     printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sys.stdout", printed)
+    with redirect_stdout(printed):
         assert run([*asked, "--json"]) == 0
     told = json.loads(printed.getvalue())
     assert told["reused"]
