@@ -117,11 +117,15 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
 
 
 def forward(model: Model, batch: TextBatch, side: Side) -> tuple[torch.Tensor, Any]:
-    """(the embeddings of a batch's texts, what the tower keeps of its forward pass), on this thread alone."""
+    """(the embeddings of a batch's texts, what the tower keeps of its forward pass; above word vectors the inner one),
+    on this thread alone."""
     with alone():
         matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
         table_RG, parts = model.layout.split(matrix)
-        return tower_of(model.recipe).forward(word_inputs(table_RG, batch), parts, batch)
+        tower = tower_of(model.recipe)
+        of_tower = {name: parts[name] for name, _ in tower.parts}
+        vectors_Nd, kept = tower.forward(word_inputs(table_RG, batch), of_tower, batch)
+    return vectors_Nd, kept.inner if isinstance(kept, ProjectedTrace) else kept
 
 
 def require_traces(recipe: Recipe) -> None:
@@ -194,8 +198,6 @@ def write_table(uri: str, table: pa.Table) -> None:
 
 
 def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
-    if isinstance(kept, ProjectedTrace):
-        return _traces(kept.inner, cells)
     if isinstance(kept, SelfAttentiveTrace):
         attention = kept.weight_Pr.t().float().numpy()
         return tuple(replace(trace, attention=attention, becomes="hops") for trace in _traces(kept.states.both, cells))

@@ -61,8 +61,9 @@ def test_the_arrow_file_has_a_row_for_each_hop_and_word_of_the_models_that_have_
     assert len(attention_table(texts[:1])) == 0
 
 
-def test_the_mean_overlap_of_texts_is_the_mean_of_each_read_alone():
-    model = small_model("self_attentive", same_start=False)
+@pytest.mark.parametrize("above", [{}, {"word_vectors": "tuned", "word_columns": 6}])
+def test_the_mean_overlap_of_texts_is_the_mean_of_each_read_alone(above):
+    model = small_model("self_attentive", same_start=False, **above)
     texts = [TEXT, "bracket", "a steel angle", "garden hose", "oak", TEXT.upper() + " again"]
     alone = [overlap(trace(model, text, "document").attention) for text in texts]
     assert alone[1] == pytest.approx(1)  # all hops look at the one word
