@@ -70,9 +70,12 @@ def measure(name: str, seeds: list[int], store: str) -> dict[str, Any]:
             trained = command("train", *given, *(word for field in fields for word in ("--set", field)))
             words = ["--set", "word_movers=false"] if by_words else []
             given = ["--model", trained["path"], "--labelled", built["path"], "--into", store]
-            systems = command("evaluate-labelled", *given, *words)["metrics"]["systems"]
+            metrics = command("evaluate-labelled", *given, *words)["metrics"]
+            systems = metrics["systems"]
             by_words = by_words or {system: value for system, value in systems.items() if system not in OWN}
             of_seed = {f"{system}, {kind}": value for system in OWN for kind, value in systems.get(system, {}).items()}
+            if metrics.get("overlap"):
+                of_seed["overlap of hops"] = {"value": metrics["overlap"]["mean"]}
             if name == "question_pairs":
                 given = ["--model", trained["path"], "--labelled", scored["path"], "--into", store]
                 others = command("evaluate-labelled", *given, "--set", "word_movers=false")["metrics"]["systems"]
