@@ -4,12 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")  # no idle workers, which each import Ray for nothing
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+
+# No test says how long a thing may take: on a busy machine it takes longer.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # Files whose engine tests take minutes begin first: none of them is left alone at the end of a parallel run.
 LONG = ("test_prefect_ray", "test_ray_training", "test_standalone_flink", "test_run", "test_prefect_server",
