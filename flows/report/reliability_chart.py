@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from flows.report.svg import scale, svg, ticks_around
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 330, 52, 20, 16, 46
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 330, 52, 30, 16, 46
 SMALLEST, LARGEST = 3.0, 12.0  # radius of a dot, whose area goes with its rows
 
 

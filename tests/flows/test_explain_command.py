@@ -18,6 +18,7 @@ from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.model import write_model
+from training.recipes import recipe
 
 torch.set_num_threads(1)
 QUERY, TITLE = "angle bracket for shelf", "12 in. zinc-plated angle"
@@ -131,6 +132,18 @@ def test_the_page_says_what_other_towers_make_of_the_output(tmp_path, capsys):
     assert "passed on; the largest over the words is the embedding" in page.words
     assert "passed on; after the last word what μ and σ are made of" in page.words
     assert "in the embedding" not in page.words  # of the lines: each ends with y after the last word
+
+
+def test_a_score_by_distance_is_called_one(tmp_path, capsys):
+    made = replace(
+        recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4, tie_towers=True
+    )
+    stage = trained_stage(str(tmp_path), recipe=made)
+    (same,) = explain(capsys, "--model", stage, QUERY, QUERY, "--into", str(tmp_path / "out"))["models"]
+    assert (same["similarity"], same["score"]) == ("euclidean", 0)
+    assert "minus W₂, the distance" in Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8")).words
+    assert run(["explain", "--model", stage, QUERY, TITLE]) == 0
+    assert re.search(r"minus the distance W₂ of variational: -\d", capsys.readouterr().out)
 
 
 def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):
