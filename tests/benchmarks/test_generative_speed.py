@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.generative import ARRANGEMENTS, TOLERANCE, Bench
+from benchmarks.generative import ARRANGEMENTS, Bench
+from benchmarks.speed.step import TOLERANCE
 
 WORDS = ["how", "can", "i", "learn", "to", "swim", "über", "fast?"]
 
