@@ -148,7 +148,7 @@ class ClassifyTask:
         return _examples(shard, rows, self.head, masks)
 
     def watched(self, judged: Judged | None) -> "WatchedLabels":
-        return WatchedLabels([shard for shard in self.shards.dev if len(shard)], self.head, len(self.outputs.classes))
+        return WatchedLabels([shard for shard in self.shards.dev if len(shard)], self.head)
 
 
 def _examples(shard: LabelledShard, rows: np.ndarray, head: Head, masks: Masks | None) -> LabelledExamples:
@@ -166,8 +166,8 @@ def _examples(shard: LabelledShard, rows: np.ndarray, head: Head, masks: Masks |
 class WatchedLabels:
     """As training.objectives.objective.Watched: the loss, accuracy and area under ROC of held-out examples."""
 
-    def __init__(self, dev: Sequence[LabelledShard], head: Head, num_classes: int) -> None:
-        self._dev, self._head, self._num_classes = dev, head, num_classes
+    def __init__(self, dev: Sequence[LabelledShard], head: Head) -> None:
+        self._dev, self._head = dev, head
         self.source = "held-out labels" if dev else "nothing: no held-out rows"
 
     @property
