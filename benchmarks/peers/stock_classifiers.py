@@ -6,7 +6,7 @@ them. Dropout is left out.
 Shapes: B texts, T words of the longest one, D states, r hops, d dimensions of an embedding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -24,7 +24,7 @@ Arrangement = Literal["each side", "both sides"]  # what goes through the encode
 class LastStates(nn.Module):
     """siamese-lstm's: the last states of both directions."""
 
-    own_parts: tuple[str, ...] = ()
+    own_parts: Mapping[str, str] = {}  # the trainer's names, and the parameters here
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Maximum(LastStates):
 class Attention(nn.Module):
     """gated-attention's: r weighted sums, and the penalty ||A Aᵀ - I||² of each text."""
 
-    own_parts = ("W_s1", "W_s2")
+    own_parts: Mapping[str, str] = {"W_s1": "W_s1.weight", "W_s2": "W_s2.weight"}
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
@@ -68,7 +68,12 @@ class Attention(nn.Module):
 class Distribution(nn.Module):
     """var-siamese's: μ and σ side by side."""
 
-    own_parts = ("W_mu", "b_mu", "W_sigma", "b_sigma")
+    own_parts: Mapping[str, str] = {
+        "W_mu": "mu.weight",
+        "b_mu": "mu.bias",
+        "W_sigma": "sigma.weight",
+        "b_sigma": "sigma.bias",
+    }
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
@@ -156,25 +161,16 @@ class StockClassifier(nn.Module):
 
     def parts(self, values: Tensors) -> Tensors:
         """Its parameters without the bag and the input matrix, or their gradients, as the trainer has them."""
-        by_name = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("encoder.")}
-        linear = {"W_s1": "W_s1.weight", "W_s2": "W_s2.weight"} | {
-            f"{kind}_{name}": f"{name}.{whole}"
-            for name in ("mu", "sigma")
-            for kind, whole in (("W", "weight"), ("b", "bias"))
-        }
+        encoder, features = _under("encoder.", values), _under("features.", values)
+        above = {part: values[f"above.{name}"] for part, name in self.above.own_parts.items()}
         head = {"W_1": "hidden.weight", "b_1": "hidden.bias", "W_2": "out.weight", "b_2": "out.bias"}
         return {
-            **self.encoder.parts(by_name),
-            **{part: _transposed(values[f"above.{linear[part]}"]) for part in self.above.own_parts},
-            **{f"head.{part}": _transposed(values[name]) for part, name in head.items()},
-            **{
-                name.replace("features.", "head."): value
-                for name, value in values.items()
-                if name.startswith("features.")
-            },
+            **self.encoder.parts(encoder),
+            **{part: value.t() for part, value in above.items()},  # nn.Linear's weights multiply columns
+            **{f"head.{part}": values[name].t() for part, name in head.items()},
+            **{f"head.{part}": value for part, value in features.items()},
         }
 
 
-def _transposed(weights: torch.Tensor) -> torch.Tensor:
-    """nn.Linear's weights as they multiply rows; a bias as it is."""
-    return weights.t()
+def _under(prefix: str, values: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
