@@ -136,7 +136,14 @@ def test_the_page_says_what_other_towers_make_of_the_output(tmp_path, capsys):
 
 def test_a_score_by_distance_is_called_one(tmp_path, capsys):
     made = replace(
-        recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4, tie_towers=True
+        recipe("variational"),
+        gamma=5.0,
+        cells=6,
+        latent=4,
+        objective="classify",
+        features="w2",
+        head_units=4,
+        tie_towers=True,
     )
     stage = trained_stage(str(tmp_path), recipe=made)
     (same,) = explain(capsys, "--model", stage, QUERY, QUERY, "--into", str(tmp_path / "out"))["models"]

@@ -149,7 +149,14 @@ def test_the_terminal_says_the_short_of_it_without_a_text(said):
 
 def test_a_variational_model_shows_its_distances(folder, built):
     made = replace(
-        recipe("variational"), cells=6, latent=4, objective="classify", features="w2", head_units=4, tie_towers=True
+        recipe("variational"),
+        gamma=5.0,
+        cells=6,
+        latent=4,
+        objective="classify",
+        features="w2",
+        head_units=4,
+        tie_towers=True,
     )
     config = EvaluateLabelledConfig(num_resamples=20, word_movers=False)
     model = trained_stage(str(folder / "untrained"), recipe=made)
