@@ -183,7 +183,11 @@ def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_it
     first = begun(store, "train", server, run)
     os.kill(first["process"], signal.SIGKILL)
     wait_until(lambda: (claim(store, "train") or first)["process"] != first["process"], SECONDS, "another try")
-    assert any("Signal 9 ended it" in line and "Retry 1/" in line for line in server.logs_of(run))
+    wait_until(  # the server hears of it a moment later
+        lambda: any("Signal 9 ended it" in line and "Retry 1/" in line for line in server.logs_of(run)),
+        SECONDS,
+        lambda: str(server.logs_of(run)),
+    )
 
     second = begun(store, "train", server, run)
     server.set_state(run, "CANCELLING")

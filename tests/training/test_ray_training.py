@@ -154,16 +154,15 @@ def weights(result) -> bytes:
 
 JOB = (
     "import os, sys; from tests.training.test_ray_training import RECIPE; from training.launch import train\n"
-    "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, workers=int(sys.argv[3]), threads=1, checkpoint_seconds=0.0)"
+    "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0)"
 )
 
 
-def kill_at(update: int, build: str, store: Path, workers: int, **environment: str) -> None:
+def kill_at(update: int, build: str, store: Path) -> None:
     """Run a job as a process of its own, and kill -9 it when it has a checkpoint of that update."""
     process = subprocess.Popen(
-        [sys.executable, "-c", JOB, build, str(store), str(workers)],
+        [sys.executable, "-c", JOB, build, str(store)],
         cwd=ROOT,
-        env=os.environ | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
@@ -180,7 +179,7 @@ def kill_at(update: int, build: str, store: Path, workers: int, **environment: s
 def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_path):
     """kill -9 at two moments, then once more to the end."""
     for update in (4, 15):
-        kill_at(update, build, tmp_path, 1)
+        kill_at(update, build, tmp_path)
     assert not list(tmp_path.glob("train/*/manifest.json")), "it was to be killed before it finished"
     result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 15
@@ -206,24 +205,6 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, ex
     assert resumed[-2:] == [1, 2]
     assert len(resumed) > taken_up
     assert weights(result) == expected(LONG)
-
-
-@pytest.mark.engine
-def test_a_job_that_was_killed_is_continued_with_more_workers(build, expected, tmp_path, nodes):
-    nodes.be(3)
-    kill_at(3, build, tmp_path, 2, RAY_ADDRESS=nodes.cluster.address)
-    told = []
-    result = train(
-        build, store=str(tmp_path), recipe=RECIPE, workers=3, threads=1, progress=lambda *what: told.append(what)
-    )
-    metrics = result.manifest.outcome.metrics
-    assert metrics["resumed_at"] >= 3
-    assert metrics["workers"] == 3
-    assert metrics["ray_train"]["run"] == result.manifest.digest
-    assert metrics["ray_train"]["epochs_reported"][-2:] == [2, 3]
-    assert told[-1][1:] == (960, 960)
-    assert sorted(os.listdir(result.folder)) == sorted(["manifest.json", result.manifest.attempt])
-    assert weights(result) == expected(RECIPE)
 
 
 @pytest.mark.engine
