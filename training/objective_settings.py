@@ -22,11 +22,11 @@ def _at_least(least: int) -> Setting:
 
 
 def _share() -> Setting:
-    return Setting(0, "at least 0 and below 1", lambda share: 0 <= share < 1)
+    return Setting(0.0, "at least 0 and below 1", lambda share: 0 <= share < 1)
 
 
 def _factor() -> Setting:
-    return Setting(0, "at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
+    return Setting(0.0, "at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
 
 
 def _any(unset: Any) -> Setting:

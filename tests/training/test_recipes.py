@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import subprocess
 import sys
@@ -6,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
+from training.objective_settings import all_settings
+from training.recipe import Recipe
 from training.recipes import lstm_96, names, recipe
 
 
@@ -76,3 +79,10 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
 def test_naming_and_checking_a_recipe_does_not_import_torch():
     code = "import sys; from training.recipes import recipe; recipe('variational'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unset_setting_is_the_recipes_default_and_of_its_type():
+    """0 and 0.0 are written differently, and a request's digest is of what is written."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    for name, setting in all_settings().items():
+        assert (type(setting.unset), setting.unset) == (type(defaults[name]), defaults[name]), name
