@@ -48,7 +48,8 @@ RECIPES = {
         "siamese-lstm": [],
         "siamese-max": [],
         "gated-attention": [],
-        "gated-attention, no penalty": ["recipe=gated-attention", "penalty=0"],
+        "gated-attention, penalty 0": ["recipe=gated-attention", "penalty=0"],
+        "gated-attention, penalty 0.3": ["recipe=gated-attention", "penalty=0.3"],  # the paper's
     },
 }  # fmt: skip
 OWN = ("classifier", "w2", "model")
