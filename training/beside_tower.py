@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from training.generative.decoder import Decoder, initial_decoder
-from training.generative.vocabulary import Vocabulary
+from training.generative.vocabulary import FIRST_WORD
 from training.heads.head import Head
 from training.heads.head_of import head_of
 from training.heads.initial import initial_head
@@ -61,6 +61,6 @@ def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
     return Decoder(
         latent=tower_of(recipe).dimensions // 2,
         cells=recipe.decoder_cells,
-        vocabulary=Vocabulary(words=outputs.vocabulary).size,
+        vocabulary=FIRST_WORD + len(outputs.vocabulary),
         word_columns=recipe.decoder_columns,
     )

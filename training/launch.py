@@ -19,7 +19,7 @@ from training.arithmetic import arithmetic_of
 from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.objective_settings import SETTINGS
-from training.recipe import Recipe
+from training.recipe import Recipe, default_of
 from training.word_vectors import recipe_with
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) 
 
 def pretraining(recipe: Recipe) -> Recipe:
     """What a recipe with `pretrain_epochs` trains first: its tower, on texts alone."""
-    unset = {name: setting.unset for name, setting in SETTINGS["classify"].items()}
+    unset = {field: default_of(field) for field in SETTINGS["classify"]}
     return replace(recipe, **unset, objective="generate", epochs=recipe.pretrain_epochs)
 
 

@@ -10,33 +10,31 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`wanted`: its bounds in words, in which `holds`. `unset`: what it is where an objective lacks it."""
+    """`wanted`: its bounds in words, in which `holds`. Where an objective lacks it, it keeps the recipe's default."""
 
-    unset: Any
     wanted: str
     holds: Callable[[Any], bool]
 
 
 def _at_least(least: int) -> Setting:
-    return Setting(0, f"at least {least}", lambda number: number >= least)
+    return Setting(f"at least {least}", lambda number: number >= least)
 
 
 def _share() -> Setting:
-    return Setting(0.0, "at least 0 and below 1", lambda share: 0 <= share < 1)
+    return Setting("at least 0 and below 1", lambda share: 0 <= share < 1)
 
 
 def _factor() -> Setting:
-    return Setting(0.0, "at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
+    return Setting("at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
 
 
-def _any(unset: Any) -> Setting:
-    return Setting(unset, "", lambda value: True)
+_ANY = Setting("", lambda value: True)  # its type says what it may be, or the recipe itself its bounds
 
 
 SETTINGS = {
     "classify": {
-        "features": _any("plain"),
-        "head": _any("mlp"),
+        "features": _ANY,
+        "head": _ANY,
         "head_units": _at_least(0),
         "row_units": _at_least(0),
         "column_units": _at_least(0),
@@ -47,8 +45,8 @@ SETTINGS = {
         "pretrain_epochs": _at_least(0),
     },
     "generate": {
-        "reformulate": _any(False),
-        "paraphrase": _any(""),
+        "reformulate": _ANY,
+        "paraphrase": _ANY,
         "decoder_cells": _at_least(1),
         "decoder_columns": _at_least(1),
         "vocabulary": _at_least(1),
@@ -56,15 +54,14 @@ SETTINGS = {
         "kappa_rate": _factor(),
         "kappa_middle": _at_least(0),
     },
-    # Their bounds are the recipe's own; `unset` is its default.
     "clicks": {
-        "gamma": _any(5.0),
-        "num_negatives": _any(4),
-        "negatives": _any("redrawn"),
-        "pool_size": _any(0),
-        "pool_softmax": _any(False),
-        "weights": _any("none"),
-        "shuffle_clicks": _any(False),
+        "gamma": _ANY,
+        "num_negatives": _ANY,
+        "negatives": _ANY,
+        "pool_size": _ANY,
+        "pool_softmax": _ANY,
+        "weights": _ANY,
+        "shuffle_clicks": _ANY,
     },
 }
 

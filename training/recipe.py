@@ -1,7 +1,7 @@
 """A recipe: everything that decides a model's numbers, as one frozen value."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from schemas.errors import UsageError
 from training.objective_settings import all_settings, settings_of
@@ -112,8 +112,9 @@ class Recipe:
             if field in has:
                 _require(self, field, setting.wanted, setting.holds(getattr(self, field)))
             else:
-                wanted = f"{setting.unset!r} (objective {self.objective} has no use for it)"
-                _require(self, field, wanted, getattr(self, field) == setting.unset)
+                default = default_of(field)
+                wanted = f"{default!r} (objective {self.objective} has no use for it)"
+                _require(self, field, wanted, getattr(self, field) == default)
         if self.objective != "clicks":
             _require(self, "tie_towers", f"true (objective {self.objective} has one tower)", self.tie_towers)
             _require(self, "start", "uniform (only titles tell how rare a trigram is)", self.start == "uniform")
@@ -147,6 +148,11 @@ class Recipe:
             else:
                 unset = "false" if isinstance(value, bool) else "0"
                 _require(self, field, f"{unset} ({self.tower} has no {setting.part})", not value)
+
+
+def default_of(field: str) -> Any:
+    """What a field of a recipe is where nothing else is said."""
+    return Recipe.__dataclass_fields__[field].default
 
 
 def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import math
 import subprocess
 import sys
@@ -7,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
-from training.objective_settings import all_settings
-from training.recipe import Recipe
+from training.launch import pretraining
 from training.recipes import lstm_96, names, recipe
 
 
@@ -81,8 +81,10 @@ def test_naming_and_checking_a_recipe_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_an_unset_setting_is_the_recipes_default_and_of_its_type():
-    """0 and 0.0 are written differently, and a request's digest is of what is written."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Recipe)}
-    for name, setting in all_settings().items():
-        assert (type(setting.unset), setting.unset) == (type(defaults[name]), defaults[name]), name
+def test_a_pretraining_asked_for_by_hand_is_the_one_that_a_recipe_begins_with():
+    """To the byte of what is written of it: a request's digest tells 0 from 0.0."""
+    by_hand = replace(
+        recipe("var-siamese"), objective="generate", features="plain", head_units=0, dropout=0.0, l1=0.0,
+        pretrain_epochs=0, epochs=10,
+    )  # fmt: skip
+    assert json.dumps(dataclasses.asdict(pretraining(recipe("var-siamese")))) == json.dumps(dataclasses.asdict(by_hand))

@@ -57,7 +57,8 @@ class Generate:
             files = [f"{name}/pairs.arrow" for name in clicks.train_names]
         texts = (text for shard in train for text in shard.strings.to_pylist())
         vocabulary = vocabulary_of(texts, recipe.vocabulary)
-        return GenerateTask(recipe, rows, files, train, dev, vocabulary)
+        decoder = decoder_of_model(recipe, Outputs(vocabulary=vocabulary.words))
+        return GenerateTask(recipe, rows, files, train, dev, vocabulary, decoder)
 
     def batch(self, examples: "RephrasingExamples") -> "RephrasingBatch":
         return RephrasingBatch(
@@ -122,6 +123,7 @@ class GenerateTask:
     train: list[Rephrasings]
     dev: list[Rephrasings]
     vocabulary: Vocabulary
+    decoder: Decoder
 
     @property
     def outputs(self) -> Outputs:
@@ -153,14 +155,13 @@ class GenerateTask:
         return WatchedRephrasings(batches)
 
     def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:
-        decoder = decoder_of_model(self.recipe, self.outputs)
         targets = of.strings.take(of.target[rows]).to_pylist()
         return RephrasingExamples(
             texts=(of.texts, of.source[rows]),
             words=self.vocabulary.ids(targets),
             kept=None,
-            noise_Bh=numbers.standard_normal((len(rows), decoder.latent)),
-            decoder=decoder,
+            noise_Bh=numbers.standard_normal((len(rows), self.decoder.latent)),
+            decoder=self.decoder,
         )
 
 
