@@ -16,7 +16,7 @@ from schemas.trigrams import CONTRACT_VERSION
 from training.ragged import Ragged, from_arrow
 from training.recipe import Recipe
 from training.shard_folder import local_folder
-from training.shard_texts import shard_texts
+from training.shard_texts import require_rows, shard_texts
 from training.shared_pool import ExcludedBy
 from training.text_batch import TextTable
 from training.word_rows import WordRows
@@ -167,14 +167,7 @@ def _catalogue(folder: str, asked: str) -> dict[str, Any]:
 
 def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
     for table in (data.pool_texts, *(shard.texts for shard in (*data.train, *data.dev))):
-        highest = int(table.trigrams.values.max(initial=0))
-        if highest >= data.word_rows.num_rows:
-            raise StageError(
-                asked=asked,
-                found=f"trigram id {highest:,} is not below the {data.table_rows:,} rows of the catalogue",
-                follows="the towers would have no parameters for it",
-                do="run `clicktower build` again",
-            )
+        require_rows(table, data.word_rows, asked, "build")
     num_pairs = sum(len(shard) for shard in data.train)
     if num_pairs < recipe.micro_batch:
         raise StageError(

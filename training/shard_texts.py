@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from schemas.errors import StageError
 from schemas.shard import TEXTS, WORDS, open_table
 from training.ragged import from_arrow
 from training.recipe import Recipe
@@ -17,3 +18,15 @@ def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextT
         rows = word_rows.known(words["word"].to_pylist(), rows)
     table = TextTable(from_arrow(texts["words"]), rows)
     return table.limited(recipe.max_words, recipe.overflow), texts["text"]
+
+
+def require_rows(table: TextTable, word_rows: WordRows, asked: str, command: str) -> None:
+    """Raise StageError where a word's trigrams are not among the table's rows. `command`: what made the shards."""
+    highest = int(table.trigrams.values.max(initial=0))
+    if highest >= word_rows.num_rows:
+        raise StageError(
+            asked=asked,
+            found=f"trigram id {highest:,} is not below the {word_rows.trigram_rows:,} rows of the catalogue",
+            follows="a tower would have no parameters for it",
+            do=f"run `clicktower {command}` again",
+        )

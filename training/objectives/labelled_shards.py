@@ -13,7 +13,7 @@ from schemas.labelled import CATALOGUE, SCHEMA_VERSION, Unit, labelled_schema
 from schemas.shard import open_table
 from schemas.trigrams import CONTRACT_VERSION
 from training.recipe import Recipe
-from training.shard_texts import shard_texts
+from training.shard_texts import require_rows, shard_texts
 from training.text_batch import TextTable
 from training.word_rows import WordRows
 
@@ -95,14 +95,7 @@ def _shard(folder: str, catalogue: dict[str, Any], recipe: Recipe, word_rows: Wo
 
 def _check(shards: LabelledShards, recipe: Recipe, asked: str) -> None:
     for shard in (*shards.train, *shards.dev):
-        highest = int(shard.texts.trigrams.values.max(initial=0))
-        if highest >= shards.word_rows.num_rows:
-            raise StageError(
-                asked=asked,
-                found=f"trigram id {highest:,} is not below the {shards.table_rows:,} rows of the catalogue",
-                follows="the tower would have no parameters for it",
-                do="run `clicktower build-labelled` again",
-            )
+        require_rows(shard.texts, shards.word_rows, asked, "build-labelled")
         wrong = int(((shard.labels < 0) | (shard.labels >= len(shards.classes))).sum()) if shards.classes else 0
         if wrong:
             raise StageError(
