@@ -31,7 +31,8 @@ clean:                   ## remove the environment and the demo
 	rm -rf $(VENV) clicktower-demo
 
 # uv installs in seconds what pip installs in minutes, so pip only brings uv.
-$(READY): pyproject.toml constraints.txt $(wildcard training/kernel/*.cpp training/kernel/*.h training/kernel/*.inc)
+$(READY): pyproject.toml constraints.txt $(wildcard training/kernel/*.cpp training/kernel/*.h training/kernel/*.inc \
+          beam_jobs/compiled/*.cpp beam_jobs/compiled/*.h)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.version_info >= (3, 13))' \
 	  || { echo "clicktower needs Python 3.11 or 3.12; found $$($(PYTHON) --version). Try: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing into $(VENV) (about 7 GB with torch's GPU libraries; a minute or two the first time) ..."

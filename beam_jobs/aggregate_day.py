@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from beam_jobs.bot_rules import NO_RULE, RULES
 from beam_jobs.bots import Bots, rule_of_lines
+from beam_jobs.compiled.row_digest import row_digest
 from beam_jobs.content_filters import says_nothing
 from beam_jobs.people import collect_people, merge_people
 from beam_jobs.tally import Tally
@@ -45,13 +46,14 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
     for known, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
         dropped[known.fate] += lines
         caught[BOT_LINES + known.name] += lines
-    joined = joined.filter(pa.array(rule == NO_RULE))
+    is_human = rule == NO_RULE
 
     spellings = joined["query"].combine_chunks()
     distinct = normalise_column(spellings.dictionary).dictionary_encode()
     query = distinct.indices.take(spellings.indices).to_numpy(zero_copy_only=False)
-    is_kept = ~np.array([says_nothing(text) for text in distinct.dictionary.to_pylist()], bool)[query]
-    dropped["query_empty"] = int((~is_kept).sum())
+    is_empty = np.array([says_nothing(text) for text in distinct.dictionary.to_pylist()], bool)[query]
+    dropped["query_empty"] = int((is_human & is_empty).sum())
+    is_kept = is_human & ~is_empty
     partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], distinct.dictionary)
     return partial, Tally(fates=+dropped, counts=+caught)
 
@@ -80,16 +82,15 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
     """The digest of a day's rows; of a query's people only the number counts, which no key changes."""
     digest = LogicalDigest()
-    digest.add(_joined_fields(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
+    digest.merge(_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
     numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
-    digest.add(_joined_fields(exposures["query"], *numbers, exposures["document_id"]))
+    digest.merge(_digest(exposures["query"], *numbers, exposures["document_id"]))
     return digest
 
 
-def _joined_fields(*columns: pa.ChunkedArray) -> list[bytes]:
-    """Each row as one text. No query holds a line end, no number does, and what may hold one comes last."""
-    texts = [column.cast(pa.string()) for column in columns]
-    return pc.binary_join_element_wise(*texts, "\n").cast(pa.binary()).to_pylist()
+def _digest(*columns: pa.ChunkedArray) -> str:
+    """Of each row as one text. No query holds a line end, no number does, and what may hold one comes last."""
+    return row_digest(pc.binary_join_element_wise(*(column.cast(pa.string()) for column in columns), "\n"))
 
 
 def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:

@@ -41,11 +41,12 @@ STATISTICS = pa.schema(
 )
 KEYS = ("person", "hour", "position", "query")
 SUMS = ("searches", "asked", "impressions", "clicks", "named")
+_READ = ["kind", "query", "person", "names_bot", "position", "time", "owns_query"]
 
 
 def client_statistics(joined: pa.Table) -> pa.Table:
     """STATISTICS of some JOINED rows; lines of nobody are in none."""
-    known = joined.filter(joined["person"].is_valid())
+    known = joined.select(_READ).filter(joined["person"].is_valid())
     kind, person = known["kind"].to_numpy(), known["person"].to_numpy()
     time = pc.fill_null(pc.cast(known["time"], pa.int64()), NO_TIME).to_numpy()
     is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))

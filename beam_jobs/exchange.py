@@ -22,7 +22,7 @@ from beam_jobs.records import Record, get, put
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
 BUCKET_BYTES = 32 << 20
-MAX_BUCKETS = 1 << 14
+MAX_BUCKETS = 1 << 14  # a bucket's number has 16 bits
 # Rows are gathered up to this size before they are cut, so that a record is worth its overhead of about a kilobyte,
 # and a scratch file its name.
 GATHER_BYTES = 48 << 20
@@ -63,9 +63,12 @@ def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Itera
     if not len(table):
         return
     buckets = table[key].to_numpy() if num_buckets is None else bucket_of(table[key], num_buckets)
-    order = np.argsort(buckets, kind="stable")
+    order = np.argsort(buckets.astype(np.int16), kind="stable")  # numbers this short are sorted by counting
     grouped = table.take(pa.array(order)).combine_chunks()
-    present, starts, sizes = np.unique(buckets[order], return_index=True, return_counts=True)
+    all_sizes = np.bincount(buckets)
+    present = np.flatnonzero(all_sizes)
+    sizes = all_sizes[present]
+    starts = np.cumsum(sizes) - sizes
     for bucket, start, size in zip(present.tolist(), starts.tolist(), sizes.tolist(), strict=True):
         yield bucket, grouped.slice(start, size)
 

@@ -17,11 +17,14 @@ PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the
 def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
     """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without client is nobody's."""
     encoded = client_ids.dictionary_encode()
-    distinct = [
-        int.from_bytes(blake2b(client.encode(), digest_size=8, key=key, person=PERSON).digest(), "big")
-        for client in encoded.dictionary.to_pylist()
-    ]
-    return pa.array(distinct, pa.uint64()).take(encoded.indices)
+    keyed = blake2b(digest_size=8, key=key, person=PERSON)
+    digests = []
+    for client in encoded.dictionary.cast(pa.binary()).to_pylist():
+        one = keyed.copy()  # half the time of making one anew
+        one.update(client)
+        digests.append(one.digest())
+    distinct = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+    return pa.array(distinct).take(encoded.indices)
 
 
 def collect_people(groups: np.ndarray, people: np.ndarray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:

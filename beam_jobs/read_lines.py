@@ -5,7 +5,6 @@ ranges, so that one big file uses every core: a line belongs to the range that h
 is one unit, read as a stream. What a file is, its first bytes say (beam_jobs.file_kinds).
 """
 
-import gzip
 import io
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from beam_jobs.file_kinds import GZIP, MAGIC_BYTES, PLAIN, check_kind, kind_of
+from beam_jobs.gzip_stream import GzipStream
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -118,7 +118,7 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
     if unit.kind == PLAIN:
         return file
     if unit.kind == GZIP:
-        return gzip.GzipFile(fileobj=file)
+        return io.BufferedReader(GzipStream(file), _PIECE_BYTES)
     # Arrow's reader says that data are cut off, which zstandard's own passes over in silence.
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
 

@@ -1,13 +1,13 @@
 """Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.arrow_files import write_table
+from beam_jobs.arrow_files import BATCH_ROWS, write_table
+from beam_jobs.compiled.row_digest import row_digest
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
 from schemas.text_columns import words_of_column
@@ -75,7 +75,7 @@ def write_shard(
             "texts": len(texts),
             "words": len(words),
         },
-        logical_digest=digest_of(_logical_rows(name.partition("-")[0], table, texts, exclusions, pool)),
+        logical_digest=_logical_digest(name.partition("-")[0], table, texts, exclusions, pool),
     )
 
 
@@ -89,17 +89,12 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
     table = pa.table([pool["document_id"], rows, np.full(len(pool), 1 / max(1, len(pool)))], schema=POOL)
     for name_of_table, content in (("words", words), ("texts", texts), ("pool", table)):
         write_table(content, folder, name_of_table)
-    pool_rows = (
-        digest_row("pool", str(row), title, document_id)
-        for row, (title, document_id) in enumerate(
-            zip(pool["title"].to_pylist(), pool["document_id"].to_pylist(), strict=True)
-        )
-    )
+    pool_rows = joined_fields("pool", pa.array(rows).cast(pa.string()), pool["title"], pool["document_id"])
     return FolderMade(
         folder=folder,
         name=name,
         counts={"documents": len(pool), "texts": len(texts), "words": len(words)},
-        logical_digest=digest_of(pool_rows),
+        logical_digest=row_digest(pool_rows),
     )
 
 
@@ -130,26 +125,45 @@ def _exclusions_of_queries(pairs: pa.Table) -> tuple[np.ndarray, pa.ListArray]:
     return of_pair, excluded.take(pa.array(holder_of_query))
 
 
-def _logical_rows(
-    split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table
-) -> Iterable[bytes]:
-    """Each pair as the texts it stands for, so that no index, file or order shows in the digest; the exclusions."""
-    text, title = texts["text"].to_pylist(), pool["title"].to_pylist()
-    columns = ("query", "clicked", "clicks", "weight", "negatives")
-    for query, clicked, clicks, weight, negatives in zip(*(pairs[name].to_pylist() for name in columns), strict=True):
-        yield digest_row(split, text[query], text[clicked], str(clicks), str(weight), *(text[i] for i in negatives))
-    query_of_exclusion = dict(zip(pairs["exclusion"].to_pylist(), pairs["query"].to_pylist(), strict=True))
-    for exclusion, rows in enumerate(exclusions.to_pylist()):
-        yield digest_row(split, "excluded", text[query_of_exclusion[exclusion]], *sorted(title[i] for i in rows))
-
-
-def digest_row(*fields: str) -> bytes:
-    """One row for a digest. No normalised text holds a line end, and none is empty."""
-    return "\n".join(fields).encode()
-
-
-def digest_of(rows: Iterable[bytes]) -> str:
-    """The digest of some rows, in any order."""
+def _logical_digest(split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table) -> str:
     digest = LogicalDigest()
-    digest.add(rows)
+    for begin in range(0, len(pairs), BATCH_ROWS):  # a pair's texts are long, so not all pairs at once
+        digest.merge(row_digest(_logical_pairs(split, pairs.slice(begin, BATCH_ROWS), texts)))
+    digest.merge(row_digest(_logical_exclusions(split, pairs, texts, exclusions, pool)))
     return digest.hexdigest()
+
+
+def _logical_pairs(split: str, pairs: pa.Table, texts: pa.Table) -> pa.Array:
+    """Each pair as the texts it stands for, so that no index, file or order shows in the digest."""
+    text = texts["text"].combine_chunks()
+    num_negatives = len(pairs["negatives"][0])
+    negatives = pairs["negatives"].combine_chunks().flatten().to_numpy().reshape(len(pairs), num_negatives)
+    weights = pairs["weight"].combine_chunks().dictionary_encode()
+    return joined_fields(
+        split,
+        text.take(pairs["query"].combine_chunks()),
+        text.take(pairs["clicked"].combine_chunks()),
+        pairs["clicks"].cast(pa.string()),
+        pa.array(map(str, weights.dictionary.to_pylist()), pa.string()).take(weights.indices),
+        *(text.take(pa.array(column)) for column in negatives.T),
+    )
+
+
+def _logical_exclusions(
+    split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table
+) -> pa.Array:
+    """Each query with the titles that are excluded for it, in the order of their code points."""
+    query = np.zeros(len(exclusions), np.int32)
+    query[pairs["exclusion"].to_numpy()] = pairs["query"].to_numpy()
+    titles = pool["title"].take(exclusions.flatten()).combine_chunks()
+    lengths = exclusions.value_lengths().to_numpy()
+    rows = pa.table({"of": np.repeat(np.arange(len(exclusions)), lengths), "title": titles})
+    in_order = rows.sort_by([("of", "ascending"), ("title", "ascending")])["title"].combine_chunks()
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    joined = pc.if_else(pa.array(lengths > 0), pc.binary_join(_lists(offsets, in_order), "\n"), None)
+    return joined_fields(split, "excluded", texts["text"].take(pa.array(query)), joined)
+
+
+def joined_fields(*fields: str | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Each row as one text for a digest; null is no field. No normalised text holds a line end, and none is empty."""
+    return pc.binary_join_element_wise(*fields, "\n", null_handling="skip")

@@ -8,7 +8,9 @@ over ours: above 1, ours is faster. Ours does more than the others: a private ag
 ledger, excluded documents, negatives, trigram ids, digests.
 
 Element-wise Beam is so slow that it gets a log of `--elementwise-lines`; its time is taken to grow linearly from its
-time on next to nothing. `--skew` measures ours on a skewed log too (benchmarks/skewed_log.py) and prints the ratio.
+time on next to nothing. `elementwise` is one process, as Beam runs it without options; where the log is so long that
+ours takes one for each core, `elementwise_parallel` is the same script in as many. `--skew` measures ours on a skewed
+log too (benchmarks/skewed_log.py) and prints the ratio.
 """
 
 import argparse
@@ -33,17 +35,19 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
+from beam_jobs.local_workers import with_local_workers  # noqa: E402
+from beam_jobs.read_lines import plan_reading  # noqa: E402
 from benchmarks.measured_process import Measured, run_measured  # noqa: E402
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs  # noqa: E402
 from benchmarks.skewed_log import SHARES, skew_log  # noqa: E402
 from flows.simulation.config import VERSION, SimulationConfig  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-PEERS = {"polars": "polars_pairs", "duckdb": "duckdb_pairs", "elementwise": "elementwise_beam"}
+ELEMENTWISE = ("elementwise", "elementwise_parallel")
+PEERS = {"polars": "polars_pairs", "duckdb": "duckdb_pairs", **dict.fromkeys(ELEMENTWISE, "elementwise_beam")}
 VARIANTS = ("ours", *PEERS)
 LINES_PER_SEARCH = 11.03  # of the simulator's default settings
 FEW_LINES = 1_000
-START = "elementwise on next to nothing"
 PACKAGES = ("apache-beam", "polars", "duckdb", "pyarrow", "numpy", "msgspec")
 
 
@@ -58,6 +62,12 @@ class Log:
     @cached_property
     def pattern(self) -> str:
         return str(self.folder / "*.ndjson.gz")
+
+    @cached_property
+    def num_processes(self) -> int:
+        """The worker processes that our ingest takes on this machine, without options."""
+        chosen = with_local_workers((), plan_reading([self.pattern]).estimated_bytes)
+        return int(chosen[-1].rpartition("=")[2]) if chosen else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +134,10 @@ class Bench:
         out = self.work / f"pairs-{variant}.parquet"
         module = f"benchmarks.peers.{PEERS[variant]}"
         command = [sys.executable, "-m", module, "--log", log.pattern, "--documents", str(log.documents)]
-        made = run_measured([*command, "--k", str(self._k), "--out", str(out)], cwd=ROOT, env=self._env)
+        command += ["--k", str(self._k), "--out", str(out)]
+        if variant == "elementwise_parallel":
+            command += ["--processes", str(os.cpu_count())]
+        made = run_measured(command, cwd=ROOT, env=self._env)
         return Run(
             stages={variant: made.seconds},
             peak_bytes=made.peak_bytes,
@@ -186,13 +199,17 @@ def ratios(figures: dict[str, dict], lines: int) -> dict[str, float | None]:
             found[f"ratio_to_{peer}"] = None
             continue
         seconds = theirs["seconds"]
-        if peer == "elementwise" and theirs["lines"] != lines:
-            start = figures[START]
+        if peer in ELEMENTWISE and theirs["lines"] != lines:
+            start = figures[start_of(peer)]
             growth = (seconds - start["seconds"]) / (theirs["lines"] - start["lines"])
             seconds = start["seconds"] + growth * (lines - start["lines"])
             theirs["seconds_extrapolated"] = round(seconds, 1)
         found[f"ratio_to_{peer}"] = round(seconds / ours["seconds"], 3)
     return found
+
+
+def start_of(peer: str) -> str:
+    return f"{peer} on next to nothing"
 
 
 def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> dict:
@@ -210,20 +227,21 @@ def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> dict:
         bench.run(name, few)
     tell("simulating")
     uniform = bench.simulated(options.lines)
+    if uniform.num_processes == 1 or options.runner_options:
+        variants = [name for name in variants if name != "elementwise_parallel"]
     log = uniform if options.skew == "none" else bench.skewed(uniform, options.skew)
     tasks = {name: (name, log) for name in variants}
     if log is not uniform and "ours" in tasks:
         tasks["ours on the uniform log"] = ("ours", uniform)
-    small = uniform
-    if "elementwise" in variants:
+    if elementwise := [name for name in ELEMENTWISE if name in variants]:
+        small = uniform
         if options.elementwise_lines < options.lines:
             small = bench.simulated(options.elementwise_lines)
             judge = "polars" if "polars" in variants else "ours"
-            require_equal(
-                (f"{judge}, small log", bench.run(judge, small)), ("elementwise", bench.run("elementwise", small))
-            )
-        tasks["elementwise"] = ("elementwise", small)
-        tasks[START] = ("elementwise", few)
+            found = (f"{judge}, small log", bench.run(judge, small))
+            require_equal(found, (elementwise[0], bench.run(elementwise[0], small)))
+        tasks |= {name: (name, small) for name in elementwise}
+        tasks |= {start_of(name): (name, few) for name in elementwise}
     load = os.getloadavg()[0]
     runs = interleaved(bench, tasks, options.repeats, tell)
 
@@ -255,6 +273,7 @@ def measure(options: argparse.Namespace, tell: Callable[[str], None]) -> dict:
 NOTES = [
     "ratio_to_X = seconds of X / seconds of ours; medians over the repeats; start-up of every process counted",
     "element-wise Beam runs on fewer lines: seconds_extrapolated is the straight line through its two times",
+    "elementwise: one process, as Beam runs it without options; elementwise_parallel: one for each core, as ours has",
     "peak_mib: largest sum of PSS over all processes of a variant at one moment, sampled every 0.15 s",
     "each variant ran once on a small log before, so that Python's bytecode is compiled",
 ]
@@ -288,7 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, required=True, help="lines of the simulated log, about")
     parser.add_argument("--work", default="preprocessing-benchmark", help="folder for logs and stores; logs are kept")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="of ours,polars,duckdb,elementwise")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help=f"of {','.join(VARIANTS)}")
     parser.add_argument("--elementwise-lines", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--k", type=int, default=5)

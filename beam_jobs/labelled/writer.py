@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.arrow_files import write_table
-from beam_jobs.shard_writer import FolderMade, digest_of, digest_row, index_words
+from beam_jobs.compiled.row_digest import row_digest
+from beam_jobs.shard_writer import FolderMade, index_words, joined_fields
 from schemas.labelled import LabelKind, labelled_schema
 
 
@@ -35,10 +36,10 @@ def write_labelled_shard(
     for name_of_table, content in (("words", words), ("texts", texts), ("labelled", table)):
         write_table(content, folder, name_of_table)
     split = name.partition("-")[0]
-    logical = zip(*(rows[each].to_pylist() for each in (*sentences, "label")), strict=True)
+    logical = joined_fields(split, *(rows[each] for each in (*sentences, "label")))
     return FolderMade(
         folder=folder,
         name=name,
         counts={"rows": len(table), "texts": len(texts), "words": len(words)},
-        logical_digest=digest_of(digest_row(split, *fields) for fields in logical),
+        logical_digest=row_digest(logical),
     )

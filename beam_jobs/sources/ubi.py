@@ -9,14 +9,19 @@ query_id, client_id, timestamp, user_query, application, query_attributes.user_a
 Files for the bulk API, with their action lines, are understood, and so are exports in which each line is a hit whose
 `_source` is the event.
 
-The structs below say the types. A line that is JSON but not of these types is unreadable, whichever field it is.
+The structs below say the types. A line that is JSON but not of these types is unreadable, whichever field it is. Nearly
+all lines of a log are plain ones, which compiled code reads (beam_jobs.compiled.ubi_rows), to the same rows.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
+from beam_jobs.compiled.ubi_rows import EverydayRows, everyday_rows
 from beam_jobs.mapping import Events
 from beam_jobs.sources.json_decoding import WRONG_FIELD, as_object, decode_lines
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
@@ -25,6 +30,7 @@ from beam_jobs.sources.source import ParsedLines
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _Text = str | int | None
+MOST_ODD = 0.05  # of the lines of a block: with more the plain way takes no longer than both
 
 
 class _Index(msgspec.Struct, gc=False):
@@ -69,8 +75,37 @@ def kinds_of_actions(events: Events) -> dict[str, str]:
 
 
 def parse_block(block: bytes, kinds: Mapping[str, str]) -> ParsedLines:
-    """The rows of a block of whole lines; `kinds` says which `action_name` is what."""
-    cut = split_lines(block)
+    """The rows of a block of whole lines, in their order; `kinds` says which `action_name` is what."""
+    everyday = everyday_rows(block, kinds)
+    if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
+        cut = split_lines(block)
+        found = _read(block, cut, kinds)
+        return parsed_lines(found.rows, cut, found.rejects, found.num_action_lines)
+    if not len(everyday.odd):
+        return parsed_lines(everyday.rows, (), {})
+    odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
+    others = _read(b"\n".join(odd_lines), odd_lines, kinds)
+    rejected = sorted(others.rejects)
+    return ParsedLines(
+        rows=_merged(everyday, others),
+        reject_offsets=everyday.odd_spans[rejected, 0],
+        reject_reasons=[others.rejects[number] for number in rejected],
+        num_action_lines=others.num_action_lines,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """What some lines gave: rows and the numbers of their lines, ascending; why others gave none, by their numbers."""
+
+    rows: pa.RecordBatch
+    numbers: np.ndarray
+    rejects: dict[int, str]
+    num_action_lines: int
+
+
+def _read(block: bytes, cut: list[bytes], kinds: Mapping[str, str]) -> _Read:
+    """Any lines, `block` all of them together, and so the definition of what `everyday_rows` gives."""
     lines = without_returns(block, cut)
     values, rejects = decode_lines(block, lines, _decode)
     num_action_lines = 0
@@ -87,14 +122,27 @@ def parse_block(block: bytes, kinds: Mapping[str, str]) -> ParsedLines:
                 else:
                     rejects[number] = WRONG_FIELD
     kept: Any = lines
-    numbers = None
+    numbers = np.arange(len(lines))
     if is_dropped:
-        numbers = [number for number in range(len(lines)) if number not in is_dropped]
+        numbers = np.delete(numbers, list(is_dropped))
         kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
     rows, found, reasons = log_rows(_columns(kept, values), kinds, "iso", is_ubi=True)
-    for number, reason in zip(found.tolist(), reasons, strict=True):
-        rejects[number if numbers is None else numbers[number]] = reason
-    return parsed_lines(rows, cut, rejects, num_action_lines)
+    rejects.update(zip(numbers[found].tolist(), reasons, strict=True))
+    return _Read(rows=rows, numbers=np.delete(numbers, found), rejects=rejects, num_action_lines=num_action_lines)
+
+
+def _merged(everyday: EverydayRows, others: _Read) -> pa.RecordBatch:
+    """The rows of both in the order of their lines."""
+    if not others.rows.num_rows:
+        return everyday.rows
+    places = (everyday.odd - np.arange(len(everyday.odd)))[others.numbers].tolist()  # among the everyday rows
+    parts = []
+    begin = 0
+    for number, place in enumerate(places):
+        parts += [everyday.rows.slice(begin, place - begin), others.rows.slice(number, 1)]
+        begin = place
+    parts.append(everyday.rows.slice(begin))
+    return pa.Table.from_batches(parts).unify_dictionaries().combine_chunks().to_batches()[0]
 
 
 def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:

@@ -3,8 +3,9 @@
     python -m benchmarks.peers.elementwise_beam --log 'log/*.ndjson.gz' --documents documents.tsv --out pairs.parquet
 
 Lines are grouped by their text (repeats), rows by query id (the join), clients by what they did (bots), lines by query
-(people, gate). It runs in memory on FnApiRunner, the runner that the pipeline has by default, and is the pipeline's
-equal in what it finds, a tie between two searches of one id in the same millisecond apart.
+(people, gate). It runs on FnApiRunner, the runner that the pipeline has by default: in memory, or with `--processes N`
+in so many worker processes. It is the pipeline's equal in what it finds, a tie between two searches of one id in the
+same millisecond apart.
 """
 
 import argparse
@@ -19,18 +20,23 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_jobs.content_filters import content_fate
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
+from schemas.words import normalise
 
 PAIR = pa.schema([("query", pa.string()), ("title", pa.string()), ("clicks", pa.int64()), ("dev", pa.bool_())])
 Event = dict[str, Any]  # a line with its search: kind, person, searcher, query, names_bot, document, position, time
 
 
-def write_pairs(log: str, documents: str, k: int, out: str) -> None:
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+def write_pairs(log: str, documents: str, k: int, out: str, processes: int = 1) -> None:
+    mode = "in_memory" if processes == 1 else "multi_processing"
+    options = PipelineOptions([f"--direct_running_mode={mode}", f"--direct_num_workers={processes}"])
+    with beam.Pipeline(runner=FnApiRunner(), options=options) as pipeline:
         joined = (
             pipeline
             | "Read lines" >> beam.io.ReadFromText(log, coder=BytesCoder())
@@ -147,14 +153,15 @@ def pairs_of_query(
 
 def title_of(line: str) -> tuple[str, str | None]:
     document, _, title = line.partition("\t")
-    return document, verdicts.titles([title])[0]
+    return document, normalise(title) or None
 
 
 @cache
 def published(spelling: str) -> tuple[str | None, int]:
     """(the query to learn from, if any; the hash of its form)"""
-    judged = verdicts.judge_queries([spelling])
-    return judged.query[0], signed(judged.hash[0])
+    query = normalise(spelling)
+    number = int.from_bytes(blake2b(query.encode(), digest_size=8).digest(), "little") or 1
+    return None if content_fate(query) else query, signed(number)
 
 
 @cache
@@ -178,10 +185,13 @@ def main() -> None:
     parser.add_argument("--documents", required=True, help="id<TAB>title lines")
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--out", required=True, help="the Parquet file to write")
+    parser.add_argument("--processes", type=int, default=1, help="worker processes")
     options = parser.parse_args()
-    write_pairs(options.log, options.documents, options.k, options.out)
+    write_pairs(options.log, options.documents, options.k, options.out, options.processes)
     print(json.dumps({}))
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.peers import elementwise_beam  # worker processes know its functions by this name
+
+    elementwise_beam.main()

@@ -5,6 +5,7 @@ from functools import partial
 
 from flows.doctor import engines, machine, software
 from flows.doctor.finding import Check, Finding, looked_at
+from flows.doctor.log_reader import log_reader
 from flows.doctor.training_path import training_path
 from flows.settings import Settings, Surroundings
 from schemas import storage
@@ -24,6 +25,7 @@ def examine(store: str) -> dict[str, list[Finding]]:
     around, folder = Surroundings(), Settings().engines
     groups: Mapping[str, list[tuple[str, Check]]] = {
         "Training": [("path", training_path), ("GPU", machine.gpu)],
+        "Preprocessing": [("log reader", log_reader)],
         "Software": [("Python", software.python), ("packages", software.packages), ("tested set", software.pinned)],
         "Machine": [
             ("cores", machine.cores),

@@ -1,9 +1,11 @@
+from hashlib import sha256
 from itertools import pairwise
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.arrow_files import read_table
 from beam_jobs.click_pairs import CLICK_PAIRS
 from beam_jobs.shard_writer import index_words, write_pool, write_shard
 from schemas import storage
@@ -63,6 +65,33 @@ def test_rows_and_bytes_do_not_depend_on_order_and_rows_do_not_depend_on_shardin
         part = [row for row in shuffled if (row["query"] in first) == shard]
         digest.merge(_write(part, f"memory://part-{shard}", f"train-{shard:05d}").logical_digest)
     assert digest.hexdigest() == whole.logical_digest
+
+
+def test_the_digest_is_the_sum_of_the_rows_as_texts():
+    """From the files, a row at a time: fields with line ends between them, SHA-256, added up modulo 2^256."""
+    rows = _pairs({"bracket": dict.fromkeys(POOL_TITLES[20:], 2), "螺丝": {POOL_TITLES[3]: 1}})
+    rows.append({"query": "unlisted", "title": "no title of the pool", "clicks": 1, "dev": False, "excluded": []})
+    made = _write(rows, "memory://sum")
+    text, pairs, exclusions = (
+        read_table(f"memory://sum/{name}.arrow").to_pylist() for name in ("texts", "pairs", "exclusions")
+    )
+    text = [row["text"] for row in text]
+    logical = []
+    for pair in pairs:
+        fields = [text[pair["query"]], text[pair["clicked"]], str(pair["clicks"]), "1.0"]
+        logical.append(["train", *fields, *(text[negative] for negative in pair["negatives"])])
+    for query, number in {(pair["query"], pair["exclusion"]) for pair in pairs}:
+        (listed,) = exclusions[number].values()
+        logical.append(["train", "excluded", text[query], *sorted(POOL_TITLES[row] for row in listed)])
+    assert made.logical_digest == _sum_of_digests(logical)
+    pool = write_pool(POOL, "memory://sum-pool", "pool", table_rows=65_536)
+    documents = zip(POOL_TITLES, POOL["document_id"].to_pylist(), strict=True)
+    assert pool.logical_digest == _sum_of_digests(["pool", str(row), *both] for row, both in enumerate(documents))
+
+
+def _sum_of_digests(rows):
+    digests = (sha256("\n".join(fields).encode()).digest() for fields in rows)
+    return f"{sum(int.from_bytes(digest, 'big') for digest in digests) % 2**256:064x}"
 
 
 def test_the_digest_knows_split_clicks_and_excluded_texts():

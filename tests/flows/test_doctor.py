@@ -17,6 +17,7 @@ from flows.cli import run
 from flows.doctor import engines, machine, software
 from flows.doctor.finding import Finding, looked_at
 from flows.doctor.limits import Limits, limits
+from flows.doctor.log_reader import judge_reader, log_reader
 from flows.doctor.training_path import judge_path
 from flows.settings import Surroundings
 from training.gpu.device_name import has_driver
@@ -43,6 +44,13 @@ def test_this_machine_can_run_it_and_json_is_one_object(tmp_path, capsys):
     assert by_name["cores"]["facts"]["allowed"] == len(os.sched_getaffinity(0))
     assert not any(one["found"].startswith("could not be looked at") for one in result["findings"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_reader_is_compiled_or_says_why_not():
+    assert log_reader().state == "good"  # the build of this checkout had a compiler
+    without = judge_reader("no kernel was built when clicktower was installed: there was no working C++ compiler")
+    assert (without.state, without.facts) == ("look", {"reader": "python"})
+    assert "no working C++ compiler" in without.found
 
 
 def test_what_is_in_the_way_exits_with_1_and_says_what_to_do(tmp_path, capsys):

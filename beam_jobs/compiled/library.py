@@ -1,0 +1,38 @@
+"""The compiled library of the Beam jobs: found, loaded and checked once, or the reason why not."""
+
+import ctypes
+from functools import cache
+
+from schemas.compiled_library import load
+
+INTERFACE = 1  # raised with every change of what the C++ functions take or give
+_NAME = "beam_jobs.compiled._compiled"
+
+
+def library() -> ctypes.CDLL | None:
+    """The shared library; None where it is not available: everything is then done in Python, to the same rows."""
+    return _loaded()[0]
+
+
+def why_not() -> str:
+    """Why there is none, as a sentence; empty where there is one."""
+    return _loaded()[1]
+
+
+@cache
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    found, reason = load(_NAME, "compiled_interface", INTERFACE)
+    if found is not None:
+        found.ubi_rows_new.restype = ctypes.c_void_p
+        found.ubi_rows_new.argtypes = (
+            ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
+        )  # fmt: skip
+        found.ubi_rows_free.restype, found.ubi_rows_free.argtypes = None, (ctypes.c_void_p,)
+        found.ubi_rows_num_lines.restype, found.ubi_rows_num_lines.argtypes = ctypes.c_int64, (ctypes.c_void_p,)
+        found.ubi_rows_array.restype = ctypes.c_void_p
+        found.ubi_rows_array.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+        found.row_digests.restype = None
+        found.row_digests.argtypes = (
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p,
+        )  # fmt: skip
+    return found, reason

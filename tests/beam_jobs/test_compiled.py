@@ -1,0 +1,136 @@
+"""What is compiled gives what Python gives: rows of everyday lines, digests. All other lines are left to Python."""
+
+import json
+import random
+from hashlib import sha256
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.compiled.row_digest import row_digest
+from beam_jobs.compiled.ubi_rows import everyday_rows
+from beam_jobs.mapping import Events
+from beam_jobs.sources import ubi
+from schemas.shard import LogicalDigest
+from tests.beam_jobs.fuzzed_lines import DAMAGES, fuzzed_line, good_line
+from tests.beam_jobs.test_ubi import LINES
+from tests.beam_jobs.ubi_lines import event, search
+
+KINDS = ubi.kinds_of_actions(Events())
+LOGGED = st.builds(
+    lambda seed, damage: fuzzed_line(random.Random(seed), damage),
+    st.integers(0, 2**32),
+    st.none() | st.integers(0, len(DAMAGES) - 1),
+)
+
+
+def _odd(lines):
+    """The numbers of the lines that are left to Python; of the others the rows are compared with Python's."""
+    block = b"\n".join(lines)
+    found = everyday_rows(block, KINDS)
+    found.rows.validate(full=True)
+    cut = block.split(b"\n")[: None if lines[-1] else -1]  # an empty last line is none
+    assert found.num_lines == len(cut)
+    odd = found.odd.tolist()
+    assert [block[begin:end] for begin, end in found.odd_spans.tolist()] == [
+        cut[number].removesuffix(b"\r") for number in odd
+    ]
+    is_odd = set(odd)
+    everyday = [line for number, line in enumerate(cut) if number not in is_odd]
+    expected = ubi._read(b"\n".join(everyday), everyday, KINDS)
+    assert not expected.rejects
+    assert found.rows.to_pylist() == expected.rows.to_pylist()
+    return odd
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists((LINES | LOGGED).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12))
+def test_everyday_lines_give_the_rows_that_python_gives(lines):
+    _odd(lines)
+
+
+def test_what_loggers_write_is_everyday():
+    rng = random.Random(1)
+    lines = [good_line(rng) for _ in range(200)]
+    lines += [
+        search("a", 'a 19" drill \\ caf\u00e9 \u7535\u94bb', session_id="s", query_response_hits=[1, 2.5, None, True]),
+        json.dumps({"query_id": "a", "user_query": "caf\u00e9 \u7535\t/"}).encode(),
+        b'{"query_id": "a", "user_query": "", "client_id": null, "query_attributes": null}\r',
+        b' { "query_id" : 17 , "client_id" : -5 , "user_query":"x","timestamp":1756720800123 } ',
+        event("a", "click", 12345, {"index": 3, "xy": {"x": 0.5, "y": 1}}),
+        event("a", "hover", "", None, user_query=""),
+        search("a", "x", time="2026-09-01T10:00:00+00:00"),
+        search("a", "x", time="2026-09-01T10:00:00.123456Z"),
+    ]
+    assert _odd(lines) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"query_id": "a", "user_query": "x", "query_id": "b"}',
+        b'{"query_id": "a", "user_query": "\\ud83d\\ude00"}',
+        b'{"query_id": "a", "user_query": "x"} {}',
+        b'{"query_id": "a"}',
+        b'{"query_id": "", "user_query": "x"}',
+        b'{"query_id": 0, "user_query": "x"}',
+        b'{"index": {}}',
+        b'{"query_id": "a", "user_query": "x", "more": ' + b"[" * 30 + b"]" * 30 + b"}",
+        b'{"query_id": "a", "user_query": "x", "timestamp": "2026-09-01T10:00:00+02:00"}',
+        b'{"query_id": "a", "action_name": "click", "event_attributes": {"position": {"ordinal": 1.0}}}',
+        b"",
+    ],
+)
+def test_what_is_rare_is_left_to_python(line):
+    assert _odd([search("a", "x"), line, search("b", "y")]) == [1]
+
+
+def test_many_applications_are_left_to_python():
+    lines = [search("a", "x", application=f"shop {number}") for number in range(70)]
+    assert _odd([*lines, lines[0]]) == list(range(64, 70))
+
+
+def test_utf8_is_what_python_takes_for_it():
+    # every lead byte with second and third bytes at and around the borders of the Unicode Standard's table 3-7
+    borders = [0x20, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0]
+    rest = [0x7F, 0x80, 0xBF, 0xC0]
+    tails = [*product(borders), *product(borders, rest), *product(borders, [0x80, 0xC0], rest)]
+    texts = [bytes([lead, *tail]) for lead in range(0x80, 0x100) for tail in tails]
+    lines = [b'{"query_id": "a", "user_query": "%s"}' % text for text in texts]
+    is_text = [text.decode(errors="replace").encode() == text for text in texts]
+    assert _odd(lines) == [number for number, good in enumerate(is_text) if not good]
+
+
+def test_days_are_those_of_the_calendar():
+    years = (0, 1, 4, 100, 400, 1600, 1900, 1969, 1970, 2000, 2023, 2024, 2100, 9999)
+    days = [
+        f"{year:04d}-{month:02d}-{day:02d}" for year, month, day in product(years, range(14), (0, 1, 28, 29, 30, 31))
+    ]
+    lines = [search("a", "x", time=f"{day}T23:59:59.999Z") for day in days]
+    is_day = []
+    for day in days:
+        try:
+            np.datetime64(day)
+            is_day.append(not day.startswith("0000"))
+        except ValueError:
+            is_day.append(False)
+    assert _odd(lines) == [number for number, good in enumerate(is_day) if not good]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_digests_of_texts_of_every_length_add_up(plain):
+    texts = [bytes((7 * length + place) % 256 for place in range(length)) for length in range(200)]
+    expected = sum(int.from_bytes(sha256(text).digest(), "big") for text in texts) % 2**256
+    assert row_digest(pa.array(texts, pa.binary()), plain=plain) == f"{expected:064x}"
+    digest = LogicalDigest()
+    digest.add(texts[150:])
+    assert row_digest(pa.chunked_array([pa.array(texts, pa.binary())]).slice(150), plain=plain) == digest.hexdigest()
+
+
+def test_an_escape_or_a_number_ends_where_the_line_does():
+    good = b'{"query_id": "a\\u00e9", "client_id": 12, "user_query": "x", "timestamp": "2026-09-01T10:00:00.1Z"}'
+    assert _odd([good[:end] for end in range(1, len(good) + 1)]) == list(range(len(good) - 1))
