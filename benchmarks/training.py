@@ -13,7 +13,9 @@ What is printed:
 
     ratio_to_plain            the trainer over the best arrangement of nn.LSTM found, of the same model
     ratio_to_three_buckets    ... over the usual good one: sparse gradients, padded, three buckets of like length
-    ratio_to_bound            ... over what the processor's fused multiply-adds allow (benchmarks/speed/bound.py)
+    ratio_to_bound            ... over what the processor's fused multiply-adds allow for the products that the model is
+                              written in (benchmarks/speed/bound.py)
+    ratio_to_bound_of_products_made  ... for those that the trainer makes, which leaves out what texts have in common
     reference_ratio_to_plain  the pure torch path over the best arrangement of nn.LSTM
     exact_to_fast             time of exact over time of fast reduction
     pool_to_independent       pairs/s with shared negatives, as many as pairs, over pairs/s with independent ones
@@ -43,7 +45,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.real_pairs import read_pairs, read_queries, read_titles  # noqa: E402
 from benchmarks.speed.agreement import Trainee  # noqa: E402
-from benchmarks.speed.bound import needs_of, peak_gflops  # noqa: E402
+from benchmarks.speed.bound import flops_made, needs_of, peak_gflops  # noqa: E402
 from benchmarks.speed.contest import Entrant, Rates, Tell, in_turns, rounded  # noqa: E402
 from benchmarks.speed.encoding import measure_encoding, model_of  # noqa: E402
 from benchmarks.speed.several_workers import Setting, measure_workers  # noqa: E402
@@ -60,8 +62,11 @@ from benchmarks.speed.variants import (  # noqa: E402
     stock,
     trainers,
 )
+from training.arithmetic import arithmetic_of, path_of  # noqa: E402
 from training.gpu.device import CPU, open_device  # noqa: E402
 from training.kernel import status  # noqa: E402
+from training.kernel.path import CompiledPath  # noqa: E402
+from training.objectives.clicks import Clicks  # noqa: E402
 from training.order import MicroBatch, Order, pair_lengths  # noqa: E402
 from training.parameters import layout_of  # noqa: E402
 from training.recipes import Recipe  # noqa: E402
@@ -121,7 +126,7 @@ class Bench:
         )
         for trainee in trainees.values():
             trainee.close()
-        figures = self._figures(recipe, variants, rates, errors, peaks)
+        figures = self._figures(recipe, variants, rates, errors, peaks, [m for mini in rounds[0] for m in mini])
         if self._options.device == "cuda":  # the peak is the CPU's
             figures = {name: value for name, value in figures.items() if "bound" not in name}
         return figures
@@ -160,6 +165,7 @@ class Bench:
         rates: dict[str, Rates],
         errors: dict[str, float],
         peaks: list[float],
+        micro_batches: list[MicroBatch],
     ) -> dict:
         stock_rows = [name for name, variant in variants.items() if variant.kind == "stock"]
         plain = _fastest(stock_rows, rates)
@@ -170,6 +176,11 @@ class Bench:
         pairs = self._data.train[0]
         columns = layout_of(recipe, self._data.table_rows).columns
         needs = needs_of(pairs, np.arange(len(pairs)), recipe.cells, columns)
+        made = needs.flops_per_pair
+        if exact["compiled"]:
+            path = path_of(arithmetic_of("compiled", recipe, "cpu"), recipe, CPU, 1, Clicks().batch)
+            assert isinstance(path, CompiledPath)
+            made = flops_made(path, micro_batches, self._data, recipe, columns)
 
         def of_option(option: str) -> Rates:
             return rates[ours.replace("exact", option)]
@@ -185,6 +196,7 @@ class Bench:
             "ratio_to_three_buckets": rounded(rates[ours].over(rates[three])),
             "ratio_to_bound": to_bound(needs.flops_per_pair),
             "ratio_to_bound_without_first_words": to_bound(needs.flops_per_pair_without_first_words),
+            "ratio_to_bound_of_products_made": to_bound(made),
             "reference_ratio_to_plain": rounded(rates[reference].over(rates[plain])),
             "reference_ratio_to_three_buckets": rounded(rates[reference].over(rates[three])),
             "exact_to_fast": rounded(of_option("fast").over(rates[ours])),
@@ -192,6 +204,7 @@ class Bench:
             "small_pool_to_independent": rounded(of_option(SMALL_POOL).over(rates[ours])),
             "bound": {
                 **asdict(needs),
+                "flops_per_pair_made": made,
                 "peak_gflops": rounded(statistics.median(peaks)),
                 "peak_is_of": peak_gflops(self._options.threads)[1],
                 "pairs_per_second": rounded(statistics.median(peaks) * 1e9 / needs.flops_per_pair),

@@ -1,6 +1,6 @@
 """Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
 
-    compiled-1     the compiled path, on a CPU (training.kernel); the number goes up when its results change
+    compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
     torch          the reference path, on a CPU
     torch-cuda, triton-cuda    on a GPU (training.gpu.device)
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from training.reference_path import Batch
 
 Path = Literal["auto", "compiled", "torch"]
-COMPILED = "compiled-1"
+COMPILED = "compiled-2"
 ON_GPU = {"cuda-eager": "torch-cuda", "cuda": "triton-cuda"}
 
 
@@ -69,7 +69,8 @@ def path_of(
         return ReferencePath(device, batch_of)
     from training.kernel.path import CompiledPath
 
-    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm")
+    # Steps that texts share cannot be cut off for one and kept for another.
+    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm", share_prefixes=not recipe.truncate_steps)
 
 
 def _reason(recipe: Recipe) -> str:

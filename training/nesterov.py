@@ -75,7 +75,9 @@ class LazyRows:
 
     @staticmethod
     def start(parameters: torch.Tensor) -> "LazyRows":
-        return LazyRows(parameters, torch.zeros_like(parameters), np.zeros(len(parameters), np.int32))
+        matrix = parameters.numpy().copy()  # NumPy's memory is in large pages: rows anywhere in it are found sooner
+        velocity = np.zeros_like(matrix)
+        return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), np.zeros(len(matrix), np.int32))
 
     @staticmethod
     def restored(arrays: Mapping[str, np.ndarray]) -> "LazyRows":

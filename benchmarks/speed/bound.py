@@ -3,9 +3,13 @@
 A pair needs, for every word of its texts, the product of y(t-1) [d] with W_rec [d, G], and in the backward pass the
 two products of the same size that give the gradients by y(t-1) and by W_rec: 3 x 2 d G floating-point operations.
 Nothing else is counted: no gates, no gather, no scatter, no update.
+
+The compiled path computes a word that texts of a micro-batch begin with once, and does not multiply y(0) = 0, so it
+makes fewer products than that; `flops_made` counts those.
 """
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,7 +17,11 @@ import numpy as np
 import torch
 
 from training.kernel import fma_peak, status
-from training.shard_data import Shard
+from training.kernel.path import CompiledPath
+from training.order import MicroBatch
+from training.pairs import pairs_of
+from training.recipe import Recipe
+from training.shard_data import Shard, ShardData
 
 PRODUCTS = 3
 PEAK_SECONDS = 0.2
@@ -40,6 +48,19 @@ def needs_of(shard: Shard, pairs: np.ndarray, cells: int, columns: int) -> Needs
         flops_per_pair=float(words * each),
         flops_per_pair_without_first_words=float((words - texts.shape[1]) * each),
     )
+
+
+def flops_made(
+    path: CompiledPath, micro_batches: Sequence[MicroBatch], data: ShardData, recipe: Recipe, columns: int
+) -> float:
+    """The products that the compiled path makes for a pair of some micro-batches."""
+    products = pairs = 0
+    for micro_batch in micro_batches:
+        prepared = path.prepare(pairs_of(micro_batch, data, recipe, epoch=0))
+        for batch in (prepared.queries, prepared.documents):
+            products += len(batch.array("packed_words")) - int((batch.array("begins") < 0).sum())
+        pairs += len(micro_batch.pairs)
+    return products * PRODUCTS * 2 * recipe.cells * columns / pairs
 
 
 def peak_gflops(threads: int) -> tuple[float, str]:

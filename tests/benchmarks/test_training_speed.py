@@ -15,7 +15,7 @@ import torch
 from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import read_pairs, shard_of, table_of
 from benchmarks.speed.agreement import COMPARED_STEP, TOLERANCE, Parts, reference_gradient, require_agreement
-from benchmarks.speed.bound import needs_of
+from benchmarks.speed.bound import flops_made, needs_of
 from benchmarks.speed.contest import Rates, in_turns, rounded
 from benchmarks.speed.encoding import model_of
 from benchmarks.speed.several_workers import WARM_UP, Setting, measure_workers
@@ -24,6 +24,8 @@ from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, s
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
 from training.gpu.device import CPU
+from training.kernel import status
+from training.kernel.path import CompiledPath
 from training.order import MicroBatch, Order, pair_lengths
 from training.parameters import layout_of
 from training.shard_data import ShardData
@@ -128,6 +130,17 @@ def test_the_arithmetic_of_pairs_counts_three_products_for_each_word():
     assert needs.words_per_pair == 6
     assert needs.flops_per_pair == 6 * 3 * 2 * 5 * 15  # a multiplication and an addition for each of 5 x 15 weights
     assert needs.flops_per_pair_without_first_words == 3 * 3 * 2 * 5 * 15
+
+
+@pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
+def test_the_arithmetic_made_leaves_out_what_texts_begin_with_alike():
+    # Each clicked title is the other pair's negative, so there are four titles. They share "x" and "x y" and have a
+    # word of their own: 2 + 4 words, of which "x" meets y(0) = 0. The queries share "a": 1 + 2 words, less "a".
+    data = shard_of([("a b", "x y z"), ("a c", "x y w")], ["x y z", "x y w"], num_negatives=1)
+    recipe = replace(RECIPE, num_negatives=1, negatives="fixed")
+    path = CompiledPath(1, both_directions=False, share_prefixes=True)
+    made = flops_made(path, [MicroBatch(0, np.array([0, 1]), 0)], data, recipe, columns=15)
+    assert made == 7 / 2 * 3 * 2 * recipe.cells * 15
 
 
 def test_a_ratio_is_the_median_over_rounds_of_figures_taken_together():

@@ -8,6 +8,7 @@ batch.cpp            the index of a batch; tokenise.cpp: texts to words and trig
 encode_text.cpp      one short text from its bytes to its vector
 distribution.py      what the variational tower makes of its states
 int8_rows.py         vectors in eight bits; nearest.cpp, dot_rows.h: which of them may be nearest to a query
+postings.py          titles by word, each with what the word adds to its score; postings.cpp: the best for some words
 library.py           finds and loads what the package's build made of them
 """
 

@@ -6,25 +6,18 @@
 #include <memory>
 #include <new>
 
+#include "prefixes.h"
+
 namespace {
 
 using Ints = Batch::Ints;
 constexpr int64_t LARGEST = std::numeric_limits<int32_t>::max();
 
-struct Failure {
-    BatchError error;
-};
-
-// One text as it is taken: its words in its table, and where that table's words begin in Scratch::number.
-struct Text {
-    const int32_t* words;
-    int32_t length;
-    int32_t part;
-};
-
 // Kept by each thread: what is as large as a table is cleared where it was used, never as a whole.
 struct Scratch {
     std::vector<Text> texts, sorted;
+    std::vector<Prefix> prefixes;
+    Ints level_ends;                 // of the prefixes of each length
     std::vector<int64_t> word_base;  // of each part: where its table's words begin in number
     Ints number;                     // of each word of the tables its distinct number, -1: none yet
     std::vector<int64_t> distinct;   // for each distinct word its place in number
@@ -44,8 +37,8 @@ struct Renumbered {
     }
 };
 
-// The texts of all parts, each checked to be in its table and to have a word. Returns how many words they have.
-int64_t take_texts(const TextPart* parts, int64_t num_parts, Scratch& scratch) {
+// The texts of all parts, each checked to be in its table and to have a word.
+void take_texts(const TextPart* parts, int64_t num_parts, Scratch& scratch) {
     scratch.texts.clear();
     scratch.word_base.clear();
     int64_t num_table_words = 0, num_packed = 0;
@@ -70,7 +63,6 @@ int64_t take_texts(const TextPart* parts, int64_t num_parts, Scratch& scratch) {
     }
     if (scratch.texts.empty()) throw Failure{NO_WORDS};
     if (static_cast<int64_t>(scratch.number.size()) < num_table_words) scratch.number.resize(num_table_words, -1);
-    return num_packed;
 }
 
 // Sums in place: counts[i + 1] of each i -> where each i begins, and the end of the last.
@@ -79,19 +71,20 @@ void starts(Ints& counts) {
     for (int32_t& count : counts) count = sum += count;
 }
 
-// batch.order and scratch.sorted: longest first, ties as they are.
+// batch.order and scratch.sorted: most own words first, then those with a prefix, then as they are.
 void sort_by_length(Scratch& scratch, Batch& batch) {
     const std::vector<Text>& texts = scratch.texts;
     int32_t longest = 0;
-    for (const Text& text : texts) longest = std::max(longest, text.length);
+    for (const Text& text : texts) longest = std::max(longest, text.own());
+    const auto key = [&](const Text& text) { return 2 * (longest - text.own()) + (text.prefix < 0); };
     Ints& begin = scratch.cursor;
-    begin.assign(longest + 1, 0);  // begin[longest - length + 1] counts, then begin[longest - length] begins
-    for (const Text& text : texts) begin[longest - text.length + 1]++;
+    begin.assign(2 * longest + 1, 0);  // begin[key + 1] counts, then begin[key] begins
+    for (const Text& text : texts) begin[key(text) + 1]++;
     starts(begin);
     batch.order.resize(texts.size());
     scratch.sorted.resize(texts.size());
     for (size_t i = 0; i < texts.size(); i++) {
-        const int32_t at = begin[longest - texts[i].length]++;
+        const int32_t at = begin[key(texts[i])]++;
         batch.order[at] = static_cast<int32_t>(i);
         scratch.sorted[at] = texts[i];
     }
@@ -119,45 +112,69 @@ void gather_groups(int32_t group, const int32_t* place, Scratch& scratch, Batch&
     }
 }
 
-void cut_in_chunks(const std::vector<Text>& sorted, int32_t chunk_texts, Batch& batch) {
+// Chunks of the prefixes and of the sorted texts, and what each sequence goes on from.
+void cut_in_chunks(const Scratch& scratch, int32_t chunk_texts, Batch& batch) {
+    const std::vector<Text>& sorted = scratch.sorted;
+    for (const Prefix& prefix : scratch.prefixes) batch.begins.push_back(prefix.before);
+    for (const Text& text : sorted) batch.begins.push_back(text.prefix);
+    const int32_t num_prefixes = static_cast<int32_t>(scratch.prefixes.size());
     const int32_t num_texts = static_cast<int32_t>(sorted.size());
     int32_t row = 0;
     batch.chunk_steps.push_back(0);
+    const auto end_chunk = [&](int32_t first) {
+        batch.chunk_sequences.push_back(first);
+        batch.step_rows.push_back(row);
+        batch.chunk_steps.push_back(static_cast<int32_t>(batch.step_rows.size()));
+    };
+    for (int32_t level_end : scratch.level_ends) {
+        while (row < level_end) {
+            const int32_t first = row;
+            batch.step_rows.push_back(row);
+            row = std::min(row + CHUNK_TEXTS, level_end);
+            end_chunk(first);
+        }
+    }
     for (int32_t first = 0; first < num_texts; first += chunk_texts) {
-        batch.chunk_texts.push_back(first);
         int32_t active = 0;
         const int32_t end = std::min(first + chunk_texts, num_texts);
-        for (int32_t left = sorted[first].length; left > 0; left--) {  // words from this step to the last
-            while (first + active < end && sorted[first + active].length >= left) active++;
+        for (int32_t left = sorted[first].own(); left > 0; left--) {  // words from this step to the last
+            while (first + active < end && sorted[first + active].own() >= left) active++;
             batch.step_rows.push_back(row);
             row += active;
         }
-        batch.step_rows.push_back(row);
-        batch.chunk_steps.push_back(static_cast<int32_t>(batch.step_rows.size()));
+        end_chunk(num_prefixes + first);
     }
-    batch.chunk_texts.push_back(num_texts);
+    batch.chunk_sequences.push_back(num_prefixes + num_texts);
 }
 
-// packed_words of one direction: the distinct number of each word, or a new one.
+// The distinct number of a word, or a new one.
+int32_t number_of(int32_t part, int32_t word, const TextPart* parts, Scratch& scratch) {
+    if (word < 0 || word >= parts[part].num_words) throw Failure{OUT_OF_RANGE};
+    const int64_t at = scratch.word_base[part] + word;
+    int32_t& number = scratch.number[at];
+    if (number < 0) {
+        scratch.distinct_part.push_back(part);
+        scratch.distinct.push_back(at);
+        number = static_cast<int32_t>(scratch.distinct.size()) - 1;
+    }
+    return number;
+}
+
+// packed_words of one direction.
 void pack(const TextPart* parts, bool reversed, const Batch& batch, Scratch& scratch, Ints& packed) {
-    for (int32_t chunk = 0; chunk < batch.num_chunks(); chunk++) {
-        const Text* texts = scratch.sorted.data() + batch.chunk_texts[chunk];
+    packed.resize(batch.step_rows.back());
+    for (size_t row = 0; row < scratch.prefixes.size(); row++)
+        packed[row] = number_of(scratch.prefixes[row].part, scratch.prefixes[row].word, parts, scratch);
+    for (int32_t chunk = batch.num_prefix_chunks(); chunk < batch.num_chunks(); chunk++) {
+        const Text* texts = scratch.sorted.data() + batch.chunk_sequences[chunk] - batch.num_prefixes();
         const int32_t* rows = batch.step_rows.data() + batch.chunk_steps[chunk];
         const int32_t num_steps = batch.chunk_steps[chunk + 1] - batch.chunk_steps[chunk] - 1;
         for (int32_t step = 0; step < num_steps; step++) {
             const int32_t left = num_steps - step;
             for (int32_t row = rows[step]; row < rows[step + 1]; row++) {
                 const Text& text = texts[row - rows[step]];
-                const int32_t word = text.words[reversed ? left - 1 : text.length - left];
-                if (word < 0 || word >= parts[text.part].num_words) throw Failure{OUT_OF_RANGE};
-                const int64_t at = scratch.word_base[text.part] + word;
-                int32_t& number = scratch.number[at];
-                if (number < 0) {
-                    scratch.distinct_part.push_back(text.part);
-                    scratch.distinct.push_back(at);
-                    number = static_cast<int32_t>(scratch.distinct.size()) - 1;
-                }
-                packed[row] = number;
+                packed[row] =
+                    number_of(text.part, text.words[reversed ? left - 1 : text.length - left], parts, scratch);
             }
         }
     }
@@ -227,18 +244,20 @@ void invert_rows(Ints& cursor, Batch& batch) {
 std::unique_ptr<Batch> build(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t group,
                              int32_t options) {
     static thread_local Scratch scratch;
-    const int64_t num_packed = take_texts(parts, num_parts, scratch);
+    take_texts(parts, num_parts, scratch);
+    scratch.prefixes.clear();
+    scratch.level_ends.clear();
+    if (options & SHARED_PREFIXES)
+        find_prefixes(scratch.texts, parts, scratch.word_base, scratch.prefixes, scratch.level_ends);
     auto batch = std::make_unique<Batch>();
     sort_by_length(scratch, *batch);
     if (group) gather_groups(group, place, scratch, *batch);
-    cut_in_chunks(scratch.sorted, group ? group : CHUNK_TEXTS, *batch);
+    cut_in_chunks(scratch, group ? group : CHUNK_TEXTS, *batch);
     if (place)
         for (int32_t& text : batch->order) text = place[text];
     const Renumbered renumbered{scratch};
-    batch->packed_words.resize(num_packed);
     pack(parts, false, *batch, scratch, batch->packed_words);
     if (options & BOTH_DIRECTIONS) {
-        batch->packed_words_reversed.resize(num_packed);
         pack(parts, true, *batch, scratch, batch->packed_words_reversed);
     }
     take_trigrams(parts, scratch, *batch);
@@ -270,7 +289,7 @@ void batch_free(Batch* batch) { delete batch; }
 
 const int32_t* batch_array(const Batch* batch, int32_t number, int64_t* length) {
     static constexpr Ints Batch::*ARRAYS[] = {
-        &Batch::order, &Batch::chunk_texts, &Batch::chunk_steps, &Batch::step_rows,
+        &Batch::order, &Batch::begins, &Batch::chunk_sequences, &Batch::chunk_steps, &Batch::step_rows,
         &Batch::packed_words, &Batch::packed_words_reversed, &Batch::word_offsets, &Batch::word_trigrams,
         &Batch::rows, &Batch::word_rows,
         &Batch::row_word_offsets, &Batch::row_words,

@@ -1,15 +1,21 @@
 // The index of a batch of texts as the kernels read it: which word stands where, which trigrams a word has, and
 // that relation the other way round for the gradient. Nothing here depends on parameters.
 //
-// Texts are sorted by their number of words, longest first, ties in the caller's order, and cut into chunks of at most
-// CHUNK_TEXTS consecutive sorted texts: what one thread keeps in its cache while it steps through them. Within a chunk
-// texts are aligned to their last words: at step s of S (the words of the chunk's longest text) the texts with at
-// least S - s words are active, and they are a prefix of the chunk. Padding does not exist, and all embeddings of a
-// chunk are complete at its last step.
+// The words that two texts or more begin with are their prefix (prefixes.h), and computed once: a text goes on from
+// the state that its longest prefix ends in, with words of its own, at least one. A prefix is the one that is a word
+// shorter and a last word, so prefixes of one length, a level, are sequences of one word each, and texts are sequences
+// of their own words: both go on from a prefix or from nothing, and are computed alike. Sequences are numbered prefixes
+// first, shorter before longer, then texts.
 //
-// Packed rows are the words of all texts in that arrangement: chunk after chunk, within it step after step, within a
-// step the active texts. The word of the i-th text of chunk c at step s is in packed row
-// step_rows[chunk_steps[c] + s] + i.
+// Texts are sorted by their number of own words, longest first, ties with a prefix before those without one, then in the
+// caller's order. Levels and sorted texts are cut into chunks of at most CHUNK_TEXTS consecutive sequences: what one
+// thread keeps in its cache while it steps through them. Within a chunk sequences are aligned to their last words: at
+// step s of S (the words of the chunk's longest one) those with at least S - s words are active, and they come first in
+// the chunk. Padding does not exist, and all of a chunk's last states are complete at its last step.
+//
+// Packed rows are the words of all sequences in that arrangement: chunk after chunk, within it step after step, within a
+// step the active sequences. The word of the i-th one of chunk c at step s is in packed row
+// step_rows[chunk_steps[c] + s] + i; a prefix's number is its packed row.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +26,12 @@ constexpr int32_t CHUNK_TEXTS = 128;
 struct Batch {
     using Ints = std::vector<int32_t>;
 
-    Ints order;        // [texts] sorted text i is text order[i] of the caller
-    Ints chunk_texts;  // [chunks + 1] the first sorted text of each chunk, then the number of texts
-    Ints chunk_steps;  // [chunks + 1] where each chunk's steps begin in step_rows: chunk c has
-                       //   chunk_steps[c + 1] - chunk_steps[c] - 1 steps
-    Ints step_rows;    // for each chunk the first packed row of each of its steps, then the row after its last one
+    Ints order;            // [texts] sorted text i is text order[i] of the caller
+    Ints begins;           // [sequences] the prefix that each goes on from; -1: from nothing
+    Ints chunk_sequences;  // [chunks + 1] the first sequence of each chunk, then the number of sequences
+    Ints chunk_steps;      // [chunks + 1] where each chunk's steps begin in step_rows: chunk c has
+                           //   chunk_steps[c + 1] - chunk_steps[c] - 1 steps
+    Ints step_rows;        // for each chunk the first packed row of each of its steps, then the row after its last one
 
     Ints packed_words;           // [packed] the distinct word in each packed row
     Ints packed_words_reversed;  // [packed] the same texts read right to left; empty unless asked for
@@ -41,7 +48,14 @@ struct Batch {
     Ints row_words;         //   trigram
 
     int32_t num_texts() const { return static_cast<int32_t>(order.size()); }
-    int32_t num_chunks() const { return static_cast<int32_t>(chunk_texts.size()) - 1; }
+    int32_t num_prefixes() const { return static_cast<int32_t>(begins.size() - order.size()); }
+    int32_t num_chunks() const { return static_cast<int32_t>(chunk_sequences.size()) - 1; }
+    // Those of prefixes, which come first.
+    int32_t num_prefix_chunks() const {
+        int32_t chunk = 0;
+        while (chunk_sequences[chunk] < num_prefixes()) chunk++;
+        return chunk;
+    }
     int32_t num_packed() const { return static_cast<int32_t>(packed_words.size()); }
     int32_t num_words() const { return static_cast<int32_t>(word_offsets.size()) - 1; }
     int32_t num_rows() const { return static_cast<int32_t>(rows.size()); }
@@ -60,13 +74,14 @@ struct TextPart {
     int64_t num_taken;
 };
 
-enum BatchOptions : int32_t { FOR_GRADIENT = 1, BOTH_DIRECTIONS = 2 };
+enum BatchOptions : int32_t { FOR_GRADIENT = 1, BOTH_DIRECTIONS = 2, SHARED_PREFIXES = 4 };
 enum BatchError : int32_t { NO_ERROR = 0, NO_WORDS = 1, OUT_OF_RANGE = 2, TOO_LARGE = 3 };
 
 extern "C" {
 // The batch of the texts of some parts, one part after the other; nullptr and *error where there is none. `place`
 // (nullptr: as they come) is what the caller calls each text. With a `group` each run of so many texts, as the caller
-// calls them, is a chunk of its own, sorted within: what is computed of one run need not wait for another.
+// calls them, is a chunk of its own, sorted within: what is computed of one run need not wait for another. Texts that
+// are read both ways share no prefixes: they would have to be arranged twice.
 Batch* batch_new(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t group, int32_t options,
                  int32_t* error);
 void batch_free(Batch* batch);

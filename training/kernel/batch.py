@@ -16,11 +16,11 @@ from training.text_batch import TextTable
 
 CHUNK_TEXTS = 128
 ARRAYS = (
-    "order", "chunk_texts", "chunk_steps", "step_rows", "packed_words", "packed_words_reversed", "word_offsets",
-    "word_trigrams", "rows", "word_rows", "row_word_offsets", "row_words",
+    "order", "begins", "chunk_sequences", "chunk_steps", "step_rows", "packed_words", "packed_words_reversed",
+    "word_offsets", "word_trigrams", "rows", "word_rows", "row_word_offsets", "row_words",
 )  # fmt: skip
 
-_FOR_GRADIENT, _BOTH_DIRECTIONS = 1, 2
+_FOR_GRADIENT, _BOTH_DIRECTIONS, _SHARED_PREFIXES = 1, 2, 4
 _NO_WORDS, _OUT_OF_RANGE, _TOO_LARGE = 1, 2, 3
 
 
@@ -89,12 +89,14 @@ def kernel_batch(
     group: int = 0,
     for_gradient: bool = True,
     both_directions: bool = False,
+    share_prefixes: bool = False,
 ) -> Batch:
     """The batch of the texts `index` of each table, one part after the other.
 
     `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts,
     as the caller calls them, is a chunk of its own; 0: chunks of CHUNK_TEXTS, longest first. Only with `for_gradient`
-    are there rows and the words of each, only with `both_directions` the arrays of the reversed texts. Raises
+    are there rows and the words of each, only with `both_directions` the arrays of the reversed texts. With
+    `share_prefixes`, if not both ways, words that texts begin with alike are there once. Raises
     ValueError for a text without words, which has no embedding, and IndexError for a text, word or trigram that cannot
     be.
     """
@@ -112,6 +114,7 @@ def kernel_batch(
             raise ValueError(f"{num_texts:,} texts were given {len(place):,} places")
     error = ctypes.c_int32()
     options = _FOR_GRADIENT * for_gradient | _BOTH_DIRECTIONS * both_directions
+    options |= _SHARED_PREFIXES * (share_prefixes and not both_directions)
     handle = _library().batch_new(
         array, len(parts), None if place is None else place.ctypes.data, group, options, ctypes.byref(error)
     )

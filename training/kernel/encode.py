@@ -17,7 +17,7 @@ from training.kernel.distribution import Distribution
 from training.kernel.library import library
 from training.kernel.towers import BOTH_WAYS, TowerPoint
 from training.parameters import Layout, tower_name
-from training.ragged import grouped_order
+from training.ragged import Ragged
 from training.recipe import Recipe
 from training.text_batch import TextTable
 from training.threads import compute_threads
@@ -51,22 +51,25 @@ class CompiledTower:
         """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
         states = np.zeros((len(table), self._point.dimensions), np.float32)
         vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
-        lengths = table.words.lengths
-        by_length = grouped_order(lengths)[np.count_nonzero(lengths == 0) :][::-1]  # long batches first
+        order = _alike(table.words)
 
         def encode_some(start: int) -> None:
-            index = by_length[start : start + size]
+            index = order[start : start + size]
             batch = kernel_batch(
-                [(table, index)], place=index, for_gradient=False, both_directions=self._both_directions
+                [(table, index)],
+                place=index,
+                for_gradient=False,
+                both_directions=self._both_directions,
+                share_prefixes=True,
             )
             self._point.encode(batch, states)
             if self._above:
                 vectors[index] = self._above(states[index])
 
         num_threads = len(os.sched_getaffinity(0))
-        chunks = -(-len(by_length) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
+        chunks = -(-len(order) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
         size = min(max(chunks, 1) * CHUNK_TEXTS, MOST_TEXTS)
-        batches = range(0, len(by_length), size)
+        batches = range(0, len(order), size)
         if len(batches) == 1:  # not worth a pool
             encode_some(0)
         elif batches:
@@ -98,6 +101,19 @@ def compiled_towers(
         table_RG, parts = layout.split(towers[tower_name(recipe, side)])
         made[side] = CompiledTower(recipe, layout, table_RG, parts)
     return made
+
+
+def _alike(texts: Ragged) -> np.ndarray:
+    """The texts that have a word, int64, those that begin with the same words beside one another.
+
+    So that a batch shares what they begin with; three words tell most apart, and what is beside what changes no vector.
+    """
+    some = np.flatnonzero(texts.lengths)
+    first, last = texts.offsets[some], texts.offsets[some + 1] - 1
+    keys = np.zeros(len(some), np.int64)
+    for place in range(3):
+        keys = (keys << 21) + (texts.values[np.minimum(first + place, last)] & 0x1FFFFF)
+    return some[np.argsort(keys)]
 
 
 def _text_encode() -> Callable[..., int]:

@@ -27,7 +27,8 @@ struct OneText {
         }
         batch.word_trigrams.assign(trigrams.begin(), trigrams.end());
         batch.order.assign(1, 0);
-        batch.chunk_texts = {0, 1};
+        batch.begins.assign(1, -1);
+        batch.chunk_sequences = {0, 1};
         batch.chunk_steps = {0, kept + 1};
         batch.step_rows.resize(kept + 1);
         std::iota(batch.step_rows.begin(), batch.step_rows.end(), 0);

@@ -1,13 +1,16 @@
 // A tower over a batch, and a micro-batch from words to the gradient of every parameter, by one thread:
 //
-//   W l + b of each distinct word  ->  chunks of texts through the steps  ->  loss  ->  back through the steps
+//   W l + b of each distinct word  ->  prefixes, then chunks of texts through the steps  ->  loss  ->  back through them
 //   ->  gradient of each distinct word  ->  of each trigram's row
 //
 // A sum has one order, given by the batch alone, so a micro-batch has the same gradient on any thread.
+#include <sys/mman.h>
 #include <time.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <vector>
 
@@ -16,6 +19,22 @@
 namespace {
 
 constexpr int64_t ALIGNMENT = 16;  // floats: a cache line
+
+// Rows are read from all over: in pages of 2 MiB, where the system has them, their addresses are found sooner.
+struct Free {
+    void operator()(float* floats) const { std::free(floats); }
+};
+using Floats = std::unique_ptr<float[], Free>;
+Floats in_large_pages(int64_t count) {
+    constexpr size_t PAGE = size_t{1} << 21;
+    const size_t bytes = (count * sizeof(float) + PAGE - 1) / PAGE * PAGE;
+    auto* made = static_cast<float*>(std::aligned_alloc(PAGE, bytes));
+    if (!made) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    madvise(made, bytes, MADV_HUGEPAGE);
+#endif
+    return Floats(made);
+}
 
 // Floats for one use, grown but never shrunk or cleared. What is handed out is lost at the next reset.
 class Arena {
@@ -26,18 +45,16 @@ class Arena {
         while (block_ < blocks_.size() && used_ + count > blocks_[block_].size) { ++block_; used_ = 0; }
         if (block_ == blocks_.size()) {
             const int64_t size = count > BLOCK ? count + count / 4 : BLOCK;
-            blocks_.push_back({std::unique_ptr<float[]>(new float[size + ALIGNMENT]), size});
+            blocks_.push_back({in_large_pages(size), size});
             used_ = 0;
         }
-        float* base = blocks_[block_].floats.get();
-        base += (-reinterpret_cast<uintptr_t>(base) / sizeof(float)) % ALIGNMENT;
         used_ += count;
-        return base + used_ - count;
+        return blocks_[block_].floats.get() + used_ - count;
     }
 
   private:
     static constexpr int64_t BLOCK = 1 << 20;
-    struct Block { std::unique_ptr<float[]> floats; int64_t size; };
+    struct Block { Floats floats; int64_t size; };
     std::vector<Block> blocks_;
     size_t block_ = 0;
     int64_t used_ = 0;
@@ -85,12 +102,12 @@ struct Weights {
 struct Workspace {
     struct Side {
         std::vector<int32_t> rows;
-        std::unique_ptr<float[]> values;
+        Floats values;
         int64_t capacity = 0;
         void resize(int64_t count) {
             if (count <= capacity) return;
             capacity = count + count / 4;
-            values.reset(new float[capacity]);
+            values = in_large_pages(capacity);
         }
     } sides[2];
 };
@@ -103,14 +120,15 @@ const Batch::Ints& words_of(const Batch& batch, int32_t direction) {
 
 Steps steps_of(const Batch& batch, int32_t chunk, int32_t direction) {
     const int32_t first = batch.chunk_steps[chunk];
-    return {batch.chunk_texts[chunk + 1] - batch.chunk_texts[chunk], batch.chunk_steps[chunk + 1] - first - 1,
-            batch.step_rows.data() + first, words_of(batch, direction).data()};
+    const int32_t begin = batch.chunk_sequences[chunk];
+    return {batch.chunk_sequences[chunk + 1] - begin, batch.chunk_steps[chunk + 1] - first - 1,
+            batch.begins.data() + begin, batch.step_rows.data() + first, words_of(batch, direction).data()};
 }
 
 int64_t largest_chunk(const Batch& batch) {
     int64_t most = 0;
     for (int32_t c = 0; c < batch.num_chunks(); ++c)
-        most = std::max<int64_t>(most, batch.chunk_texts[c + 1] - batch.chunk_texts[c]);
+        most = std::max<int64_t>(most, batch.chunk_sequences[c + 1] - batch.chunk_sequences[c]);
     return most;
 }
 
@@ -124,30 +142,62 @@ float* word_inputs(const TowerPoint& tower, const Batch& batch) {
     return inputs;
 }
 
-// A tower's pass over a batch that a backward pass follows, chunk by chunk. With `turns` each chunk goes forward and
-// back before the next one does, so that all share the memory of what only those two passes need: it stays in the cache.
-struct Pass {
+// A tower's way forward over a batch, chunk by chunk, those of prefixes first.
+struct Forward {
     const Batch& batch;
     const Weights& weights;
     const int64_t d = weights.cell.cells, columns = weights.columns(), dimensions = weights.dimensions();
-    bool turns;
+    const int32_t num_prefix_chunks = batch.num_prefix_chunks();
     const float* inputs;  // W l + b of each distinct word
-    float *texts;         // [texts, dimensions], as the batch's caller numbers them
-    float *last, *temporary, *by_word;
+    float *last, *temporary;
+    Prefixes prefixes;
+
+    Forward(const TowerPoint& tower, const Batch& batch) : batch(batch), weights(*tower.weights) {
+        inputs = word_inputs(tower, batch);
+        last = scratch.take(largest_chunk(batch) * dimensions);
+        temporary = scratch.take(largest_chunk(batch) * (2 * d + std::max(d, weights.cell.columns())));
+        prefixes = {scratch.take(batch.num_prefixes() * d), scratch.take(batch.num_prefixes() * d), nullptr, nullptr};
+    }
+
+    // What is kept for the way back goes to traces[direction], unless that is nullptr; y of each text to `texts`, as the
+    // batch's caller numbers them.
+    void run(int32_t chunk, const Trace* traces, float* texts) const {
+        const int32_t first = batch.chunk_sequences[chunk];
+        const bool of_prefixes = chunk < num_prefix_chunks;  // and then there is one direction
+        for (int32_t number = 0; number < weights.directions; ++number) {
+            const Steps steps = steps_of(batch, chunk, number);
+            instructions().forward(weights.direction(number), steps, prefixes,
+                                   inputs + number * weights.cell.columns(), columns,
+                                   of_prefixes ? prefixes.y + first * d : last + number * d, dimensions,
+                                   of_prefixes ? prefixes.c + first * d : temporary,
+                                   traces ? traces + number : nullptr, temporary + steps.num_sequences * d);
+        }
+        if (of_prefixes) return;
+        for (int32_t i = first; i < batch.chunk_sequences[chunk + 1]; ++i)
+            std::memcpy(texts + batch.order[i - batch.num_prefixes()] * dimensions, last + (i - first) * dimensions,
+                        dimensions * sizeof(float));
+    }
+};
+
+// And back. With `turns` each chunk of texts goes forward and back before the next one does, so that all share the
+// memory of what only those two ways need: it stays in the cache.
+struct Pass : Forward {
+    bool turns;
+    float *texts, *by_word;
     Trace traces[2];
 
-    Pass(const TowerPoint& tower, const Batch& batch, bool turns) : batch(batch), weights(*tower.weights), turns(turns) {
-        inputs = word_inputs(tower, batch);
+    Pass(const TowerPoint& tower, const Batch& batch, bool turns) : Forward(tower, batch), turns(turns) {
         texts = scratch.take(batch.num_texts() * dimensions);
-        last = scratch.take(largest_chunk(batch) * dimensions);
-        temporary = scratch.take(3 * largest_chunk(batch) * d);
-        by_word = scratch.take(batch.num_words() * columns);
-        std::memset(by_word, 0, batch.num_words() * columns * sizeof(float));
+        by_word = zeros(batch.num_words() * columns);
+        prefixes.by_y = zeros(batch.num_prefixes() * d);
+        prefixes.by_c = zeros(batch.num_prefixes() * d);
         const Cell& cell = weights.cell;
         int64_t kept = batch.num_packed();
         if (turns) {
             kept = 0;
-            for (int32_t c = 0; c < batch.num_chunks(); ++c) kept = std::max(kept, packed_end(c) - packed_begin(c));
+            for (int32_t c = num_prefix_chunks; c < batch.num_chunks(); ++c)
+                kept = std::max(kept, packed_end(c) - packed_begin(c));
+            kept += batch.num_prefixes();
         }
         for (int32_t number = 0; number < weights.directions; ++number)
             traces[number] = {scratch.take(kept * cell.columns()),
@@ -155,49 +205,56 @@ struct Pass {
                               cell.forget_gate || cell.peepholes ? scratch.take(kept * d) : nullptr};
     }
 
+    static float* zeros(int64_t count) {
+        float* made = scratch.take(count);
+        std::memset(made, 0, count * sizeof(float));
+        return made;
+    }
+
     int64_t packed_begin(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk]]; }
     int64_t packed_end(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk + 1] - 1]; }
 
-    // Where a packed row would be in memory that holds one chunk only.
+    // Where a packed row would be in memory that holds the prefixes and one chunk only.
     Trace trace(int32_t number, int32_t chunk) const {
         Trace found = traces[number];
-        if (turns) {
-            found.gates -= packed_begin(chunk) * weights.cell.columns();
+        if (turns && chunk >= num_prefix_chunks) {
+            const int64_t left_out = packed_begin(chunk) - batch.num_prefixes();
+            found.gates -= left_out * weights.cell.columns();
             for (float** kept : {&found.squashed, &found.previous, &found.state})
-                if (*kept) *kept -= packed_begin(chunk) * d;
+                if (*kept) *kept -= left_out * d;
         }
         return found;
     }
 
-    void forward(int32_t chunk) {
-        for (int32_t number = 0; number < weights.directions; ++number) {
-            const Trace kept = trace(number, chunk);
-            instructions().forward(weights.direction(number), steps_of(batch, chunk, number),
-                                   inputs + number * weights.cell.columns(), columns, last + number * d, dimensions,
-                                   &kept, temporary);
-        }
-        const int32_t first = batch.chunk_texts[chunk];
-        for (int32_t i = first; i < batch.chunk_texts[chunk + 1]; ++i)
-            std::memcpy(texts + batch.order[i] * dimensions, last + (i - first) * dimensions,
-                        dimensions * sizeof(float));
+    void forward(int32_t chunk) const {
+        const Trace kept[2] = {trace(0, chunk), trace(weights.directions - 1, chunk)};
+        run(chunk, kept, texts);
     }
 
     // The rows below the table are `dense`, zero before the first chunk.
-    void backward(int32_t chunk, const float* by_texts, int32_t max_steps, float* dense) {
-        const int32_t first = batch.chunk_texts[chunk];
-        for (int32_t i = first; i < batch.chunk_texts[chunk + 1]; ++i)
-            std::memcpy(last + (i - first) * dimensions, by_texts + batch.order[i] * dimensions,
-                        dimensions * sizeof(float));
-        const int64_t direction_columns = weights.cell.columns(), begin = packed_begin(chunk);
+    void backward(int32_t chunk, const float* by_texts, int32_t max_steps, float* dense) const {
+        const int32_t first = batch.chunk_sequences[chunk], end = batch.chunk_sequences[chunk + 1];
+        const bool of_prefixes = chunk < num_prefix_chunks;
+        if (!of_prefixes)
+            for (int32_t i = first; i < end; ++i)
+                std::memcpy(last + (i - first) * dimensions,
+                            by_texts + batch.order[i - batch.num_prefixes()] * dimensions, dimensions * sizeof(float));
+        const int64_t direction_columns = weights.cell.columns();
         for (int32_t number = 0; number < weights.directions; ++number) {
             const Trace kept = trace(number, chunk);
-            instructions().backward(weights.direction(number), steps_of(batch, chunk, number), kept, last + number * d,
-                                    dimensions, max_steps, dense + number * direction_columns, columns,
-                                    dense + (d + 1) * columns + number * d, temporary);
-            instructions().scatter_add(by_word + number * direction_columns, columns,
-                                       words_of(batch, number).data() + begin, kept.gates + begin * direction_columns,
-                                       packed_end(chunk) - begin, direction_columns);
+            float* by_c = of_prefixes ? prefixes.by_c + first * d : temporary;
+            if (!of_prefixes) std::memset(by_c, 0, (end - first) * d * sizeof(float));
+            instructions().backward(weights.direction(number), steps_of(batch, chunk, number), prefixes, kept,
+                                    of_prefixes ? prefixes.by_y + first * d : last + number * d, dimensions, by_c,
+                                    max_steps, by_word + number * direction_columns,
+                                    dense + number * direction_columns, columns,
+                                    dense + (d + 1) * columns + number * d, temporary + (end - first) * d);
         }
+    }
+
+    // Those of prefixes, when all texts went back: longer before shorter.
+    void backward_prefixes(float* dense) const {
+        for (int32_t chunk = num_prefix_chunks; chunk--;) backward(chunk, nullptr, 0, dense);
     }
 
     // The gradient of each row of W, and of b, from those of all distinct words.
@@ -251,20 +308,8 @@ extern "C" void workspace_addend(const Workspace* workspace, int32_t side, Adden
 
 extern "C" void tower_encode(const TowerPoint* tower, const Batch* batch, float* out) {
     scratch.reset();
-    const Weights& weights = *tower->weights;
-    const int64_t d = weights.cell.cells, dimensions = weights.dimensions();
-    const float* inputs = word_inputs(*tower, *batch);
-    float* last = scratch.take(largest_chunk(*batch) * dimensions);
-    float* temporary = scratch.take(3 * largest_chunk(*batch) * d);
-    for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) {
-        for (int32_t number = 0; number < weights.directions; ++number)
-            instructions().forward(weights.direction(number), steps_of(*batch, chunk, number),
-                                   inputs + number * weights.cell.columns(), weights.columns(), last + number * d,
-                                   dimensions, nullptr, temporary);
-        for (int32_t i = batch->chunk_texts[chunk]; i < batch->chunk_texts[chunk + 1]; ++i)
-            std::memcpy(out + batch->order[i] * dimensions, last + (i - batch->chunk_texts[chunk]) * dimensions,
-                        dimensions * sizeof(float));
-    }
+    const Forward forward(*tower, *batch);
+    for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) forward.run(chunk, nullptr, out);
 }
 
 extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
@@ -291,27 +336,32 @@ extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int6
     };
     double loss = 0;
     for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk) queries.forward(chunk);
-    const int32_t num_chunks = documents.batch.num_chunks();
+    const int32_t num_chunks = documents.batch.num_chunks(), first_chunk = documents.num_prefix_chunks;
+    for (int32_t chunk = 0; chunk < first_chunk; ++chunk) documents.forward(chunk);
     if (task->turns) {
-        for (int32_t chunk = 0; chunk < num_chunks; ++chunk) {
+        const int32_t num_prefixes = documents.batch.num_prefixes();
+        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk) {
             documents.forward(chunk);
             watch.lap(FORWARD);
-            const int64_t first = documents.batch.chunk_texts[chunk], end = documents.batch.chunk_texts[chunk + 1];
+            const int64_t first = documents.batch.chunk_sequences[chunk] - num_prefixes;
+            const int64_t end = documents.batch.chunk_sequences[chunk + 1] - num_prefixes;
             loss += loss_of(first / num_candidates, (end - first) / num_candidates, first, end - first);
             watch.lap(LOSS);
             documents.backward(chunk, by_document, task->max_steps, document_dense);
             watch.lap(BACKWARD);
         }
     } else {
-        for (int32_t chunk = 0; chunk < num_chunks; ++chunk) documents.forward(chunk);
+        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk) documents.forward(chunk);
         watch.lap(FORWARD);
         loss = loss_of(0, pairs, 0, texts);
         watch.lap(LOSS);
-        for (int32_t chunk = 0; chunk < num_chunks; ++chunk)
+        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk)
             documents.backward(chunk, by_document, task->max_steps, document_dense);
     }
-    for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk)
+    documents.backward_prefixes(document_dense);
+    for (int32_t chunk = queries.num_prefix_chunks; chunk < queries.batch.num_chunks(); ++chunk)
         queries.backward(chunk, by_query, task->max_steps, query_dense);
+    queries.backward_prefixes(query_dense);
     watch.lap(BACKWARD);
 
     queries.scatter(query_side->values.get(), query_dense + queries.d * queries.columns);

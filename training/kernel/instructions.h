@@ -25,19 +25,24 @@ struct Direction {
     int64_t peephole_stride;
 };
 
-// The texts of one chunk (batch.h) in one direction.
+// The sequences of one chunk (batch.h) in one direction.
 struct Steps {
-    int32_t num_texts, num_steps;
+    int32_t num_sequences, num_steps;
+    const int32_t* begins;     // [num_sequences] the prefix that each goes on from; -1: from nothing
     const int32_t* step_rows;  // [num_steps + 1]
     const int32_t* words;      // of all packed rows
 };
 
+// The states that prefixes end in, [prefixes, d] each, and the gradient by them, to which those that go on from them add.
+struct Prefixes {
+    float *y, *c, *by_y, *by_c;
+};
+
 // What the forward pass leaves for the backward pass, in packed rows of the whole batch.
 struct Trace {
-    float* gates;     // [packed, gates * d], after the nonlinearities; the backward pass leaves the gradient of
-                      //   W l(t) + b here
+    float* gates;     // [packed, gates * d], after the nonlinearities
     float* squashed;  // [packed, d], tanh(c); LSTM only
-    float* previous;  // [packed, d], y(t-1), zero where a text begins
+    float* previous;  // [packed, d], y(t-1), zero where a sequence begins with nothing before it
     float* state;     // [packed, d], c(t); with a forget gate or peepholes only
 };
 
@@ -86,18 +91,18 @@ struct Instructions {
 
     // W_rec [d, gates * d] with `stride` floats a row -> both packed forms, each gates * d * d floats.
     void (*pack)(const Cell&, const float* recurrent, int64_t stride, float* packed, float* packed_t);
-    // y at the last word of each text of a chunk: last[i * last_stride]. `inputs`: W l + b of each distinct word.
-    // `scratch`: 3 * num_texts * d floats. Without a trace nothing is kept for a backward pass.
-    void (*forward)(const Direction&, const Steps&, const float* inputs, int64_t input_stride, float* last,
-                    int64_t last_stride, const Trace* trace, float* scratch);
-    // Adds to W_rec's gradient [d, gates * d] with `stride` floats a row, and the peepholes' (laid out as they are); leaves that of W l(t) + b
-    // in trace.gates. `by_last`: used up. Gradients reach back `max_steps` steps from the last word. Scratch as above.
-    void (*backward)(const Direction&, const Steps&, const Trace&, const float* by_last, int64_t by_last_stride,
-                     int32_t max_steps, float* by_recurrent, int64_t stride, float* by_peepholes, float* scratch);
+    // y at the last word of each sequence of a chunk: last[i * last_stride]; and c: c[i * d]. `inputs`: W l + b of each
+    // distinct word. `scratch`: 2 * num_sequences * d floats. Without a trace nothing is kept for a backward pass.
+    void (*forward)(const Direction&, const Steps&, const Prefixes&, const float* inputs, int64_t input_stride,
+                    float* last, int64_t last_stride, float* c, const Trace* trace, float* scratch);
+    // Adds to W_rec's gradient [d, gates * d], to `by_inputs` [words, gates * d], both with `stride` floats a row, to the
+    // peepholes' (laid out as they are) and to that of prefixes: last step first, within a step in the order of the
+    // sequences. `by_last`, `by_c` [num_sequences, d]: by y and c at the last words; by_c is used up. Gradients reach
+    // back `max_steps` steps from the last word, if there are no prefixes. Scratch: num_sequences * (1 + gates) * d.
+    void (*backward)(const Direction&, const Steps&, const Prefixes&, const Trace&, const float* by_last,
+                     int64_t by_last_stride, float* by_c, int32_t max_steps, float* by_inputs, float* by_recurrent,
+                     int64_t stride, float* by_peepholes, float* scratch);
     void (*gather_sum)(const GatherSum&);
-    // to[place[r] * to_stride] += from[r * columns], in the order of the rows.
-    void (*scatter_add)(float* to, int64_t to_stride, const int32_t* place, const float* from, int64_t num_rows,
-                        int64_t columns);
     double (*click_loss)(const ClickLoss&);  // the sum of the losses
 
     // to[i] = parameters[rows[i]] + by_velocity[i] * velocity[rows[i]]

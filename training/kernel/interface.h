@@ -49,6 +49,13 @@ struct Int16Query {
     float per_error, always, per_half_square;
 };
 
+// What each word of a collection adds to the scores of the titles that have it (postings.py): a word's entries lie side
+// by side, its titles ascending.
+struct Postings {
+    const int32_t* titles;
+    const float* parts;  // above 0
+};
+
 enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };
 
 extern "C" {
@@ -86,4 +93,10 @@ void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* 
 // [k]; highs and places have room for all rows of the ranges.
 int64_t nearest_candidates(const Int8Rows*, const Int16Query*, const int64_t* starts, const int64_t* ends,
                            int64_t num_ranges, int64_t k, float* lows, float* highs, int32_t* places);
+
+// The k best titles by the sum of their entries in some ranges, one range a word, and all that tie with the k-th: their
+// number, and which as `titles` and `scores`, in no order. Scratch: heap [k]; titles and scores have room for all entries
+// of the ranges.
+int64_t postings_best(const Postings*, const int64_t* starts, const int64_t* ends, int64_t num_words, int64_t k,
+                      float* heap, int32_t* titles, float* scores);
 }

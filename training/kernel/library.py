@@ -5,13 +5,13 @@ headers; it is optional, so that an install without a compiler succeeds. Everyth
 """
 
 import ctypes
-import importlib.machinery
-import importlib.util
 from dataclasses import dataclass
 from functools import cache
 
+from schemas.compiled_library import load
+
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
-INTERFACE = 4
+INTERFACE = 6
 _NAME = "training.kernel._kernel"
 
 
@@ -46,16 +46,9 @@ def fma_peak(seconds: float = 0.2) -> float:
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    spec = importlib.util.find_spec(_NAME)
-    if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, "no kernel was built when clicktower was installed: there was no working C++ compiler"
-    try:
-        found = ctypes.CDLL(str(spec.origin))
-        interface = found.kernel_interface()
-    except (OSError, AttributeError) as error:
-        return None, f"the kernel does not load ({str(error).splitlines()[0][:160]}): install clicktower again"
-    if interface != INTERFACE:
-        return None, f"the kernel was built from other sources (interface {interface}, not {INTERFACE}): install again"
+    found, reason = load(_NAME, "kernel_interface", INTERFACE)
+    if found is None:
+        return None, reason
     found.kernel_instructions.restype = ctypes.c_char_p
     found.kernel_choose.argtypes, found.kernel_choose.restype = (ctypes.c_char_p,), ctypes.c_int32
     found.kernel_fma_peak.argtypes, found.kernel_fma_peak.restype = (ctypes.c_double,), ctypes.c_double

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -71,8 +72,9 @@ class CompiledPath:
 
     num_threads: int
     both_directions: bool
+    share_prefixes: bool
     _workspaces: list[Workspace] = field(default_factory=list)
-    _memory: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict)
+    _memory: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def prepare(self, pairs: Pairs) -> CompiledBatch:
         candidates = np.ascontiguousarray(pairs.candidates, np.int32)
@@ -86,9 +88,10 @@ class CompiledPath:
             num_candidates = pairs.candidates.shape[-1]
             group = TURN_TEXTS // num_candidates * num_candidates
         turns = group > 0
+        batch_of = partial(kernel_batch, both_directions=self.both_directions, share_prefixes=self.share_prefixes)
         return CompiledBatch(
-            queries=kernel_batch([pairs.queries], both_directions=self.both_directions),
-            documents=kernel_batch(pairs.documents, place=place, group=group, both_directions=self.both_directions),
+            queries=batch_of([pairs.queries]),
+            documents=batch_of(pairs.documents, place=place, group=group),
             candidates=candidates,
             weights=None if pairs.weights is None else np.ascontiguousarray(pairs.weights, np.float32),
             turns=turns,
@@ -178,7 +181,7 @@ class CompiledPath:
         points = {}
         for name, of in rows.items():
             table, parts = run.layout.split(ahead[name])
-            place = self._room("place", name, run.layout.table_rows, 1, torch.int32).numpy()[:, 0]
+            place = self._room("place", name, run.layout.table_rows, 1, np.int32).numpy()[:, 0]
             place[of.index_R[: len(table)]] = np.arange(len(table), dtype=np.int32)
             points[name] = TowerPoint(run.recipe, table, parts, place)
         return points
@@ -195,7 +198,7 @@ class CompiledPath:
         phases: Recorder,
     ) -> tuple[dict[str, np.ndarray], float, int]:
         """The sums over all workers, in one message: (squares of each tower's rows, loss, misfits)."""
-        dtype = torch.int64 if exact else torch.float32
+        dtype = np.int64 if exact else np.float32
         size = sum(gradient.numel() for gradient in gradients.values()) + 2
         flat = self._room("message", "", size, 1, dtype)[:, 0]
         views = dict(zip(gradients, flat.split([*(of.numel() for of in gradients.values()), 2]), strict=False))
@@ -216,12 +219,12 @@ class CompiledPath:
                 squares[name] = squares_of(gradient, threads, self.num_threads)
         return squares, int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
 
-    def _room(self, what: str, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Memory [rows, columns] for one use at a time, whatever was in it."""
+    def _room(self, what: str, name: str, rows: int, columns: int, dtype: type = np.float32) -> torch.Tensor:
+        """Memory [rows, columns] for one use at a time, whatever was in it; NumPy's, in large pages."""
         kept = self._memory.get((what, name))
-        if kept is None or kept.dtype != dtype or kept.numel() < rows * columns:
-            kept = self._memory[what, name] = torch.empty(rows * columns * 5 // 4, dtype=dtype)
-        return kept[: rows * columns].view(rows, columns)
+        if kept is None or kept.dtype != dtype or len(kept) < rows * columns:
+            kept = self._memory[what, name] = np.empty(rows * columns * 5 // 4, dtype)
+        return torch.from_numpy(kept[: rows * columns].reshape(rows, columns))
 
 
 def _gradient(

@@ -1,4 +1,4 @@
-// The recurrent towers of a chunk of texts, forward and backward (training/towers/lstm.py and rnn.py say what).
+// The recurrent towers of a chunk of sequences, forward and backward (training/towers/lstm.py and rnn.py say what).
 //
 // Forward, a step multiplies y(t-1) of the active texts [A, d] by W_rec: a tile of texts times one group of columns is
 // summed in registers, starting from W l + b, and the nonlinearities follow while the sums are still there: the
@@ -164,7 +164,7 @@ struct ForwardStep {
     const float* inputs;
     int64_t input_stride;
     const int32_t* words;  // of the step's rows
-    int64_t active, begun;  // texts that have a word, and those that had one at the step before
+    int64_t active, known;  // sequences that have a word, and those that have a y(t-1)
     int64_t rows_left;      // of this step and those to come
     const float* previous;  // y(t-1), [A, d]
     float *gates, *squashed, *state;  // trace rows of the step, or nullptr
@@ -192,7 +192,7 @@ struct ForwardStep {
 #pragma GCC unroll 8
             for (int n = 0; n < C::N; ++n)
                 __builtin_prefetch(inputs + words[row] * input_stride + C::column(d, then, n));
-        if (first < begun)
+        if (first < known)
             multiply<M, C::N, false>(buffer, C::N * LANES, LANES, previous + first * d, d, 1,
                                      direction.packed + group * d * C::N * LANES, C::N * LANES, d);
         for (int m = 0; m < M; ++m) {
@@ -230,25 +230,48 @@ CLICKTOWER_INLINE void zero(float* from, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) store(from + i, all(0.0f));
 }
 
+CLICKTOWER_INLINE void copy(float* to, const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) store(to + i, load(from + i));
+}
+
+CLICKTOWER_INLINE void add(float* to, const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) store(to + i, load(to + i) + load(from + i));
+}
+
+// Of the active sequences, of which some have begun before, those that have a y(t-1): without a prefix comes last.
+CLICKTOWER_INLINE int64_t with_state(const Steps& steps, int64_t begun, int64_t active) {
+    while (active > begun && steps.begins[active - 1] < 0) --active;
+    return active;
+}
+
 template <class C>
-void forward_with(const Direction& direction, const Steps& steps, const float* inputs, int64_t input_stride,
-                  float* last, int64_t last_stride, const Trace* trace, float* scratch) {
+void forward_with(const Direction& direction, const Steps& steps, const Prefixes& prefixes, const float* inputs,
+                  int64_t input_stride, float* last, int64_t last_stride, float* c, const Trace* trace,
+                  float* scratch) {
     const int64_t d = direction.cell.cells, columns = direction.cell.columns();
     // Without a trace y(t-1) is held twice by turns: a step reads one and writes the other.
-    float* memory = scratch;                                            // c, [texts, d]
-    float* turns[2] = {scratch + steps.num_texts * d, scratch + 2 * steps.num_texts * d};
-    zero(memory, steps.num_texts * d);
+    float* turns[2] = {scratch, scratch + steps.num_sequences * d};
     int64_t begun = 0;
     for (int32_t s = 0; s < steps.num_steps; ++s) {
         const int64_t row = steps.step_rows[s], active = steps.step_rows[s + 1] - row;
         const bool ends = s + 1 == steps.num_steps;
         float* previous = trace ? trace->previous + row * d : turns[s & 1];
-        zero(previous + begun * d, (active - begun) * d);
-        ForwardStep<C> step{direction, inputs, input_stride, steps.words + row, active, begun,
+        for (int64_t i = begun; i < active; ++i) {
+            const int64_t from = steps.begins[i] * d;
+            if (from < 0) {
+                zero(previous + i * d, d);
+                zero(c + i * d, d);
+            } else {
+                copy(previous + i * d, prefixes.y + from, d);
+                copy(c + i * d, prefixes.c + from, d);
+            }
+        }
+        ForwardStep<C> step{direction, inputs, input_stride, steps.words + row, active,
+                            with_state(steps, begun, active),
                             steps.step_rows[steps.num_steps] - row, previous,
                             trace ? trace->gates + row * columns : nullptr,
                             trace && trace->squashed ? trace->squashed + row * d : nullptr,
-                            trace && trace->state ? trace->state + row * d : nullptr, memory,
+                            trace && trace->state ? trace->state + row * d : nullptr, c,
                             ends ? last : trace ? trace->previous + (row + active) * d : turns[(s + 1) & 1],
                             ends ? last_stride : d, 0};
         for (; step.group < C::groups(d); ++step.group) in_tiles<tile_rows<C::N>()>(0, active, step);
@@ -299,27 +322,51 @@ CLICKTOWER_INLINE void multiply_back(const Direction& direction, const float* gr
     for (; outer.group < columns / (LANES * N); ++outer.group) in_tiles<TILE>(0, d, outer);
 }
 
+// to[words[i]] += gradient[i], one row after the other: a word that is often there stays in the cache. The next ones are
+// asked for before their turn.
+CLICKTOWER_INLINE void add_by_word(float* to, int64_t to_stride, const int32_t* words, const float* gradient,
+                                   int64_t rows, int64_t columns) {
+    constexpr int AHEAD = 6;
+    for (int64_t i = 0; i < rows; ++i, gradient += columns) {
+        if (i + AHEAD < rows)
+            for (int64_t n = 0; n < columns; n += LANES) __builtin_prefetch(to + words[i + AHEAD] * to_stride + n, 1);
+        add(to + words[i] * to_stride, gradient, columns);
+    }
+}
+
 // Vectors of a group in the backward products: the same for pack and for both of them.
 CLICKTOWER_INLINE int group_of(int64_t d) { return d % (3 * LANES) == 0 ? 3 : d % (2 * LANES) == 0 ? 2 : 1; }
 
+constexpr int64_t ROWS_AHEAD = 3;  // of a trace: read last step first, it is nothing that a processor foresees
 template <class C>
-void backward_with(const Direction& direction, const Steps& steps, const Trace& trace, const float* by_last,
-                   int64_t by_last_stride, int32_t max_steps, float* by_recurrent, int64_t stride, float* by_peepholes,
-                   float* scratch) {
+CLICKTOWER_INLINE void prefetch_row(const Trace& trace, int64_t row, int64_t d) {
+    const auto prefetch = [row](const float* kept, int64_t count) {
+        for (int64_t n = 0; n < count; n += LANES) __builtin_prefetch(kept + row * count + n);
+    };
+    prefetch(trace.gates, C::groups(d) * C::N * LANES);
+    prefetch(trace.previous, d);
+    if constexpr (IsLstm<C>::value) {
+        prefetch(trace.squashed, d);
+        if constexpr (C::KEEPS_STATE) prefetch(trace.state, d);
+    }
+}
+
+template <class C>
+void backward_with(const Direction& direction, const Steps& steps, const Prefixes& prefixes, const Trace& trace,
+                   const float* by_last, int64_t by_last_stride, float* by_c, int32_t max_steps, float* by_inputs,
+                   float* by_recurrent, int64_t stride, float* by_peepholes, float* scratch) {
     const int64_t d = direction.cell.cells, columns = direction.cell.columns();
-    float *by_c = scratch, *by_y = scratch + steps.num_texts * d;
-    zero(by_c, steps.num_texts * d);
-    for (int64_t text = 0; text < steps.num_texts; ++text)
-        for (int64_t cell = 0; cell < d; cell += LANES)
-            store(by_y + text * d + cell, load(by_last + text * by_last_stride + cell));
+    float *by_y = scratch, *gradient = scratch + steps.num_sequences * d;  // by W l(t) + b of a step
+    for (int64_t i = 0; i < steps.num_sequences; ++i) copy(by_y + i * d, by_last + i * by_last_stride, d);
     const int32_t first = max_steps && max_steps < steps.num_steps ? steps.num_steps - max_steps : 0;
     for (int32_t s = steps.num_steps - 1; s >= first; --s) {
         const int64_t start = steps.step_rows[s], active = steps.step_rows[s + 1] - start;
         const int64_t begun = s ? start - steps.step_rows[s - 1] : 0;
         for (int64_t i = 0; i < active; ++i) {
             const int64_t row = start + i;
+            if (i + ROWS_AHEAD < active) prefetch_row<C>(trace, row + ROWS_AHEAD, d);
             for (int64_t group = 0; group < C::groups(d); ++group) {
-                float* mine = trace.gates + row * columns;
+                const float* mine = trace.gates + row * columns;
                 Vector gates[C::N];
 #pragma GCC unroll 8
                 for (int n = 0; n < C::N; ++n) gates[n] = load(mine + C::column(d, group, n));
@@ -329,6 +376,7 @@ void backward_with(const Direction& direction, const Steps& steps, const Trace& 
                     if constexpr (C::KEEPS_STATE) {
                         c = load(trace.state + row * d + cell);
                         if (i < begun) previous_c = load(trace.state + (row - begun) * d + cell);
+                        else if (steps.begins[i] >= 0) previous_c = load(prefixes.c + steps.begins[i] * d + cell);
                     }
                     C::differentiate(gates, load(by_y + i * d + cell), down, load(trace.squashed + row * d + cell), c,
                                      previous_c, direction.peepholes + cell, by_peepholes + cell,
@@ -340,19 +388,26 @@ void backward_with(const Direction& direction, const Steps& steps, const Trace& 
                         gates[n] = load(by_y + i * d + C::column(d, group, n)) * (all(1.0f) - gates[n] * gates[n]);
                 }
 #pragma GCC unroll 8
-                for (int n = 0; n < C::N; ++n) store(mine + C::column(d, group, n), gates[n]);
+                for (int n = 0; n < C::N; ++n) store(gradient + i * columns + C::column(d, group, n), gates[n]);
             }
         }
-        if (!begun) continue;
+        add_by_word(by_inputs, stride, steps.words + start, gradient, active, columns);
+        const int64_t known = with_state(steps, begun, active);
+        if (!known) continue;
         // The gradient of W_rec counts the first step kept too; what lies before it is cut off.
-        const float *gradient = trace.gates + start * columns, *previous = trace.previous + start * d;
+        const float* previous = trace.previous + start * d;
         switch (group_of(d)) {
-            case 3: multiply_back<3>(direction, gradient, previous, begun, by_y, by_recurrent, stride); break;
-            case 2: multiply_back<2>(direction, gradient, previous, begun, by_y, by_recurrent, stride); break;
-            default: multiply_back<1>(direction, gradient, previous, begun, by_y, by_recurrent, stride);
+            case 3: multiply_back<3>(direction, gradient, previous, known, by_y, by_recurrent, stride); break;
+            case 2: multiply_back<2>(direction, gradient, previous, known, by_y, by_recurrent, stride); break;
+            default: multiply_back<1>(direction, gradient, previous, known, by_y, by_recurrent, stride);
+        }
+        for (int64_t i = begun; i < known; ++i) {
+            const int64_t to = steps.begins[i] * d;
+            if (to < 0) continue;
+            add(prefixes.by_y + to, by_y + i * d, d);
+            add(prefixes.by_c + to, by_c + i * d, d);
         }
     }
-    zero(trace.gates + steps.step_rows[0] * columns, (steps.step_rows[first] - steps.step_rows[0]) * columns);
 }
 
 // ------------------------------------------------------------------ by cell
@@ -401,41 +456,47 @@ static void pack(const Cell& cell, const float* recurrent, int64_t stride, float
 struct Forward {
     const Direction& direction;
     const Steps& steps;
+    const Prefixes& prefixes;
     const float* inputs;
     int64_t input_stride;
     float* last;
     int64_t last_stride;
+    float* c;
     const Trace* trace;
     float* scratch;
     template <class C> void with() const {
-        forward_with<C>(direction, steps, inputs, input_stride, last, last_stride, trace, scratch);
+        forward_with<C>(direction, steps, prefixes, inputs, input_stride, last, last_stride, c, trace, scratch);
     }
 };
-static void forward(const Direction& direction, const Steps& steps, const float* inputs, int64_t input_stride,
-                    float* last, int64_t last_stride, const Trace* trace, float* scratch) {
-    for_cell(direction.cell, Forward{direction, steps, inputs, input_stride, last, last_stride, trace, scratch});
+static void forward(const Direction& direction, const Steps& steps, const Prefixes& prefixes, const float* inputs,
+                    int64_t input_stride, float* last, int64_t last_stride, float* c, const Trace* trace,
+                    float* scratch) {
+    for_cell(direction.cell,
+             Forward{direction, steps, prefixes, inputs, input_stride, last, last_stride, c, trace, scratch});
 }
 
 struct Backward {
     const Direction& direction;
     const Steps& steps;
+    const Prefixes& prefixes;
     const Trace& trace;
     const float* by_last;
     int64_t by_last_stride;
+    float* by_c;
     int32_t max_steps;
-    float* by_recurrent;
+    float *by_inputs, *by_recurrent;
     int64_t stride;
     float *by_peepholes, *scratch;
     template <class C> void with() const {
-        backward_with<C>(direction, steps, trace, by_last, by_last_stride, max_steps, by_recurrent, stride,
-                         by_peepholes, scratch);
+        backward_with<C>(direction, steps, prefixes, trace, by_last, by_last_stride, by_c, max_steps, by_inputs,
+                         by_recurrent, stride, by_peepholes, scratch);
     }
 };
-static void backward(const Direction& direction, const Steps& steps, const Trace& trace, const float* by_last,
-                     int64_t by_last_stride, int32_t max_steps, float* by_recurrent, int64_t stride,
-                     float* by_peepholes, float* scratch) {
-    for_cell(direction.cell, Backward{direction, steps, trace, by_last, by_last_stride, max_steps, by_recurrent,
-                                      stride, by_peepholes, scratch});
+static void backward(const Direction& direction, const Steps& steps, const Prefixes& prefixes, const Trace& trace,
+                     const float* by_last, int64_t by_last_stride, float* by_c, int32_t max_steps,
+                     float* by_inputs, float* by_recurrent, int64_t stride, float* by_peepholes, float* scratch) {
+    for_cell(direction.cell, Backward{direction, steps, prefixes, trace, by_last, by_last_stride, by_c, max_steps,
+                                      by_inputs, by_recurrent, stride, by_peepholes, scratch});
 }
 
 }  // namespace CLICKTOWER_ISA

@@ -42,22 +42,23 @@ static void gather_sum(const GatherSum& g) {
     for (; column < g.columns; column += LANES) gather_columns<1>(g, column);
 }
 
-// to[place[r]] += from[r], one row after the other: a row that is added to often stays in the cache.
-static void scatter_add(float* to, int64_t to_stride, const int32_t* place, const float* from, int64_t num_rows,
-                        int64_t columns) {
-    for (int64_t r = 0; r < num_rows; ++r, from += columns) {
-        if (r + AHEAD < num_rows)
-            for (int64_t c = 0; c < columns; c += LANES) __builtin_prefetch(to + place[r + AHEAD] * to_stride + c, 1);
-        float* mine = to + place[r] * to_stride;
-        for (int64_t c = 0; c < columns; c += LANES) store(mine + c, load(mine + c) + load(from + c));
+// ------------------------------------------------------------------ update
+
+// A row that is `columns` floats of each, some rows before its turn: rows are anywhere, which no processor foresees.
+CLICKTOWER_INLINE void prefetch_row(const float* parameters, const float* velocity, const int64_t* rows, int64_t r,
+                                    int64_t num_rows, int64_t columns) {
+    if (r + 2 >= num_rows) return;
+    const int64_t at = rows[r + 2] * columns;
+    for (int64_t c = 0; c < columns; c += LANES) {
+        __builtin_prefetch(parameters + at + c);
+        __builtin_prefetch(velocity + at + c);
     }
 }
-
-// ------------------------------------------------------------------ update
 
 static void move_rows(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
                       int64_t columns, const float* by_velocity, float* to) {
     for (int64_t r = 0; r < num_rows; ++r, to += columns) {
+        prefetch_row(parameters, velocity, rows, r, num_rows, columns);
         const float *p = parameters + rows[r] * columns, *v = velocity + rows[r] * columns;
         const Vector by = all(by_velocity[r]);
         for (int64_t c = 0; c < columns; c += LANES) store(to + c, fma(load(v + c), by, load(p + c)));
@@ -68,6 +69,7 @@ static void step_rows(float* parameters, float* velocity, const int64_t* rows, i
                       const float* gain, const float* decay, const float* gradient, float step, float scale) {
     const Vector by_gradient = all(-step * scale);
     for (int64_t r = 0; r < num_rows; ++r, gradient += columns) {
+        prefetch_row(parameters, velocity, rows, r, num_rows, columns);
         float *p = parameters + rows[r] * columns, *v = velocity + rows[r] * columns;
         const Vector gains = all(gain[r]), decays = all(decay[r]);
         for (int64_t c = 0; c < columns; c += LANES) {

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from tests.training.texts import random_texts
+from training.arithmetic import COMPILED, path_of
 from training.encoder import Encoder
+from training.gpu.device import CPU
 from training.kernel.path import CompiledBatch, CompiledPath
 from training.pair_gradient import PairBatch, pair_batch
 from training.pairs import Pairs, apart
@@ -59,6 +61,12 @@ def sharing_pairs(seed: int, num_pairs: int, n: int, num_documents: int) -> Pair
         candidates=candidates,
         weights=None,
     )
+
+
+def compiled_path(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
+    path = path_of(COMPILED, recipe, CPU, num_threads, pair_batch)
+    assert isinstance(path, CompiledPath)
+    return path
 
 
 def both(pairs: Pairs, path: CompiledPath) -> tuple[CompiledBatch, PairBatch]:

@@ -1,5 +1,6 @@
 """The compiled index against the same index written down plainly, and against training.text_batch."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,29 +21,43 @@ def lists_of(batch: Batch) -> dict[str, list[int]]:
     return {name: batch.array(name).tolist() for name in ARRAYS}
 
 
-def plain_lists(parts: list[Part], place: list[int] | None = None, group: int = 0) -> dict[str, list[int]]:
+def plain_lists(
+    parts: list[Part], place: list[int] | None = None, group: int = 0, share: bool = False
+) -> dict[str, list[int]]:
     """All arrays of a batch by their definitions."""
     texts = [
-        [(id(table), word) for word in table.words.values[table.words.offsets[at] : table.words.offsets[at + 1]]]
+        tuple((id(table), word) for word in table.words.values[table.words.offsets[at] : table.words.offsets[at + 1]])
         for table, index in parts
         for at in index
     ]
     table_of_id = {id(table): table for table, _ in parts}
     called = list(range(len(texts))) if place is None else place
-    order = sorted(range(len(texts)), key=lambda text: (called[text] // group if group else 0, -len(texts[text])))
+    how_many = Counter(text[:length] for text in texts for length in range(1, len(text)))
+    prefixes = sorted((words for words, count in how_many.items() if count > 1 and share), key=len)
+    number = {words: place for place, words in enumerate(prefixes)} | {(): -1}
+    prefix = [max((text[:length] for length in range(len(text)) if text[:length] in number), key=len) for text in texts]
+    own = [text[len(words) :] for text, words in zip(texts, prefix, strict=True)]
+    order = sorted(
+        range(len(texts)), key=lambda text: (called[text] // group if group else 0, -len(own[text]), not prefix[text])
+    )
     num_texts = group or CHUNK_TEXTS
     made: dict[str, list[int]] = {name: [] for name in ARRAYS}
     packed, reversed_packed = [], []
-    for first in range(0, len(order), num_texts):
-        chunk = [texts[text] for text in order[first : first + num_texts]]
-        made["chunk_texts"].append(first)
+    made["begins"] = [number[words[:-1]] for words in prefixes] + [number[prefix[text]] for text in order]
+    levels = [
+        [words[-1:] for words in prefixes if len(words) == length] for length in range(1, 1 + max(map(len, texts)))
+    ]
+    chunks = [level[first : first + CHUNK_TEXTS] for level in levels for first in range(0, len(level), CHUNK_TEXTS)]
+    chunks += [[own[text] for text in order[first : first + num_texts]] for first in range(0, len(order), num_texts)]
+    for chunk in chunks:
+        made["chunk_sequences"].append(sum(map(len, chunks[: len(made["chunk_steps"])])))
         made["chunk_steps"].append(len(made["step_rows"]))
         for left in range(len(chunk[0]), 0, -1):
             made["step_rows"].append(len(packed))
             packed += [text[-left] for text in chunk if len(text) >= left]
             reversed_packed += [text[left - 1] for text in chunk if len(text) >= left]
         made["step_rows"].append(len(packed))
-    made["chunk_texts"].append(len(order))
+    made["chunk_sequences"].append(len(prefixes) + len(order))
     made["chunk_steps"].append(len(made["step_rows"]))
     made["order"] = [called[text] for text in order]
 
@@ -78,13 +93,14 @@ def some_parts(draw) -> list[Part]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(parts=some_parts(), renumber=st.booleans(), group=st.sampled_from([0, 1, 7, 128]))
-def test_every_array_is_what_its_definition_says(parts, renumber, group):
+@given(parts=some_parts(), renumber=st.booleans(), group=st.sampled_from([0, 1, 7, 128]), share=st.booleans())
+def test_every_array_is_what_its_definition_says(parts, renumber, group, share):
     num_texts = sum(len(index) for _, index in parts)
     place = np.random.default_rng(num_texts).permutation(num_texts) if renumber else None
-    found = kernel_batch(parts, place=place, group=group, both_directions=True)
+    found = kernel_batch(parts, place=place, group=group, both_directions=not share, share_prefixes=share)
     assert found.num_texts == num_texts
-    assert lists_of(found) == plain_lists(parts, None if place is None else place.tolist(), group)
+    expected = plain_lists(parts, None if place is None else place.tolist(), group, share)
+    assert lists_of(found) == expected | {"packed_words_reversed": [] if share else expected["packed_words_reversed"]}
 
 
 @settings(max_examples=20, deadline=None)
@@ -130,7 +146,8 @@ def test_a_batch_worked_by_hand():
     table = table_of([[0, 1], [2], [1, 0, 1]], [[7, 2], [2, 2], [9]])
     found = lists_of(kernel_batch([(table, np.array([0, 1, 2]))], both_directions=True))
     assert found["order"] == [2, 0, 1]  # c, a, b
-    assert found["chunk_texts"] == [0, 3]
+    assert found["begins"] == [-1, -1, -1]
+    assert found["chunk_sequences"] == [0, 3]
     # Three steps, aligned to the last words:  c: 1 0 1;  a: 0 1 from the second;  b: 2 at the third.
     assert found["chunk_steps"] == [0, 4]
     assert found["step_rows"] == [0, 1, 3, 6]
@@ -142,6 +159,23 @@ def test_a_batch_worked_by_hand():
     assert found["rows"] == [2, 7, 9]
     assert found["word_rows"] == [0, 0, 1, 0, 2]
     assert (found["row_word_offsets"], found["row_words"]) == ([0, 3, 4, 5], [0, 0, 1, 1, 2])
+
+
+def test_shared_prefixes_worked_by_hand():
+    # Texts: a = 0 1 2, b = 0 1 0, c = 0 2, d = 1. Prefix 0 is "0", with which a, b and c go on; prefix 1 is "0 1" of a
+    # and b. Nobody goes on from "0 2" or "1". Each text is left with a word of its own, those with a prefix first.
+    table = table_of([[0, 1, 2], [0, 1, 0], [0, 2], [1]], [[7], [2], [9]])
+    parts = [(table, np.array([3, 0, 1, 2]))]
+    found = lists_of(kernel_batch(parts, share_prefixes=True))
+    assert found["order"] == [1, 2, 3, 0]  # a, b, c, d
+    assert found["begins"] == [-1, 0, 1, 1, 0, -1]
+    assert found["chunk_sequences"] == [0, 1, 2, 6]
+    assert found["chunk_steps"] == [0, 2, 4, 6]
+    assert found["step_rows"] == [0, 1, 1, 2, 2, 6]
+    # Words 0 | 1 | 2 0 2 1, in that order called 0, 1, 2.
+    assert found["packed_words"] == [0, 1, 2, 0, 2, 1]
+    both_ways = {"both_directions": True}
+    assert lists_of(kernel_batch(parts, **both_ways, share_prefixes=True)) == lists_of(kernel_batch(parts, **both_ways))
 
 
 def test_a_text_without_words_is_refused():
@@ -159,6 +193,9 @@ def test_what_is_not_in_a_table_is_refused_and_leaves_no_trace():
     for parts in ([(table, np.array([0, 2]))], [(table, np.array([-1]))], [(broken, np.array([0, 1]))]):
         with pytest.raises(IndexError, match="not in its table"):
             kernel_batch(parts)
+    alike = table_of([[2, 0], [2, 1]], [[5], [6]])
+    with pytest.raises(IndexError, match="not in its table"):
+        kernel_batch([(alike, np.array([0, 1]))], share_prefixes=True)
     with pytest.raises(IndexError, match="not in its table"):
         kernel_batch([(table_of([[0]], [[2**31]]), np.array([0]))])
     with pytest.raises(IndexError, match="not in its table"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from schemas.errors import StageError
-from tests.training.kernel.small_batches import TRIGRAMS, random_pairs, recipe_of, sharing_pairs
+from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
 from training.arithmetic import COMPILED, arithmetic_of, path_of
 from training.gpu.device import CPU
@@ -45,10 +45,6 @@ def minibatches(num: int, micro_batches: int = 4) -> list[list[Pairs]]:
     ]
 
 
-def compiled(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
-    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm")
-
-
 def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None, threads: int = 1) -> Towers:
     towers, workers = start(recipe, path), workers or Alone()
     with ThreadPoolExecutor(threads) as pool:
@@ -76,7 +72,7 @@ def state(towers: Towers) -> bytes:
 def test_updates_equal_the_references(tower, fields, reduction):
     recipe = recipe_of(tower, reduction=reduction, **fields)
     batches = minibatches(4)
-    found, expected = train(recipe, compiled(recipe), batches), train(recipe, ReferencePath(), batches)
+    found, expected = train(recipe, compiled_path(recipe), batches), train(recipe, ReferencePath(), batches)
     for name, rows in expected.rows.items():
         initial = initial_parameters(recipe, expected.layout, name)
         change = rows.all_published(4, expected.schedule) - initial
@@ -91,18 +87,18 @@ def test_any_number_of_threads_gives_the_same_bytes(tower):
     for reduction in ("exact", "fast"):
         recipe = recipe_of(tower, reduction=reduction)
         batches = minibatches(3)
-        assert len({state(train(recipe, compiled(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
+        assert len({state(train(recipe, compiled_path(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
 
 
 @pytest.mark.parametrize("fields", [{}, {"tie_towers": True}])
 def test_any_number_of_workers_gives_the_same_bytes(fields):
     recipe, batches = recipe_of("lstm", **fields), minibatches(3)
-    alone = state(train(recipe, compiled(recipe), batches))
+    alone = state(train(recipe, compiled_path(recipe), batches))
     for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do
         group, found = Together(size), {}
 
         def work(rank: int, group=group, found=found) -> None:
-            found[rank] = state(train(recipe, compiled(recipe), batches, group.rank(rank)))
+            found[rank] = state(train(recipe, compiled_path(recipe), batches, group.rank(rank)))
 
         threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
         for thread in threads:
@@ -114,10 +110,10 @@ def test_any_number_of_workers_gives_the_same_bytes(fields):
 
 def test_several_workers_and_fast_reduction_are_equal_up_to_rounding():
     recipe, batches = recipe_of("lstm", reduction="fast"), minibatches(3)
-    alone, group, found = train(recipe, compiled(recipe), batches), Together(2), {}
+    alone, group, found = train(recipe, compiled_path(recipe), batches), Together(2), {}
 
     def work(rank: int) -> None:
-        found[rank] = train(recipe, compiled(recipe), batches, group.rank(rank))
+        found[rank] = train(recipe, compiled_path(recipe), batches, group.rank(rank))
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(2)]
     for thread in threads:
@@ -131,7 +127,7 @@ def test_several_workers_and_fast_reduction_are_equal_up_to_rounding():
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reduction):
     recipe = recipe_of("lstm", reduction=reduction)
-    path = compiled(recipe)
+    path = compiled_path(recipe)
     towers = start(recipe, path)
     towers.rows["query"].parameters[-1, 0] = float("nan")
     before = state(towers)
@@ -145,7 +141,7 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
 
 def test_the_largest_value_of_a_micro_batch_is_the_references():
     recipe, pairs = recipe_of("lstm", tie_towers=True), random_pairs(5, 9, 4)
-    path, reference = compiled(recipe), ReferencePath()
+    path, reference = compiled_path(recipe), ReferencePath()
     found = path.largest(start(recipe, path), path.prepare(pairs), 1)
     assert found == pytest.approx(reference.largest(start(recipe, reference), reference.prepare(pairs), 1), rel=1e-5)
 

@@ -11,6 +11,7 @@ from tests.training.kernel.small_batches import (
     TOWERS,
     TRIGRAMS,
     both,
+    compiled_path,
     encoder_of,
     random_pairs,
     recipe_of,
@@ -18,8 +19,8 @@ from tests.training.kernel.small_batches import (
     start,
 )
 from training.encoder import encode_batch
+from training.kernel.batch import CHUNK_TEXTS
 from training.kernel.library import library, status
-from training.kernel.path import CompiledPath
 from training.kernel.towers import Addend, TowerPoint, Workspace
 from training.pair_gradient import pair_gradient
 
@@ -43,8 +44,7 @@ def compiled_gradient(recipe, layout, matrices, batch):
 
 def assert_equals_reference(recipe, pairs):
     layout, matrices = start(recipe)
-    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
-    compiled, reference = both(pairs, path)
+    compiled, reference = both(pairs, compiled_path(recipe))
     loss, gradients = compiled_gradient(recipe, layout, matrices, compiled)
     if reference.weights is not None:
         reference = replace(reference, weights=reference.weights.double())
@@ -78,6 +78,18 @@ def test_many_chunks_of_texts_are_as_one():
     assert_equals_reference(recipe_of("lstm"), sharing_pairs(5, 20, 4, 300))
 
 
+@pytest.mark.parametrize("tower", ["lstm", "lstm with forget gate", "full lstm", "rnn"])
+def test_words_that_texts_begin_with_alike_get_the_gradient_of_all_of_them(tower):
+    recipe = recipe_of(tower)
+    for pairs in (random_pairs(10, 400, 2), sharing_pairs(11, 60, 3, 1_200)):
+        documents = compiled_path(recipe).prepare(pairs).documents
+        begins = documents.array("begins")
+        prefixes = begins[: len(begins) - documents.num_texts]
+        of_two_words = (prefixes >= 0) & (prefixes[prefixes] < 0)
+        assert CHUNK_TEXTS < of_two_words.sum() < (prefixes >= 0).sum(), "more than a chunk of them, and longer ones"
+        assert_equals_reference(recipe, pairs)
+
+
 def test_a_side_of_tied_towers_is_computed_with_the_same_parameters():
     assert_equals_reference(recipe_of("lstm", tie_towers=True), random_pairs(6, 10, 2))
 
@@ -86,8 +98,7 @@ def test_a_side_of_tied_towers_is_computed_with_the_same_parameters():
 def test_embeddings_are_the_references(tower):
     recipe = recipe_of(tower, 32)
     layout, matrices = start(recipe)
-    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
-    compiled, reference = both(random_pairs(7, 50, 3), path)
+    compiled, reference = both(random_pairs(7, 50, 3), compiled_path(recipe))
     point = TowerPoint(recipe, *layout.split(matrices["document"]))
     vectors = np.empty((compiled.documents.num_texts, point.dimensions), np.float32)
     point.encode(compiled.documents, vectors)
@@ -100,8 +111,7 @@ def test_embeddings_are_the_references(tower):
 def test_every_instruction_set_of_this_processor_gives_the_same_bytes(tower):
     recipe = recipe_of(tower, 48)
     layout, matrices = start(recipe)
-    path = CompiledPath(1, both_directions=recipe.tower == "bilstm")
-    batch = path.prepare(random_pairs(8, 60, 2))
+    batch = compiled_path(recipe).prepare(random_pairs(8, 60, 2))
     found = {}
     try:
         for name in ("avx512", "avx2", "generic"):
@@ -123,7 +133,5 @@ def test_a_gradient_that_is_not_finite_stays_so():
     recipe = recipe_of("lstm")
     layout, matrices = start(recipe)
     matrices["query"][3] = torch.nan
-    loss, _ = compiled_gradient(
-        recipe, layout, matrices, CompiledPath(1, both_directions=False).prepare(random_pairs(9, 20, 2))
-    )
+    loss, _ = compiled_gradient(recipe, layout, matrices, compiled_path(recipe).prepare(random_pairs(9, 20, 2)))
     assert np.isnan(loss)

@@ -96,8 +96,9 @@ def test_titles_may_come_as_a_column(collection):
         assert (TitleBM25(titles).scores(collection[:20]) == expected).all()
 
 
-def test_the_best_are_those_with_the_highest_scores_and_all_that_tie_with_the_last(collection):
-    index = TitleBM25(collection)
+@pytest.mark.parametrize("compiled", [False, None])
+def test_the_best_are_those_with_the_highest_scores_and_all_that_tie_with_the_last(collection, compiled):
+    index = TitleBM25(collection, compiled=compiled)
     for query in [*collection[:100], "in. in. x", "unseen"]:
         scores = index.scores([query])[0]
         for k in (1, 10, 5_000):
