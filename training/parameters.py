@@ -21,6 +21,7 @@ from training.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 from training.word_rows import WordRows
 
+RECURRENT = {"W_rec", "b", "W_peep"}  # what a recurrent tower has besides W
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -112,7 +113,8 @@ def initial_parameters(
 ) -> torch.Tensor:
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
-    What is beside the tower starts as training.beside_tower says.
+    W_rec, b and W_peep start in ±recurrent_range where that is set; b of the forget gate, moved by forget_bias. What is
+    beside the tower starts as training.beside_tower says.
 
     `row_weights`: float32 [rows of W], what each is multiplied by (training.rarity); None: 1. `word_vectors`: float32
     [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
@@ -132,6 +134,11 @@ def initial_parameters(
     table_RG, parts = layout.split(matrix)
     if "W_in" in parts:
         parts["W_in"] *= math.sqrt(6 / sum(parts["W_in"].shape)) / recipe.initial_range
+    if recipe.recurrent_range:
+        for part in RECURRENT & parts.keys():
+            parts[part] *= recipe.recurrent_range / recipe.initial_range
+    if recipe.forget_bias:  # b is gates (o, f, i, y_g) times cells, of each direction
+        parts["b"].view(-1, 4, recipe.cells)[:, 1] += recipe.forget_bias
     beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
     started = {part: values.to(matrix.dtype) for part, values in beside.items()}
     return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling

@@ -51,6 +51,8 @@ class Recipe:
     clip_norm: float = 0.0  # th_G, for each tower on its own; 0: never
     truncate_steps: int = 0  # T; 0: as long as the longest text
     initial_range: float = 0.2  # parameters start uniform in ±this
+    recurrent_range: float = 0.0  # W_rec, b and W_peep start uniform in ±this; 0: in ±initial_range
+    forget_bias: float = 0.0  # added to where the forget gate's part of b starts
     start: Literal["uniform", "idf"] = "uniform"  # idf: rows of W in proportion to how rare their trigram is in titles
     reduction: Literal["exact", "fast"] = "exact"
     dtype: Literal["float32", "float64"] = "float32"
@@ -148,6 +150,7 @@ class Recipe:
             else:
                 unset = "false" if isinstance(value, bool) else "0"
                 _require(self, field, f"{unset} ({self.tower} has no {setting.part})", not value)
+        _require(self, "forget_bias", "0 without forget_gate", self.forget_gate or not self.forget_bias)
 
 
 def default_of(field: str) -> Any:

@@ -25,6 +25,7 @@ def compare(
     model: list[str] | None = None,
     run: list[str] | None = None,
     logged: str | None = None,
+    topics: int = 500,
     skip_thought: str | None = None,
     frequencies: str | None = None,
     threads: int = 0,
@@ -34,13 +35,14 @@ def compare(
     """The whole of the paper's Table IV on your data: every baseline and every tower
     under one protocol, and how far each can be believed.
 
+    Towers are trained on the shards, the others made from the documents. A row that
+    is in the store counts, a killed comparison goes on with what is missing, and a
+    row that fails stops no other.
+
         clicktower compare --shards store/build/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store --report compare.html
 
-    Towers are trained on the shards, the others made from the documents. A row that
-    is in the store counts, a killed comparison goes on with what is missing, and a
-    row that fails stops no other. All rows take as long as some fifteen trainings;
-    a first look:
+    All rows take as long as some fifteen trainings; a first look:
 
         clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=5
 
@@ -58,8 +60,9 @@ def compare(
         The store: a folder or URI that holds the output of all stages.
     rows
         Only these: random, logged, skip-thought, doc2vec, ulm, bm25, plsa, dssm, clsm-1, clsm-3, clsm-5, rnn-288,
-        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, self-attentive,
-        max-pooled, variational, bag-512, hybrid (the best tower and BM25), and the names of --model and --run.
+        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, lstm-long-96,
+        self-attentive, max-pooled, variational, bag-512, hybrid (the best tower and BM25), and the names of --model and
+        --run.
     against
         The row that every other is tested against.
     seeds
@@ -76,6 +79,8 @@ def compare(
         NAME=FILE of a TREC run, as a row of that name; may be repeated.
     logged
         A TREC run of the ranking that your search engine showed (`judgments` writes one).
+    topics
+        Of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
     skip_thought
         The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy, uni_skip.npz and
         bi_skip.npz.
@@ -95,6 +100,7 @@ def compare(
 
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),
+        topics=topics,
         skip_thought=skip_thought,
         logged=logged,
         models=_named(model, "--model"),

@@ -2,6 +2,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,30 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
     assert torch.equal(start("query"), start("query"))
     assert not torch.equal(start("query"), start("query", seed=2))
     assert start("query", initial_range=0.03).abs().max() <= 0.03
+
+
+def parts_of(**changes) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    recipe = replace(lstm_96(), cells=4, forget_gate=True, peepholes=True, **changes)
+    layout = layout_of(recipe, TABLE_ROWS)
+    return layout.split(initial_parameters(recipe, layout, "query"))
+
+
+def test_what_is_recurrent_may_start_in_a_range_of_its_own():
+    (table, parts), (its_table, its) = parts_of(), parts_of(recurrent_range=0.05)
+    assert torch.equal(its_table, table)
+    assert set(its) == {"W_rec", "b", "W_peep"}
+    for name, values in its.items():
+        assert torch.allclose(values, parts[name] / 4)  # ±0.05 of the same numbers that were ±0.2
+
+
+@pytest.mark.parametrize("tower", ["lstm", "bilstm"])
+def test_the_forget_bias_moves_the_forget_gates_of_each_direction_and_nothing_else(tower):
+    (table, parts), (its_table, its) = parts_of(tower=tower), parts_of(tower=tower, forget_bias=3.0)
+    assert torch.equal(its_table, table)
+    assert torch.equal(its["W_rec"], parts["W_rec"])
+    one_way = [0.0] * 4 + [3.0] * 4 + [0.0] * 8  # output gate, forget gate, input gate and candidate of 4 cells
+    expected = torch.tensor(one_way * (2 if tower == "bilstm" else 1))
+    assert torch.allclose(its["b"] - parts["b"], expected)
 
 
 def test_row_weights_multiply_the_rows_of_the_table_and_no_other_part():

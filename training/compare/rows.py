@@ -66,6 +66,7 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: replace(recipe("lstm-96"), num_negatives=8)),
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
+    ("lstm-long-96", "full LSTM for long texts", lambda: recipe("lstm-long-96")),
     ("self-attentive", "self-attention, 4 hops", lambda: recipe("self-attentive")),
     ("max-pooled", "LSTM both ways, maximum", lambda: recipe("max-pooled")),
     ("variational", "normal distribution", lambda: recipe("variational")),
@@ -76,6 +77,7 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
 def all_rows(
     *,
     change: Callable[[Recipe], Recipe] = lambda made: made,
+    topics: int = 500,
     skip_thought: str | None = None,
     logged: str | None = None,
     models: Mapping[str, str] | None = None,
@@ -83,10 +85,12 @@ def all_rows(
 ) -> list[Row]:
     """Every row there can be, in the order they are shown.
 
-    `change` is applied to each tower's recipe. `skip_thought`: the folder of its published weights. `logged`: a TREC
-    run of the ranking that the search engine showed. `models` and `runs`: trained models' folders and TREC runs by
-    the names the user gives them. Raises UsageError for a name that is taken.
+    `change` is applied to each tower's recipe. `topics`: of PLSA. `skip_thought`: the folder of its published weights.
+    `logged`: a TREC run of the ranking that the search engine showed. `models` and `runs`: trained models' folders and
+    TREC runs by the names the user gives them. Raises UsageError for a name that is taken, or no topic.
     """
+    if topics < 1:
+        raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
     rows = [
         Row(name="random", title="random order", family="floor"),
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
@@ -94,7 +98,7 @@ def all_rows(
         Row(name="doc2vec", title="Doc2Vec", family="paragraph"),
         Row(name="ulm", title="ULM, Dirichlet", family="lexical"),
         Row(name=BASELINE, title="BM25", family="lexical"),
-        Row(name="plsa", title="PLSA, 500 topics", family="topics", settings={"topics": 500}),
+        Row(name="plsa", title=f"PLSA, {topics} topics", family="topics", settings={"topics": topics}),
         *(Row(name=name, title=title, family="tower", recipe=change(make())) for name, title, make in _TOWERS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),

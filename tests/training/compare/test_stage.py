@@ -193,6 +193,13 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(inputs, t
     assert not list(tmp_path.iterdir())
 
 
+def test_the_number_of_topics_is_part_of_the_row():
+    plsa = next(row for row in all_rows(topics=100) if row.name == "plsa")
+    assert (plsa.title, plsa.settings) == ("PLSA, 100 topics", {"topics": 100})
+    with pytest.raises(UsageError, match="at least 1"):
+        all_rows(topics=0)
+
+
 def test_a_name_that_is_taken_is_refused():
     with pytest.raises(UsageError, match="a row named bm25 already"):
         all_rows(runs={"bm25": "x"})
