@@ -53,12 +53,12 @@ DEPTH, SHOWN = 100, 10
 
 def read_questions(data: Path) -> list[str]:
     """The distinct questions of question_pairs, normalised, in order of first appearance."""
-    lines = [line for split in ("train", "dev") for line in _lines(data / "question_pairs" / f"{split}.tsv")]
+    lines = [line for split in ("train", "dev") for line in lines_of(data / "question_pairs" / f"{split}.tsv")]
     found = dict.fromkeys(normalise(text) for line in lines for text in line.split("\t")[1:])
     return [text for text in found if words(text)]
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
