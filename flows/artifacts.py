@@ -75,7 +75,7 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     """Where everything is."""
     stages = [value for value in results.values() if isinstance(value, Mapping)]
-    rows = [[r["stage"], "reused" if r["reused"] else "new", f"`{r['path']}`"] for r in stages]
+    rows = [[r["stage"], _how(r), f"`{r['path']}`"] for r in stages]
     shown = present_markdown.table(["stage", "", "output"], [*rows, ["report", "", _link(str(results["report"]))]])
     text = f"# {config.title}\n\n{shown}\n\nServed from `{config.publish.to}`"
     _markdown(config, "links", text, "The report, the release, and the output of every stage")
@@ -90,6 +90,12 @@ def key_of(config: PipelineConfig | None, name: str) -> str:
     """The key of an artifact: the run's title as Prefect takes it, and what it shows."""
     title = re.sub(r"[^a-z0-9]+", "-", config.title.lower()).strip("-") if config else ""
     return f"{title or 'clicktower'}-{name}"
+
+
+def _how(result: Mapping[str, Any]) -> str:
+    if result["reused"]:
+        return "reused"
+    return "was damaged and made again" if result.get("repaired") else "new"
 
 
 def _link(place: str) -> str:

@@ -14,7 +14,7 @@ from prefect import flow, runtime
 
 from flows import artifacts, stages
 from flows.console import explain
-from flows.guards.watch_drift import require_usual, watched
+from flows.guards.watch_drift import alarms_of_newest, require_usual, watched
 from flows.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from flows.pointer_slot import pointer_slot
 from flows.stage_task import failed, stage_task
@@ -89,7 +89,7 @@ def look(config: PipelineConfig, date: str, done: dict[str, Any]) -> dict[str, A
     newest = list(results)[-1]
     artifacts.newest(config, results)
     rows = watched(config, date, results)
-    if newest in ("build", "publish") or any(row.stops for row in rows):
+    if newest in ("build", "publish") or alarms_of_newest(rows, results):
         artifacts.drift(config, rows)
     require_usual(config, date, results, rows)
     return {**results, "drift": [row.to_json() for row in rows]}

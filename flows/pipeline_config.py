@@ -50,6 +50,7 @@ class JudgmentsSection:
 @dataclass(frozen=True, kw_only=True)
 class TrainSection:
     recipe: str = "lstm-96"
+    word_vectors: str | None = None  # a file that words start from
     workers: int = 1
     threads: int | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -175,7 +176,8 @@ def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
 
 
 def _absolute_train(section: TrainSection, absolute: Callable[[str], str]) -> TrainSection:
-    return replace(section, recipe=absolute(section.recipe)) if section.recipe.endswith(".toml") else section
+    recipe = absolute(section.recipe) if section.recipe.endswith(".toml") else section.recipe
+    return replace(section, recipe=recipe, word_vectors=section.word_vectors and absolute(section.word_vectors))
 
 
 def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
@@ -203,7 +205,7 @@ def check_inputs(config: PipelineConfig, date: str) -> None:
     missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
     compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
     judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)
-    named = (config.documents.file, *filter(None, (*judged, *compared)))
+    named = (config.documents.file, *filter(None, (*judged, *compared, config.train.word_vectors)))
     missing += [name for name in named if not storage.exists(name)]
     if missing:
         raise UsageError(

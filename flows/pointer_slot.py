@@ -15,6 +15,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import get_current_settings
 
+from flows.submit import tell
 from schemas import storage
 
 LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
@@ -29,6 +30,7 @@ def pointer_slot(uri: str) -> Iterator[None]:
     name = slot_name(uri)
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.upsert_global_concurrency_limit_by_name(name, 1)  # one that does not exist would limit nothing
+    tell(f"publish: takes the slot {name}, and waits where another run has it")
     # A server that is restarted meanwhile is no reason to stop: the swap compares in any case.
     with concurrency(name, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False):
         yield

@@ -30,12 +30,15 @@ def stage_result(result: dict) -> None:
     """The line of a stage, from its JSON result."""
     state = "reused" if result.get("reused") else "new"
     stage_line(result["stage"], headline(result), result.get("duration_seconds"), state)
-    for wrong in result.get("repaired", ()):
-        errors.print(Text(f"  was damaged and made again: {wrong}", style="yellow"), soft_wrap=True)
-    for note in notes_on_days(result):
+    for note in notes(result):
         errors.print(Text(f"  {note}", style="yellow"), soft_wrap=True)
     if decision := result.get("metrics", {}).get("decision"):
         errors.print(Text(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
+
+
+def notes(result: dict) -> list[str]:
+    """What there is to know beside the headline: what was damaged, and what is odd about days."""
+    return [*(f"was damaged and made again: {wrong}" for wrong in result.get("repaired", ())), *notes_on_days(result)]
 
 
 def stage_with_details(result: dict) -> None:

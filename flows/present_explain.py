@@ -24,11 +24,16 @@ def show(result: Mapping[str, Any]) -> None:
     """Everything that was asked for."""
     models = result["models"]
     for number, text in enumerate(models[0]["texts"]):
-        _text([model["texts"][number] for model in models], [model["name"] for model in models], text["side"])
+        _text([model["texts"][number] for model in models], [model["name"] for model in models], text["called"])
     if models[0]["score"] is not None:
         for model in models:
             what = SCORES[model["similarity"]]
             output.print(f"score of the pair, {what} of {plain(model['name'])}: [bold]{model['score']:.3f}[/]")
+    for model in models:
+        for number, classes in enumerate(model["classes"]):
+            of = "pair" if len(model["classes"]) < len(model["texts"]) else model["texts"][number]["called"]
+            said = ", ".join(f"{plain(name)} [bold]{share:.3f}[/]" for name, share in classes.items())
+            output.print(f"classes of the {of}, {plain(model['name'])}: {said}")
     for model in models:
         _attenuation(model)
         if model["topics"]:
@@ -43,11 +48,11 @@ def show(result: Mapping[str, Any]) -> None:
         output.print(plain(present.from_here(path)), soft_wrap=True)
 
 
-def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], side: str) -> None:
+def _text(readings: Sequence[Mapping[str, Any]], names: Sequence[str], called: str) -> None:
     for name, reading in zip(names, readings, strict=True):
         num_words = len(reading["words"])
         of = f"{num_words:,} word{'s' if num_words > 1 else ''}"
-        output.print(Text(f"{'query' if side == 'query' else 'title'}, {of}, {name}", "dim"))
+        output.print(Text(f"{called}, {of}, {name}", "dim"))
         output.print(Text("  ").append(_shaded(reading)))
     longest = max(readings, key=lambda reading: len(reading["words"]))
     most = [max(of) for of in zip_longest(*(_most(reading) for reading in readings), fillvalue=0)]

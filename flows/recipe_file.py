@@ -1,14 +1,18 @@
-"""A recipe as a user gives it: by the name of one, or as a TOML file, which a sweep writes of its best."""
+"""A recipe as a user gives it: by the name of one, or as a TOML file, which a sweep writes of its best.
+
+The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` where words start from a file.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict
 
 from flows.set_fields import with_fields
-from flows.toml_file import read_toml
+from flows.toml_file import absolute, read_toml
 from schemas.errors import UsageError
 from training.recipes import Recipe, recipe
 
@@ -18,6 +22,7 @@ _STRICT = ConfigDict(extra="forbid")
 @dataclass(frozen=True, kw_only=True)
 class _Section:
     recipe: str
+    word_vectors: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     __pydantic_config__ = _STRICT
 
@@ -33,19 +38,20 @@ def is_file(name: str) -> bool:
     return name.endswith(".toml")
 
 
-def recipe_named(name: str) -> Recipe:
-    """The recipe of a name, or of a TOML file with [train] recipe = NAME and fields of it in [train.set].
+def recipe_named(name: str) -> tuple[Recipe, str | None]:
+    """(the recipe of a name or of a TOML file, the file of word vectors that this names, relative to its own folder).
 
     Raises UsageError: an unknown name, no such file, another form, an unknown field or a value it cannot have.
     """
     if not is_file(name):
-        return recipe(name)
+        return recipe(name), None
     try:
         section = read_toml(name, _File, what="recipe", command="train").train
         assignments = [
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in section.set.items()
         ]
-        return with_fields(recipe(section.recipe), assignments)
+        vectors = section.word_vectors and absolute(section.word_vectors, Path(name).resolve().parent)
+        return with_fields(recipe(section.recipe), assignments), vectors
     except UsageError as error:
         raise UsageError(
             asked=f"the recipe was to be read from {name}",

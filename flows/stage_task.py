@@ -7,6 +7,7 @@ Under a deployment the stage's progress goes to the run's log. A run typed by a 
 tries nothing again: whoever sees the error decides.
 """
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -50,7 +51,13 @@ def stage_task(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def failed(error: StageError) -> State:
     """The state of a task or run that ends with this error. Its message is what the run's page says."""
+    logging.getLogger("prefect.flow_runs").addFilter(_is_untold)
     return Failed(message=str(error), data=error)
+
+
+def _is_untold(record: logging.LogRecord) -> bool:
+    """Prefect raises the error of a failed run once more as the run's process ends, and logs its trace on the page."""
+    return not (record.exc_info and isinstance(record.exc_info[1], StageError))
 
 
 def is_deployed() -> bool:

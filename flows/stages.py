@@ -34,11 +34,12 @@ def build(config: PipelineConfig, day: dict, date: str) -> dict:
 
 def train(config: PipelineConfig, shards: dict) -> dict:
     """A trained model."""
-    threads = ["--threads", str(config.train.threads)] if config.train.threads else []
+    optional = ["--threads", str(config.train.threads)] if config.train.threads else []
+    optional += ["--word-vectors", config.train.word_vectors] if config.train.word_vectors else []
     return _run(
         config,
         ["train", "--shards", shards["path"], "--recipe", config.train.recipe, "--workers", str(config.train.workers),
-         *threads, "--documents", config.documents.file, "--queries", config.judgments.queries,
+         *optional, "--documents", config.documents.file, "--queries", config.judgments.queries,
          "--qrels", config.judgments.qrels, "--into", config.store],
         config.train.set)  # fmt: skip
 
@@ -109,7 +110,8 @@ def _run(
     minutes = config.limits.timeout_minutes.get(arguments[0])
     result = run_stage_command([*arguments, *sets, *engine], timeout_seconds=minutes and 60 * minutes)
     present.stage_result(result)
-    tell(f"{arguments[0]}: {'reused' if result.get('reused') else 'done'}, {present.headline(result)}")
+    for said in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):
+        tell(f"{arguments[0]}: {said}")
     return result
 
 

@@ -42,14 +42,16 @@ class HalvingSection:
 class SweepConfig:
     """One sweep. Relative paths are relative to the TOML file's folder.
 
-    `set`: recipe fields that all trials share. `fields`: the grid, a list of values for each recipe field (or of
-    recipes, for `recipe`), of which `sample` takes some points at random. `trial`: points told one by one. `engine`:
-    processes, ray, or auto for Ray where RAY_ADDRESS names a cluster.
+    `word_vectors`: a file that words start from, as in `train`. `set`: recipe fields that all trials share. `fields`:
+    the grid, a list of values for each recipe field (or of recipes, for `recipe`), of which `sample` takes some points
+    at random. `trial`: points told one by one. `engine`: processes, ray, or auto for Ray where RAY_ADDRESS names a
+    cluster.
     """
 
     shards: str
     into: str
     recipe: str = "lstm-96"
+    word_vectors: str | None = None
     epochs: int | None = None
     seeds: tuple[int, ...] = ()
     measure: str | None = None
@@ -87,4 +89,10 @@ def read_sweep(path: str) -> SweepConfig:
         queries=absolute(config.judged.queries, base),
         qrels=absolute(config.judged.qrels, base),
     )
-    return replace(config, shards=absolute(config.shards, base), into=absolute(config.into, base), judged=judged)
+    return replace(
+        config,
+        shards=absolute(config.shards, base),
+        into=absolute(config.into, base),
+        word_vectors=config.word_vectors and absolute(config.word_vectors, base),
+        judged=judged,
+    )

@@ -12,6 +12,7 @@ from schemas.errors import UsageError
 from training.recipes import Recipe, recipe
 from training.sweep.page import point_text, value_text
 from training.sweep.table import OF_CLICKS, OF_LABELS, Point
+from training.word_vectors import recipe_with
 
 
 def points_of(config: SweepConfig) -> list[Point]:
@@ -132,7 +133,9 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
     changes = {field: value for field, value in (shared | dict(fields)).items() if field != "recipe"}
     assignments = [f"{field}={value_text(value)}" for field, value in changes.items()]
     try:
-        made = with_fields(recipe(name), assignments)
+        # A point that says `none` is trained without the file, to see what it is worth.
+        vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
+        made = recipe_with(with_fields(recipe(name), assignments), vectors)
         recipes = tuple(replace(made, seed=seed) for seed in seeds) or (made,)
     except UsageError as error:
         raise UsageError(
@@ -141,4 +144,5 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
             do=f"{error.do}; no trial was started",
         ) from None
     sets = [word for assignment in assignments for word in ("--set", assignment)]
-    return Point(fields=dict(fields), recipes=recipes, options=("--recipe", name, *sets))
+    given = ("--word-vectors", vectors) if vectors else ()
+    return Point(fields=dict(fields), recipes=recipes, word_vectors=vectors, options=("--recipe", name, *given, *sets))

@@ -20,13 +20,13 @@ def backfill(
     """Run the pipeline for a range of dates, one after the other: nights that were
     missed, or the past.
 
-        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07
-        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07 --server
-
     Every date is ingested; shards, model, evaluation and release are made once,
     for the last, from the days that the store then has. In between they would
     make releases that nobody is to see, and cost as much each time. Where a
     date fails the later ones are ingested still, but nothing is made of them.
+
+        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07
+        clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07 --server
 
     Run it again to go on: a date that is there already answers "reused".
 

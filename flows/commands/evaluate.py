@@ -17,8 +17,9 @@ def evaluate(
     set: list[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Judge a model by NDCG@1/3/10, beside BM25 and a random order, and write TREC run
-    files.
+    """Judge a model by NDCG@1/3/10, beside BM25 and a random order.
+
+    TREC run files of all of them are written, too, so that others can count again.
 
         clicktower evaluate --model store/train/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store

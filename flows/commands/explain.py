@@ -21,16 +21,16 @@ def explain(
     """Show what a recurrent model reads in a text: keywords, traces of every gate, and the
     score of a pair.
 
-        clicktower explain --model store/train/DIGEST "angle bracket"
-        clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
-        clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
-        clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
-
     Each word is shaded by how many of the 10 most active cells it moves; a self-attentive
     model also shows where its hops look. --into writes explain.html (heat maps, lines,
     tables: whole in itself), traces.arrow (every gate and state, a row for each cell and
     word) and attention.arrow (a row for each hop and word). docs/explain.md says how to read
     them. The files hold the texts as they were given, and words of the queries.
+
+        clicktower explain --model store/train/DIGEST "angle bracket"
+        clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
+        clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
+        clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
 
     Parameters
     ----------

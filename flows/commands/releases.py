@@ -9,8 +9,9 @@ _STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "da
 
 
 def releases(*, to: str, json: bool = False) -> None:
-    """List the releases that are kept: which is live, which was before, and why a
-    candidate is not live.
+    """List the releases that are kept: which is live, and which was before.
+
+    Of a candidate it says why it is not live.
 
         clicktower releases --to release
 

@@ -21,7 +21,9 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
         [publish]
         to = "release"
 
-    then: clicktower run pipeline.toml
+    It is run by
+
+        clicktower run pipeline.toml
 
     Run it again and every stage answers "reused"; change a setting and only
     what depends on it runs.

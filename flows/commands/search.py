@@ -20,6 +20,8 @@ def search(
 ) -> None:
     """Rank the documents of the live release for a query.
 
+    By vector unless --mode says otherwise: bm25 takes shared words, hybrid both.
+
         clicktower search --release release "angle bracket"
         clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
         clicktower search --release questions --rerank 100 "how do I learn to cook"

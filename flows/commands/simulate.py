@@ -7,8 +7,9 @@ from flows.set_fields import with_fields
 def simulate(
     out: str, *, searches: int = 30_000, seed: int = 0, set: list[str] | None = None, json: bool = False
 ) -> None:
-    """Make a search log with known truth: documents, searches, clicks, bots, noise,
-    judgments. Labelled simulated.
+    """Make a search log with known truth: documents, searches, clicks, bots, noise, judgments.
+
+    Everything made from it is labelled simulated.
 
         clicktower simulate demo-data --searches 100000 --seed 7
 

@@ -18,7 +18,9 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         step = [0.001, 0.002, 0.004]       # any field of the recipe
         cells = [64, 96]
 
-    then: clicktower sweep sweep.toml
+    It is begun, and gone on with, by
+
+        clicktower sweep sweep.toml
 
     Each trial is an ordinary training: one that is in the store counts, a killed
     sweep goes on with what is missing, and one that diverges stops nobody else.

@@ -51,10 +51,11 @@ def train(
     into
         The store: a folder or URI that holds the output of all stages.
     recipe
-        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
-        dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive, max-pooled, variational and bag-512 (what
-        ranks best by itself is in docs/quality.md). Or a TOML file: the best.toml of a sweep, or one of your own,
-        with `objective` classify (labels) or generate (texts said again) among its settings (docs/objectives.md).
+        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, lstm-long-96,
+        bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive, max-pooled, variational
+        and bag-512 (what ranks best by itself is in docs/quality.md). Or a TOML file: the best.toml of a sweep, or one
+        of your own, with `objective` classify (labels) or generate (texts said again) among its settings
+        (docs/objectives.md).
     start
         The folder of another training whose towers this one starts from, instead of from random numbers.
     epochs
@@ -107,11 +108,12 @@ def train(
     fields = [f"epochs={epochs}"] if epochs is not None else []
     fields += [f"reduction={reduction}"] if reduction else []
     judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
+    named, its_vectors = recipe_named(recipe)
     with console.progress_bar("train", share=True) as progress:
         result = run(
             shards,
             store=into,
-            recipe=with_fields(recipe_named(recipe), [*fields, *(set or [])]),
+            recipe=with_fields(named, [*fields, *(set or [])]),
             workers=workers,
             min_workers=min_workers,
             threads=threads,
@@ -121,7 +123,7 @@ def train(
             start=start,
             progress=progress,
             profile=profile,
-            word_vectors=word_vectors,
+            word_vectors=word_vectors or its_vectors,
         )
     value = result.to_json()
     if profile:

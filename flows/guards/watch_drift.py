@@ -26,14 +26,14 @@ def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> li
     before = observations.earlier(config.store, now, days=config.drift.days + 7)  # a week more, for a slow drift
     rows = watch(now, before, config.drift)
     observations.write(config.store, now)
-    for row in _of_newest(rows, results):
+    for row in alarms_of_newest(rows, results):
         errors.print(Text(f"  drift: {row.alarm}", style="yellow"), soft_wrap=True)
     return rows
 
 
 def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[Watched]) -> None:
     """Raises StageError where what the newest stage alarms is to stop the run."""
-    stopping = [row for row in _of_newest(rows, results) if row.stops]
+    stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
     if not stopping:
         return
     names, key = ", ".join(row.figure for row in stopping), observations.key_of(config, date, results["ingest"])
@@ -45,5 +45,6 @@ def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any],
     )
 
 
-def _of_newest(rows: Sequence[Watched], results: Mapping[str, Any]) -> list[Watched]:
+def alarms_of_newest(rows: Sequence[Watched], results: Mapping[str, Any]) -> list[Watched]:
+    """What the newest stage is the first to know."""
     return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]

@@ -15,14 +15,14 @@ from flows.report.word_lines import word_lines
 from schemas import storage
 from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.evolution import evolution
-from training.analysis.explained import Explained
+from training.analysis.explained import Explained, called
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import TracedText
 from training.ranking.similarity import similarity_of
 
 SCORES = {
-    "cosine": "cosine of query and title, from −1 to 1",
+    "cosine": "cosine of the two texts, from −1 to 1",
     "euclidean": "minus W₂, the distance of the two texts’ distributions: 0 where they are the same",
 }
 Range = Literal["shared", "panel"]
@@ -100,7 +100,7 @@ def _text(page: ExplainPage, number: int) -> dict[str, Any]:
     """All that is shown of a text: its words shaded, the table of counts, and each model's pictures."""
     readings = [(one, one.texts[number], one.counted[number]) for one in page.models]
     return {
-        "side": "query" if readings[0][1].side == "query" else "title",
+        "called": called(page.models[0], number),
         "shaded": [(one.name, _shaded(text, found)) for one, text, found in readings],
         "table": _table([(one.name, text, found) for one, text, found in readings]),
         "attention": [

@@ -14,6 +14,7 @@ import pytest
 
 from flows import stages
 from flows.pipeline_config import read_pipeline
+from flows.pointer_slot import slot_name
 from schemas.stage import open_result
 from tests.end_to_end.prefect_server import ROOT, PrefectServer, attempts, claim, running_stages, wait_until
 from tests.end_to_end.shop import make_shop
@@ -107,15 +108,25 @@ def begun(store: Path, stage: str, server: PrefectServer, run: str) -> dict:
 
 
 def test_the_nightly_deployment_runs_the_pipeline(server, shop):
+    """While another run publishes to the same place; it waits for its turn."""
     deployment = server.deployment()
     assert [s["schedule"]["cron"] for s in deployment["schedules"]] == ["30 3 * * *"]
     form = deployment["parameter_openapi_schema"]["properties"]
     assert form["data_date"]["anyOf"][0]["format"] == "date"
     assert all(field["description"] for field in form.values())
 
+    slot = slot_name(str(shop / "release"))
+    server.ask("POST", "/v2/concurrency_limits/", {"name": slot, "limit": 1})
+    server.ask("POST", "/v2/concurrency_limits/increment", {"names": [slot], "slots": 1})  # as if another published
     run = server.trigger(shop / "pipeline.toml", DATE)
     server.cli("automation", "create", "--from-file", "deploy/lost-runs.yaml")  # while that runs: is it accepted?
     assert [found["name"] for found in server.ask("POST", "/automations/filter", {})] == ["clicktower lost runs"]
+    waits = f"publish: takes the slot {slot}, and waits where another run has it"
+    wait_until(lambda: waits in server.logs_of(run), SECONDS, lambda: f"publish: {server.logs_of(run)}")
+    time.sleep(2)
+    assert running_stages(shop / "release") == []
+    assert not (shop / "release").exists(), "one run at a time publishes"
+    server.ask("POST", "/v2/concurrency_limits/decrement", {"names": [slot], "slots": 1})
     assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
     names = ["build", "compare", "evaluate", "ingest", "publish", "report", "train"]
     wait_until(lambda: sorted(n for n, s in server.tasks(run).items() if s == "COMPLETED") == names, 30, "the tasks")
@@ -160,7 +171,7 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
 
 
 def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server, shop):
-    """Two dates, and the log of the second is not there."""
+    """Two dates, and the log of the second is not there; then a date that is unlike those before it."""
     shutil.copytree(shop / "data/log", shop / "logs" / DATE)
     config = write(shop, "backfilled")
     config.write_text(config.read_text(encoding="utf-8").replace("data/log/", "logs/{date}/"), encoding="utf-8")
@@ -176,8 +187,33 @@ def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server
     assert len(list((shop / "backfilled/ingest").iterdir())) == 1
     assert not (shop / "backfilled/build").exists(), "of two dates with a hole nothing is made"
 
+    # Three nights before with twice the lines, and the same date again, where half of them is to stop a run. A file of
+    # its day was lost meanwhile.
+    observed = shop / "backfilled/observed"
+    seen = json.loads((observed / f"{DATE}.json").read_text(encoding="utf-8"))
+    for day in ("2026-08-29", "2026-08-30", "2026-08-31"):
+        values = seen["values"] | {"lines": 2 * seen["values"]["lines"]}
+        (observed / f"{day}.json").write_text(json.dumps(seen | {"key": day, "when": day, "values": values}))
+    lost = next((shop / "backfilled/ingest").glob("*/attempt-*/queries-*.arrow"))
+    lost.unlink()
+    config.write_text(config.read_text(encoding="utf-8") + '[drift]\nstop = ["lines"]\n', encoding="utf-8")
+    run = server.trigger(config, DATE)
+    ended = server.end_of(run)
+    assert ended["type"] == "FAILED"
+    assert "(0.50 times, limits 0.67 and 1.5), from 3 days before" in ended["message"]
+    assert f'accept = ["{DATE}"]' in ended["message"]
+    wait_until(
+        lambda: any("was damaged and made again" in line and lost.name in line for line in server.logs_of(run)),
+        SECONDS,
+        lambda: str(server.logs_of(run)),
+    )
+    shown = {artifact["key"]: str(artifact["data"]) for artifact in server.artifacts_of(run)}
+    assert "0.50 times" in shown["end-to-end-drift"]
+    assert "0.50 times" in shown["end-to-end-failure"]
+
 
 def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_its_stage_with_it(server, shop, expected):
+    """And a stage that takes longer than [limits] allows is ended, by the run and not by Prefect."""
     config, store = write(shop, "cancelled", epochs=20 * LONG, store="killed"), shop / "killed"
     run = server.trigger(config, DATE)
     first = begun(store, "train", server, run)
@@ -197,6 +233,14 @@ def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_it
     cancelled = {folder for folder in store.glob("train/*") if not (folder / "manifest.json").exists()}
     assert len(cancelled) == 1, "nothing under a final name"
 
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("[limits]", "[limits]\ntimeout_minutes = {train = 0.05}"), encoding="utf-8")
+    ended = server.end_of(server.trigger(config, DATE))
+    assert ended["type"] == "FAILED"
+    assert "in 0.05 minutes" in ended["message"]
+    assert "raise train in [limits.timeout_minutes]" in ended["message"]
+    assert running_stages(store) == []
+
 
 def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, shop, expected):
     """A shard with a flipped byte, which nobody sees by its size; then an input that is not there."""
@@ -212,6 +256,11 @@ def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, 
     assert ended["type"] == "FAILED"
     assert "pairs.arrow" in ended["message"]
     assert "build" in ended["message"], "what to do"
+    wait_until(  # what its process logs as it ends is on the page, too, before what the worker says of that
+        lambda: any("exited with status code" in line for line in server.logs_of(run)),
+        30,
+        lambda: f"{server.logs_of(run)}\n{server.log('worker')}",
+    )
     page = [ended["message"], *server.logs_of(run), *(str(a["data"]) for a in server.artifacts_of(run))]
     assert "Traceback" not in "\n".join(page)
     assert any("pairs.arrow" in str(a["data"]) for a in server.artifacts_of(run))

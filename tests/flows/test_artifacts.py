@@ -39,7 +39,7 @@ def results(release: Path) -> dict:
     metrics = {"n": 400, "n_informative": 300, "systems": SYSTEMS, "confidence": 0.95, "gain": "exponential",
                "difference": {"measures": {"ndcg@10": INTERVAL | {"p": 0.01}}}, "warnings": []}  # fmt: skip
     return {
-        "ingest": stage("ingest"),
+        "ingest": stage("ingest", repaired=["queries-00000.arrow is missing"]),
         "build": stage("build", ledger=ledger, metrics={"privacy_gate": "k = 5 keeps 3 of 4 clicks"}),
         "evaluate": stage("evaluate", metrics=metrics),
         "publish": stage("publish", metrics={"live": False, "decision": DECISION}) | {"path": str(release)},
@@ -90,6 +90,7 @@ def test_drift_failure_links_and_card_say_what_they_are_for(made):
     assert "**Found.** The disk is full" in made[f"{KEY}-failure"]["markdown"]
     assert "**What to do.** Make room" in made["clicktower-failure"]["markdown"]
     assert "[https://here/report.html](https://here/report.html)" in made[f"{KEY}-links"]["markdown"]
+    assert "| ingest | was damaged and made again | `/store/ingest` |" in made[f"{KEY}-links"]["markdown"]
     assert made[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")
 
 

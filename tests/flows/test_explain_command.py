@@ -13,14 +13,24 @@ from flows.cli import run
 from schemas import storage
 from schemas.manifest import Outcome, Request
 from schemas.release import Pointer, Release
-from schemas.stage import run_stage
+from schemas.stage import open_result, run_stage
 from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
-from training.model import write_model
+from training.labelled.classifying import of_vectors
+from training.model import load_model, write_model
 from training.recipes import recipe
 
 torch.set_num_threads(1)
+SIAMESE = replace(
+    recipe("bilstm-96"),
+    name="siamese",
+    objective="classify",
+    features="siamese",
+    head_units=4,
+    cells=6,
+    tie_towers=True,
+)
 QUERY, TITLE = "angle bracket for shelf", "12 in. zinc-plated angle"
 NASTY = "<script>alert(1)</script> a\x07b &amp; \x1b[31mred [bold]x[/bold] ünïcode 東京の金槌"
 
@@ -151,6 +161,22 @@ def test_a_score_by_distance_is_called_one(tmp_path, capsys):
     assert "minus W₂, the distance" in Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8")).words
     assert run(["explain", "--model", stage, QUERY, TITLE]) == 0
     assert re.search(r"minus the distance W₂ of variational: -\d", capsys.readouterr().out)
+
+
+def test_a_classifier_says_the_classes_of_a_pair_and_knows_no_queries(tmp_path, capsys):
+    stage = trained_stage(str(tmp_path), recipe=SIAMESE)
+    (model,) = explain(capsys, "--model", stage, QUERY, TITLE, "--into", str(tmp_path / "out"))["models"]
+    vectors = load_model(open_result(stage).data).encode([QUERY, TITLE], "query")
+    said = of_vectors(load_model(open_result(stage).data), (vectors[:1], vectors[1:]))[0]
+    assert model["classes"] == [{"0": pytest.approx(said[0]), "1": pytest.approx(said[1])}]
+    assert [text["called"] for text in model["texts"]] == ["first text", "second text"]
+    page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
+    assert f"1 {said[1]:.3f}" in page.words
+    assert "The second text, word by word" in page.words
+    assert run(["explain", "--model", stage, QUERY, TITLE]) == 0
+    assert f"classes of the pair, siamese: 0 {said[0]:.3f}, 1 {said[1]:.3f}" in capsys.readouterr().out
+    (alone,) = explain(capsys, "--model", stage, QUERY)["models"]
+    assert (alone["classes"], alone["texts"][0]["called"]) == ([], "text")
 
 
 def test_two_models_of_one_name_are_told_apart(lstm, tmp_path, capsys):

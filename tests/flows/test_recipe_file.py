@@ -32,15 +32,15 @@ def test_what_a_sweep_writes_is_the_whole_recipe(tmp_path, name):
     asked = replace(recipe(name), step=1e-05, clip_norm=7.5, seed=3, epochs=2)
     path = tmp_path / "best.toml"
     path.write_text(written(asked, step=1e-05, clip_norm=7.5), encoding="utf-8")
-    assert recipe_named(str(path)) == asked
-    assert recipe_named(name) == recipe(name)
+    assert recipe_named(str(path)) == (asked, None)
+    assert recipe_named(name) == (recipe(name), None)
 
 
 def test_a_recipe_of_somebodys_own_is_written_as_one(tmp_path):
     asked = Recipe(name='of "mine"', cells=8, forget_gate=True)
     path = tmp_path / "best.toml"
     path.write_text(written(asked), encoding="utf-8")
-    assert recipe_named(str(path)) == asked
+    assert recipe_named(str(path)) == (asked, None)
 
 
 def test_it_is_a_section_of_a_pipeline_and_a_pipeline_can_name_it(tmp_path):
@@ -53,6 +53,14 @@ def test_it_is_a_section_of_a_pipeline_and_a_pipeline_can_name_it(tmp_path):
     (tmp_path / "named.toml").write_text(PIPELINE + '[train]\nrecipe = "best.toml"\n', encoding="utf-8")
     named = read_pipeline(str(tmp_path / "named.toml")).train
     assert named.recipe == str(tmp_path / "best.toml")
+
+
+def test_word_vectors_are_relative_to_the_file_that_names_them(tmp_path):
+    text = '[train]\nrecipe = "lstm-96"\nword_vectors = "vectors.txt"\n'
+    (tmp_path / "best.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "pipeline.toml").write_text(PIPELINE + text, encoding="utf-8")
+    assert recipe_named(str(tmp_path / "best.toml")) == (recipe("lstm-96"), str(tmp_path / "vectors.txt"))
+    assert read_pipeline(str(tmp_path / "pipeline.toml")).train.word_vectors == str(tmp_path / "vectors.txt")
 
 
 @pytest.mark.parametrize(

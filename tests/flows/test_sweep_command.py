@@ -75,6 +75,28 @@ def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_pa
     assert run(["verify", f"{tmp_path}/store"]) == 0
 
 
+def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_path, shards, capsys):
+    (tmp_path / "vectors.txt").write_text("2 3\nhammer 1 0 0\nsteel 0 1 0\n", encoding="utf-8")
+    path = tmp_path / "sweep.toml"
+    every = 'recipe = "bag-512"\nword_vectors = "vectors.txt"\n'
+    shared = '[set]\ncells = 8\nminibatch = 32\nmicro_batch = 8\nepochs = 1\nstart = "uniform"\n'
+    head = f'shards = "{shards}"\ninto = "store"\nthreads = 1\n{every}{shared}[fields]\n'
+    path.write_text(f'{head}word_vectors = ["none", "tuned", "frozen"]\n', encoding="utf-8")
+    assert run(["sweep", str(path), "--plan", "--json"]) == 0
+    without, *others = [trial["digest"] for trial in json.loads(capsys.readouterr().out)["trials"]]
+    path.write_text(f'{head}word_vectors = ["frozen"]\n', encoding="utf-8")
+    assert run(["sweep", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    [trial] = result["metrics"]["rows"][0]["trials"]
+    assert trial["digest"] == others[1] != others[0] != without
+
+    into = ["--into", f"{tmp_path}/store", "--json"]
+    for words in (result["commands"]["train"], ["train", "--recipe", result["best"], "--shards", shards]):
+        assert run([*words, *into[-1:]] if "--into" in words else [*words, *into]) == 0
+        trained = json.loads(capsys.readouterr().out)
+        assert (trained["reused"], trained["digest"], trained["metrics"]["known_words"]) == (True, others[1], 2)
+
+
 def test_a_plan_trains_nothing(tmp_path, shards, capsys):
     assert run(["sweep", write(tmp_path, shards, more="seeds = [1, 2]"), "--plan"]) == 0
     told = capsys.readouterr().out

@@ -196,6 +196,7 @@ def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_pat
     assert len(points_of(read_sweep(str(ROOT / "sweep.toml")))) > 1
     opened = re.sub(r"^# (\[+\w+\]+|\w+ = )", r"\1", text, flags=re.M)
     assert opened != text
+    (tmp_path / "vectors.txt").write_text("word 0.5 0.25\n", encoding="utf-8")
     made = written(tmp_path, opened)
     assert made.judged
     assert made.sample

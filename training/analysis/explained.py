@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from schemas.words import words
@@ -15,6 +17,7 @@ from training.analysis.keywords import as_json as keywords_json
 from training.analysis.topics import Topics
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
+from training.labelled.classifying import probabilities
 from training.model import Model
 from training.ranking.embedding import search_vectors
 from training.ranking.similarity import scores_one_by_one, similarity_of
@@ -31,6 +34,7 @@ class Explained:
     counted: tuple[Keywords, ...]  # of each text
     gates: InputGates  # of the queries
     score: float | None = None  # of the first text and the second: their cosine, or minus their distance
+    classes: tuple[dict[str, float], ...] = ()  # of a classifier, how likely each is: of the pair, or of each text
     topics: Topics | None = None
     cost: tuple[dict[str, Any], ...] = ()  # by epoch (training.analysis.cost)
 
@@ -75,9 +79,17 @@ def explained(
         counted=counted,
         gates=gates,
         score=_score(model, texts) if len(texts) == 2 else None,
+        classes=_classes(model, [text for text, _ in texts]),
         topics=topics if queries else None,
         cost=tuple(cost),
     )
+
+
+def called(one: Explained, number: int) -> str:
+    """What to call a text: by the side that reads it where clicks were learnt, else by its place."""
+    if one.recipe.objective == "clicks":
+        return "query" if one.texts[number].side == "query" else "title"
+    return "text" if len(one.texts) == 1 else ("first text", "second text")[number]
 
 
 def as_json(one: Explained) -> dict[str, Any]:
@@ -89,15 +101,17 @@ def as_json(one: Explained) -> dict[str, Any]:
         "cells": one.recipe.cells,
         "similarity": similarity_of(one.recipe),
         "score": one.score,
+        "classes": list(one.classes),
         "texts": [
             {
                 "text": text.text,
                 "side": text.side,
+                "called": called(one, number),
                 "words": list(text.words),
                 **keywords_json(found),
                 "attention": None if text.attention is None else attention_json(text.attention),
             }
-            for text, found in zip(one.texts, one.counted, strict=True)
+            for number, (text, found) in enumerate(zip(one.texts, one.counted, strict=True))
         ],
         "attenuation": [attenuation_json(found) for found in one.gates.directions.values()],
         "topics": topics_json(one.topics) if one.topics else None,
@@ -109,3 +123,14 @@ def _score(model: Model, texts: Sequence[tuple[str, Side]]) -> float:
     """R(Q, D) as `search` computes it."""
     first, second = (search_vectors(model, [text], side) for text, side in texts)
     return float(scores_one_by_one(model.similarity, first, second[0])[0])
+
+
+def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]:
+    """What a classifier of pairs says of two texts, or a classifier of texts of each."""
+    outputs = model.layout.outputs
+    if not (texts and outputs.unit) or (outputs.unit == "pairs" and len(texts) != 2):
+        return ()
+    places = np.arange(len(texts))
+    sides = (places[:1], places[1:]) if outputs.unit == "pairs" else (places,)
+    found = probabilities(model, list(texts), sides, outputs.classes)
+    return tuple(dict(zip(outputs.classes, row, strict=True)) for row in found.tolist())

@@ -17,13 +17,14 @@ HEAD = """\
 
 [train]
 recipe = {recipe}
-
+{word_vectors}
 [train.set]
 """
 
 
-def best_toml(table: Mapping[str, Any], recipe: Recipe) -> str:
-    """What to write down of the first point of a table (the JSON of training.sweep.stage), whose recipe this is."""
+def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
+    """What to write down of the first point of a table (the JSON of training.sweep.stage), whose recipe this is, and
+    the file that its words start from."""
     varied = table["rows"][0]["fields"]
     fields = asdict(recipe)
     name = fields.pop("name")
@@ -31,7 +32,11 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe) -> str:
         fields, name = {"name": name, **fields}, names()[0]
     first = {field: fields.pop(field) for field in varied if field in fields}
     head = HEAD.format(
-        points=len(table["rows"]), measure=table["measure"], watched=table["watched"], recipe=json.dumps(name)
+        points=len(table["rows"]),
+        measure=table["measure"],
+        watched=table["watched"],
+        recipe=json.dumps(name),
+        word_vectors=f"word_vectors = {json.dumps(word_vectors)}\n" if word_vectors else "",
     )
     parts = [
         ("# What the sweep varied:", first),

@@ -85,8 +85,9 @@ def sweep(
     requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
     place = _Place(engine=engine, workers=workers, threads=threads, device=device, at_once=at_once)
 
-    def arguments(recipe: Recipe, epochs: int) -> dict[str, Any]:
+    def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
         asked = {"shards": absolute(shards), "store": absolute(store), "judged": judged, "recipe": recipe}
+        asked |= {"word_vectors": point.word_vectors}
         where = {
             "workers": workers,
             "threads": place.num_threads,
@@ -147,7 +148,8 @@ def _write(
     files = {"sweep.json": json.dumps(table, indent=1), "sweep.md": page(table)}
     if table["rows"][0]["mean"] is not None:
         best = outcome.metrics["rows"][0]["fields"]
-        files["best.toml"] = best_toml(table, next(point.recipes[0] for point in points if point.fields == best))
+        first = next(point for point in points if point.fields == best)
+        files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
     if render:
         files["sweep.html"] = render(table)
     for name, content in files.items():
@@ -198,7 +200,14 @@ def _requests(
         )
     watched = fingerprints(judged)
     where: dict[str, Any] = {"judged": watched, "workers": workers, "device": device, "path": path}
-    trials = [[train_request(built, recipe, **where) for recipe in point.recipes] for point in points]
+    vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
+    trials = [
+        [
+            train_request(built, recipe, **where, word_vectors=vectors.get(point.word_vectors or ""))
+            for recipe in point.recipes
+        ]
+        for point in points
+    ]
     described = [_description(point, of_point) for point, of_point in zip(points, trials, strict=True)]
     request = Request(
         stage="sweep",

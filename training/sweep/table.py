@@ -24,10 +24,12 @@ class Point:
     """A setting to try: a recipe for each seed.
 
     `fields`: what it varies, for people. `options`: those of `clicktower train` that say the same, but for the seed.
+    `word_vectors`: the file that its words start from (training.word_vectors), which the recipes know of.
     """
 
     fields: Mapping[str, Any]
     recipes: Sequence[Recipe]
+    word_vectors: str | None = None
     options: Sequence[str] = ()
 
 

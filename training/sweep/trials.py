@@ -20,8 +20,8 @@ TELL_SECONDS = 0.5
 # Told of each trial when it has ended (in each rung once): its point, itself, how many have ended, of how many.
 TrialEnded = Callable[[Point, Trial, int, int], None]
 
-# Of training.launch.train, but for its progress, for a recipe that is to have so many epochs behind it.
-Arguments = Callable[[Recipe, int], Mapping[str, Any]]
+# Of training.launch.train, but for its progress, for a point's recipe that is to have so many epochs behind it.
+Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
 
 
 @dataclass(slots=True)
@@ -72,7 +72,11 @@ class Trials:
         for number in range(len(rungs)):
             keys = sorted((s, p) for p in going for s in range(len(self._points[p].recipes)))
             self._begin(number, rungs, keys)
-            carry_out({key: arguments(self._recipe(key), one.goal) for key, one in self._under_way.items()}, self._hear)
+            asked = {
+                key: arguments(self._points[key[1]], self._recipe(key), one.goal)
+                for key, one in self._under_way.items()
+            }
+            carry_out(asked, self._hear)
             if self.broken or number + 1 == len(rungs):
                 return
             best = [row for row in self.rows() if row.rung == number and row.mean is not None]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import polars
 import pytest
 import pytrec_eval
@@ -50,15 +49,13 @@ def test_opensearch_gets_an_index_and_bulk_bodies_of_bounded_size(published, tmp
     assert len(bodies) > 3
     assert all(body.stat().st_size <= 10_000 for body in bodies)
     found = {}
-    for body in bodies:
-        content = body.read_text(encoding="utf-8")
-        assert content.endswith("\n")  # without it OpenSearch refuses the body
-        lines = content.splitlines()
-        for action, document in zip(lines[::2], lines[1::2], strict=True):
-            ((name, target),) = json.loads(action).items()
-            assert name == "index"
-            value = json.loads(document)
-            found[target["_id"]] = value["title"], np.array(value["vector"], np.float32).tolist()
+    for body in bodies:  # each is a request of its own: whole pairs of lines, the last of them ended
+        assert body.read_bytes().endswith(b"\n")
+        fields = "{'index': 'STRUCT(_id VARCHAR)', 'title': 'VARCHAR', 'vector': 'FLOAT[]'}"
+        rows = duckdb.sql(f"FROM read_json('{body}', format='newline_delimited', columns={fields})").fetchall()
+        for (action, *nothing), (no_action, title, vector) in zip(rows[::2], rows[1::2], strict=True):
+            assert (nothing, no_action) == ([None, None], None)
+            found[action["_id"]] = title, vector
     assert found == documents_of(published)
 
     index = json.loads((into / "index.json").read_text())
