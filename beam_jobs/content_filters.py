@@ -2,8 +2,12 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
 from schemas.words import normalise
@@ -30,6 +34,9 @@ _SPAM = re.compile(
         )
     )
 )
+# One of the words of whatever _SPAM finds holds one of these, or two of its words in a row are the same.
+_SPAM_WORD = re.compile(r"://|www\.|[<\[@+(]|8(?:00|33|44|55|66|77|88)|([^\W_])\1{9}")
+_RUN = re.compile(r"[^\W_]+")
 CONTENT_FATES = ("query_empty", "query_adult", "query_spam")
 MAX_CHARACTERS = 500
 MAX_WORDS = 64
@@ -42,7 +49,7 @@ def content_fate(query: str, adult_terms: tuple[str, ...] | None = None) -> str 
     address, a telephone number, endless repetition, or longer than a query is. The first that holds, in this order.
     `adult_terms` stand in for the shipped list.
     """
-    return content_fates([query], adult_terms)[0]
+    return _fate(query, _by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms))
 
 
 def says_nothing(query: str) -> bool:
@@ -52,18 +59,45 @@ def says_nothing(query: str) -> bool:
 
 def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:
     """`content_fate` of each normalised query."""
-    adult = _adult_pattern(adult_terms or shipped_list(ADULT_ENGLISH).terms)
-    return [_fate(query, adult) for query in queries]
+    texts = pa.array(queries, pa.string())
+    adult = _by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms)
+    fates = np.full(len(texts), None)
+    suspects = np.flatnonzero(_may_have_fate(texts, adult))
+    fates[suspects] = [_fate(query, adult) for query in texts.take(suspects).to_pylist()]
+    return fates.tolist()
 
 
-def _fate(query: str, adult: re.Pattern[str]) -> str | None:
+def _fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
     if says_nothing(query):
         return "query_empty"
-    if adult.search(query):
+    if any(_pattern(term).search(query) for run in {"", *_RUN.findall(query)} for term in adult.get(run, ())):
         return "query_adult"
     if len(query) > MAX_CHARACTERS or query.count(" ") >= MAX_WORDS or _SPAM.search(query):
         return "query_spam"
     return None
+
+
+def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.ndarray:
+    """Whether `_fate` has to look at a query, bool [queries]: at all that have a fate, and at few others.
+
+    Nearly all queries are told to be plain by their words, and each distinct word is looked at once.
+    """
+    words = pc.split_pattern(texts, " ")
+    encoded = words.flatten().dictionary_encode()
+    distinct, word = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    num_words = words.value_lengths().to_numpy()
+    of_query = np.repeat(np.arange(len(texts)), num_words)
+
+    def has_one(is_such: np.ndarray) -> np.ndarray:
+        return np.bincount(of_query[is_such], minlength=len(texts)) > 0
+
+    is_suspect = [not adult.keys().isdisjoint(_RUN.findall(text)) or bool(_SPAM_WORD.search(text)) for text in distinct]
+    says_something = [not says_nothing(text) for text in distinct]
+    is_again = np.zeros(len(word), bool)
+    is_again[1:] = (word[1:] == word[:-1]) & (of_query[1:] == of_query[:-1])
+    is_long = (num_words > MAX_WORDS) | (pc.utf8_length(texts).to_numpy() > MAX_CHARACTERS)
+    is_plain = has_one(np.array(says_something, bool)[word]) & ~has_one(np.array(is_suspect, bool)[word])
+    return ~is_plain | has_one(is_again) | is_long | ("" in adult)
 
 
 def _says_something(character: str) -> bool:
@@ -71,8 +105,17 @@ def _says_something(character: str) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _adult_pattern(terms: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern for all terms; between the words of a term anything may stand that is no letter or digit."""
-    phrases = (r"[\W_]+".join(map(re.escape, normalise(term).split())) for term in terms)
+def _by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
+    """The terms by their first run of letters and digits, "" where there is none: where a term is, it stands alone."""
+    found: dict[str, list[str]] = {}
+    for term in map(normalise, terms):
+        run = _RUN.search(term)
+        found.setdefault(run[0] if run else "", []).append(term)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _pattern(term: str) -> re.Pattern[str]:
+    """A term as whole words; between two of its words anything may stand that is no letter or digit."""
     before, after = _NOT_INSIDE_WORD
-    return re.compile(f"{before}(?:{'|'.join(sorted(phrases, key=len, reverse=True))}){after}")
+    return re.compile(before + r"[\W_]+".join(map(re.escape, term.split())) + after)

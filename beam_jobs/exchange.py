@@ -8,7 +8,6 @@ whoever needs one sorts. With a `scratch` folder records travel by reference (be
 """
 
 from collections.abc import Iterable, Iterator
-from zlib import crc32
 
 import apache_beam as beam
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.compiled.text_hashes import NO_TEXT, text_hashes
 from beam_jobs.engine import carries_errors
 from beam_jobs.records import Record, get, put
 
@@ -47,11 +47,11 @@ def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
         keys = keys.combine_chunks()
     if pa.types.is_integer(keys.type):
         hashes = pc.fill_null(keys, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
+    elif pa.types.is_dictionary(keys.type):
+        distinct = np.append(text_hashes(keys.dictionary), NO_TEXT)
+        hashes = distinct[pc.fill_null(keys.indices, len(distinct) - 1).to_numpy(zero_copy_only=False)]
     else:
-        encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
-        distinct = [crc32(key or b"") for key in encoded.dictionary.cast(pa.binary()).to_pylist()]
-        codes = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
-        hashes = np.array([*distinct, crc32(b"")], np.uint64)[codes]
+        hashes = text_hashes(keys)
     return (_splitmix64(hashes) & np.uint64(num_buckets - 1)).astype(np.int64)
 
 

@@ -1,27 +1,30 @@
-"""A gzip file as a stream of bytes, as Python's own `gzip` gives it, in half the time.
+"""A gzip file as a stream of bytes, as Python's own `gzip` gives it, in a fifth of the time.
 
-That one unpacks some kilobytes at a time and adds up the checksum once more in Python; here zlib is given larger pieces
-and checks for itself.
+The work is that of ISA-L, in pieces as they are read, so that whatever lies before a damage is given. (Its own file
+object has larger buffers, and nothing of the last one.)
 """
 
 import io
-import zlib
-from typing import IO
+from typing import IO, Any
 
-_PIECE_BYTES = 1 << 16  # of packed data: a thousand times as much unpacked at most
-_GZIP = 16 + zlib.MAX_WBITS  # what zlib calls data with gzip's header and checksum
+from isal import isal_zlib
+
+_PIECE_BYTES = 1 << 17  # of packed data: a thousand times as much unpacked at most
+_GZIP = 16 + isal_zlib.MAX_WBITS  # data with gzip's header and checksum, as zlib counts
+_MAGIC = b"\x1f\x8b"
+DAMAGED: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # a class, whatever its stub says
 
 
 class GzipStream(io.RawIOBase):
     """What the members of a gzip file hold, one after the other; there may be zeros behind each.
 
-    Reading raises EOFError where the file ends within a member, zlib.error where one is damaged or something else
+    Reading raises EOFError where the file ends within a member, DAMAGED where one is damaged or something else
     follows.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._member: zlib._Decompress | None = zlib.decompressobj(_GZIP)
+        self._member: Any = isal_zlib.decompressobj(_GZIP)
         self._packed = b""  # what was read behind the end of a member
         self._ready = memoryview(b"")
 
@@ -49,7 +52,9 @@ class GzipStream(io.RawIOBase):
             packed = packed.lstrip(b"\0")
             if not packed:
                 return True
-            self._member = zlib.decompressobj(_GZIP)
+            if not _MAGIC.startswith(packed[: len(_MAGIC)]):  # or else taken for the beginning of a header
+                raise DAMAGED("what follows a member is none")
+            self._member = isal_zlib.decompressobj(_GZIP)
         self._ready = memoryview(self._member.decompress(packed))
         if self._member.eof:
             self._packed, self._member = self._member.unused_data, None

@@ -6,15 +6,15 @@ is one unit, read as a stream. What a file is, its first bytes say (beam_jobs.fi
 """
 
 import io
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_jobs.file_kinds import GZIP, MAGIC_BYTES, PLAIN, check_kind, kind_of
-from beam_jobs.gzip_stream import GzipStream
+from beam_jobs.gzip_stream import DAMAGED, GzipStream
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -24,6 +24,8 @@ MAX_LINE_BYTES = 64 << 20
 # JSON logs shrink to a tenth or so; only the number of buckets hangs on it.
 COMPRESSION_RATIO = 10
 _PIECE_BYTES = 1 << 16
+_LINE_END = ord("\n")
+_DECODER_ERRORS = (EOFError, OSError, DAMAGED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +62,8 @@ class Block:
 
     @property
     def num_lines(self) -> int:
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+        ends = np.frombuffer(self.data, np.uint8) == _LINE_END  # several times as fast as bytes.count
+        return int(np.count_nonzero(ends)) + (not self.data.endswith(b"\n"))
 
 
 def plan_reading(logs: Sequence[str], *, split: bool = True) -> Plan:
@@ -150,7 +153,7 @@ def _read(unit: Unit, stream: Any, wanted: int, position: int) -> bytes:
         while length < wanted and (piece := stream.read1(wanted - length)):
             pieces.append(piece)
             length += len(piece)
-    except (EOFError, OSError, zlib.error) as error:
+    except _DECODER_ERRORS as error:
         raise _damaged(unit.file, position + length, error) from None
     return b"".join(pieces)
 
@@ -159,7 +162,7 @@ def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
     """The rest of a line, with its end."""
     try:
         line = stream.readline(MAX_LINE_BYTES)
-    except (EOFError, OSError, zlib.error) as error:
+    except _DECODER_ERRORS as error:
         raise _damaged(unit.file, position, error) from None
     if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
         raise endless(unit.file, position)

@@ -4,6 +4,7 @@ import json
 import random
 from hashlib import sha256
 from itertools import product
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.compiled.row_digest import row_digest
+from beam_jobs.compiled.text_hashes import text_hashes
 from beam_jobs.compiled.ubi_rows import everyday_rows
 from beam_jobs.mapping import Events
 from beam_jobs.sources import ubi
@@ -134,3 +136,16 @@ def test_digests_of_texts_of_every_length_add_up(plain):
 def test_an_escape_or_a_number_ends_where_the_line_does():
     good = b'{"query_id": "a\\u00e9", "client_id": 12, "user_query": "x", "timestamp": "2026-09-01T10:00:00.1Z"}'
     assert _odd([good[:end] for end in range(1, len(good) + 1)]) == list(range(len(good) - 1))
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), max_size=20), st.integers(0, 20))
+def test_hashes_are_those_of_zlib(texts, begin):
+    expected = [crc32(text or b"") for text in texts[begin:]]
+    assert text_hashes(pa.array(texts, pa.binary()).slice(begin)).tolist() == expected
+
+
+def test_what_lies_where_there_is_no_text_counts_for_nothing():
+    texts = pa.Array.from_buffers(  # one text, `b`; Arrow lets a null cover bytes
+        pa.string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"ab")]
+    )
+    assert text_hashes(texts).tolist() == [0, crc32(b"b")]

@@ -1,8 +1,10 @@
 """Content: adult, spam and empty queries go; what merely looks like one stays."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from beam_jobs.content_filters import content_fate
+from beam_jobs.content_filters import content_fate, content_fates
 from beam_jobs.content_lists import ADULT_ENGLISH, BOT_USER_AGENTS, shipped_list
 from schemas.words import normalise
 
@@ -113,3 +115,29 @@ def test_shipped_lists_have_terms_without_repeats():
     for name in (ADULT_ENGLISH, BOT_USER_AGENTS):
         terms = shipped_list(name).terms
         assert len(terms) == len(set(terms)) > 50
+
+
+_WORDS = """
+    a b ab x-a porn p0rn xxx big dick sex dvd 000-767-8116 +44 20 7946 0000 (555) 010-9999 1 800 555 1234 1-888-555-0000
+    http:// x.http://y https://a www.shop.com www. < / <a> </script [url [/url] me@shop.com @ aaaaaaaaaa 9999999999
+    aaaaaaaaa ___ _ !! \u200b \u7535\u94bb \U0001f528 \u00bd @ss \U0001f346
+"""
+_PIECES = st.sampled_from(_WORDS.split())
+
+
+@given(
+    st.lists(
+        st.lists(_PIECES | st.text(max_size=3), max_size=8).map(lambda words: normalise(" ".join(words))), max_size=9
+    ),
+    st.sampled_from([None, ("@ss", "big  dick", "xxx"), ("\U0001f346",), ("_a-b", "dvd")]),
+)
+def test_many_queries_have_the_fates_that_each_has_alone(queries, terms):
+    """Of many the patterns are asked only where a word is suspicious; alone they are always asked."""
+    assert content_fates(queries, terms) == [content_fate(query, terms) for query in queries]
+
+
+@pytest.mark.parametrize(
+    "query", ["a " * 4 + "a", "x-a a a a a-b", "b " * 63 + "c", "b c " * 32 + "d", "c " + "ab" * 251]
+)
+def test_repeated_words_and_long_queries_are_looked_at_however_plain_their_words_are(query):
+    assert content_fates(["drill", query]) == [None, content_fate(query)] == [None, "query_spam"]
