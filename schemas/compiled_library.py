@@ -17,12 +17,12 @@ def load(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | No
     """
     spec = importlib.util.find_spec(name)
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, "no kernel was built when clicktower was installed: there was no working C++ compiler"
+        return None, "nothing was compiled when clicktower was installed: there was no working C++ compiler"
     try:
         found = ctypes.CDLL(str(spec.origin))
         built = getattr(found, interface_of)()
     except (OSError, AttributeError) as error:
-        return None, f"the kernel does not load ({str(error).splitlines()[0][:160]}): install clicktower again"
+        return None, f"the compiled library does not load ({str(error).splitlines()[0][:160]}): install clicktower again"
     if built != interface:
-        return None, f"the kernel was built from other sources (interface {built}, not {interface}): install again"
+        return None, f"the compiled library is of other sources (interface {built}, not {interface}): install again"
     return found, ""

@@ -48,7 +48,7 @@ def test_this_machine_can_run_it_and_json_is_one_object(tmp_path, capsys):
 
 def test_the_log_reader_is_compiled_or_says_why_not():
     assert log_reader().state == "good"  # the build of this checkout had a compiler
-    without = judge_reader("no kernel was built when clicktower was installed: there was no working C++ compiler")
+    without = judge_reader("nothing was compiled when clicktower was installed: there was no working C++ compiler")
     assert (without.state, without.facts) == ("look", {"reader": "python"})
     assert "no working C++ compiler" in without.found
 
