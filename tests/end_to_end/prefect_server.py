@@ -128,6 +128,11 @@ class PrefectServer:
     def artifacts_of(self, run: str) -> list[dict[str, Any]]:
         return self.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
 
+    def is_idle(self) -> bool:
+        """Whether the worker runs no flow."""
+        children = descendants(self._sessions["worker"].pid)
+        return not any(pid in children and "prefect.engine" in words for pid, _, words in processes())
+
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()[-3000:]
 

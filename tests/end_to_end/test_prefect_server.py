@@ -256,11 +256,7 @@ def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, 
     assert ended["type"] == "FAILED"
     assert "pairs.arrow" in ended["message"]
     assert "build" in ended["message"], "what to do"
-    wait_until(  # what its process logs as it ends is on the page, too, before what the worker says of that
-        lambda: any("exited with status code" in line for line in server.logs_of(run)),
-        30,
-        lambda: f"{server.logs_of(run)}\n{server.log('worker')}",
-    )
+    wait_until(server.is_idle, 60, "its process to end, and to hand over what it logs then")
     page = [ended["message"], *server.logs_of(run), *(str(a["data"]) for a in server.artifacts_of(run))]
     assert "Traceback" not in "\n".join(page)
     assert any("pairs.arrow" in str(a["data"]) for a in server.artifacts_of(run))
