@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from schemas.errors import Diverged
+from training.kept_memory import empty
 from training.workers import Workers
 
 UNIT = 2.0**-40
@@ -66,7 +67,8 @@ class GradientSum:
         device = next(iter(rows.values())).device
         # Towers one after the other, then the loss and the number of addends that do not fit: one message a step.
         sizes = [len(r) * columns for r in rows.values()]
-        self._flat = torch.zeros(sum(sizes) + 2, dtype=torch.int64 if exact else dtype, device=device)
+        number = torch.zeros(1, dtype=torch.int64 if exact else dtype, device=device)
+        self._flat = empty((sum(sizes) + 2,), number).zero_()
         views = self._flat.split([*sizes, 2])
         self._sums = {tower: view.view(-1, columns) for tower, view in zip(rows, views, strict=False)}
         self._loss, self._misfits = self._flat[-2], self._flat[-1]
@@ -112,4 +114,6 @@ class GradientSum:
 
     def _number(self, values: torch.Tensor) -> torch.Tensor:
         """Values (used up) as numbers of the sum."""
-        return values.mul_(1 / UNIT).to(torch.int64) if self._exact else values.to(self._dtype)
+        if not self._exact:
+            return values.to(self._dtype)
+        return empty(values.shape, self._flat).copy_(values.mul_(1 / UNIT))

@@ -21,7 +21,7 @@ from schemas.errors import Diverged, StageError
 from schemas.manifest import OutputFile
 from schemas.stage import Progress
 from training.agreement import require_equal
-from training.arithmetic import COMPILED, path_of, require_served
+from training.arithmetic import COMPILED, REFERENCE, path_of, require_served
 from training.checkpoint import Position, newest_checkpoint, read_checkpoint
 from training.divergence import name_culprit
 from training.gpu.device import open_device
@@ -62,7 +62,7 @@ class Job:
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (training.word_vectors)
     device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
-    arithmetic: str = "torch"  # training.arithmetic: every worker adds up like this
+    arithmetic: str = REFERENCE  # training.arithmetic: every worker adds up like this
     profile: bool = False  # write where the time went beside the model
     stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
 

@@ -23,6 +23,7 @@ from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
+from training.arithmetic import REFERENCE
 from training.gpu.device import CPU
 from training.kernel import status
 from training.kernel.path import CompiledPath
@@ -102,10 +103,10 @@ def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibat
     start = start_of(RECIPE, data.table_rows)
     loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)
     recipe = replace(RECIPE, step=COMPARED_STEP, momentum_edge=0.0, momentum_middle=0.0)
-    other = Slightly(recipe, start, data, arithmetic="torch", threads=1)
+    other = Slightly(recipe, start, data, arithmetic=REFERENCE, threads=1)
     with pytest.raises(SystemExit, match="off by 1"):  # all of the gradient of W_rec is missing
         require_agreement("other", other, start, minibatch, loss, gradient)
-    another = Trainer(replace(recipe, gamma=5.01), start, data, arithmetic="torch", threads=1)
+    another = Trainer(replace(recipe, gamma=5.01), start, data, arithmetic=REFERENCE, threads=1)
     with pytest.raises(SystemExit, match="another does not compute the model"):
         require_agreement("another", another, start, minibatch, loss, gradient)
 

@@ -18,7 +18,7 @@ import torch
 from schemas.stage import open_result, silent
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
-from training.arithmetic import COMPILED, arithmetic_of
+from training.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.kernel import serves
 from training.order import Order, pair_lengths
 from training.recipe import Recipe
@@ -42,14 +42,16 @@ def build(tmp_path_factory) -> str:
     return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
 
 
-@pytest.fixture(params=["torch", COMPILED])
+@pytest.fixture(params=[REFERENCE, COMPILED])
 def arithmetic(request) -> str:
     if request.param == COMPILED and not serves(RECIPE):
         pytest.skip("the compiled path is not available here")
     return request.param
 
 
-def job(build: str, folder: Path, *, arithmetic: str = "torch", recipe: Recipe = RECIPE, seconds: float = 60.0) -> Job:
+def job(
+    build: str, folder: Path, *, arithmetic: str = REFERENCE, recipe: Recipe = RECIPE, seconds: float = 60.0
+) -> Job:
     folder.mkdir(parents=True, exist_ok=True)
     return Job(
         shards=open_result(build).data,

@@ -22,7 +22,7 @@ from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from training import arithmetic
 from training.agreement import require_equal, state_sums
-from training.arithmetic import COMPILED, arithmetic_of, require_served
+from training.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.checkpoint import Position, WriteError, list_updates, write_checkpoint
 from training.divergence import name_culprit, require_sane
 from training.large_update import Towers
@@ -334,8 +334,8 @@ def test_measuring_is_of_the_towers_as_they_were(made, tmp_path):
 
 def test_a_path_is_part_of_the_request(made, tmp_path):
     torch_path = train(made, store=str(tmp_path), recipe=replace(RECIPE, epochs=1), threads=1, path="torch")
-    assert torch_path.manifest.request.config["arithmetic"] == "torch"
-    assert torch_path.manifest.outcome.metrics["arithmetic"] == "torch"
+    assert torch_path.manifest.request.config["arithmetic"] == REFERENCE
+    assert torch_path.manifest.outcome.metrics["arithmetic"] == REFERENCE
     with pytest.raises(UsageError, match="one of auto, compiled, torch"):
         train(made, store=str(tmp_path), recipe=RECIPE, path="fastest")
 
@@ -343,8 +343,8 @@ def test_a_path_is_part_of_the_request(made, tmp_path):
 @pytest.mark.parametrize("serves", [True, False])
 def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeypatch):
     monkeypatch.setattr(arithmetic, "trains", lambda recipe: serves)
-    assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else "torch")
-    assert arithmetic_of("torch", RECIPE, "cpu") == "torch"
+    assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else REFERENCE)
+    assert arithmetic_of("torch", RECIPE, "cpu") == REFERENCE
     assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda"
     assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda"
     with pytest.raises(UsageError, match="on a CPU, and a GPU"):
@@ -356,7 +356,7 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
 
 def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
     monkeypatch.setattr(arithmetic, "trains", lambda recipe: False)
-    require_served("torch", RECIPE)
+    require_served(REFERENCE, RECIPE)
     with pytest.raises(StageError, match=r"On its machine .*--path torch"):
         require_served(COMPILED, RECIPE)
 

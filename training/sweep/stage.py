@@ -24,7 +24,7 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
-from training.arithmetic import COMPILED, arithmetic_of
+from training.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.launch import absolute, fingerprints, train_request
@@ -138,7 +138,7 @@ class _Place:
 
 def _path(path: str, recipe: Recipe, device: str) -> str:
     """The path by its name, so that a node where it is missing says so, instead of making another model."""
-    return {COMPILED: "compiled", "torch": "torch"}.get(arithmetic_of(path, recipe, device), path)
+    return {COMPILED: "compiled", REFERENCE: "torch"}.get(arithmetic_of(path, recipe, device), path)
 
 
 def _write(

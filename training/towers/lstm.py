@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import torch
 
+from training.cpu_functions import add_inner_products, add_matmul, tanh
+from training.kept_memory import empty
 from training.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes
 from training.trigram_embedding import sum_by_word
@@ -58,11 +60,10 @@ class LSTM:
         """As training.towers.tower.Tower.forward."""
         input_UG = word_UG + parts["b"]
         d, num_packed, sigmoids = self.cells, batch.step_offsets[-1], self.columns - self.cells
-        gates = input_UG.new_empty(num_packed, self.columns)
-        squashed = gates.new_empty(num_packed, d)
-        previous = gates.new_empty(num_packed, d)
+        gates = empty((num_packed, self.columns), input_UG)
+        squashed, previous = empty((num_packed, d), gates), empty((num_packed, d), gates)
         cell = gates.new_zeros(batch.active(batch.num_steps - 1), d)
-        cells = gates.new_empty(num_packed if self.forget_gate or self.peepholes else 0, d)
+        cells = empty((num_packed if self.forget_gate or self.peepholes else 0, d), gates)
         last = torch.empty_like(cell)
         begun = 0  # texts that had a word at the step before
         for step in range(batch.num_steps):
@@ -71,16 +72,16 @@ class LSTM:
             torch.index_select(input_UG, 0, batch.packed_words[start:end], out=rows)
             previous[start + begun : end].zero_()
             if begun:
-                rows[:begun].addmm_(previous[start : start + begun], parts["W_rec"])
+                add_matmul(rows[:begun], previous[start : start + begun], parts["W_rec"])
             now = cell[:active]
             if self.peepholes:  # the output gate's has to wait for c(t)
                 rows[:, d:sigmoids].unflatten(1, (-1, d)).addcmul_(now[:, None], parts["W_peep"][1:])
             rows[:, d if self.peepholes else 0 : sigmoids].sigmoid_()
-            rows[:, sigmoids:].tanh_()
+            tanh(rows[:, sigmoids:], out=rows[:, sigmoids:])
             if self.forget_gate:
                 now.mul_(rows[:, d : 2 * d])
             now.addcmul_(rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:])
-            torch.tanh(now, out=squashed[start:end])
+            tanh(now, out=squashed[start:end])
             if len(cells):
                 cells[start:end] = now
             if self.peepholes:
@@ -111,7 +112,7 @@ class LSTM:
         gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
         first = max(0, batch.num_steps - steps) if steps else 0
         by_y, by_cell = by_vectors_Nd, torch.zeros_like(by_vectors_Nd)
-        by_parts = {name: torch.zeros_like(parts[name]) for name in ("W_peep",) if self.peepholes}
+        by_parts = {name: torch.zeros_like(parts[name]) for name, _ in self.parts}
         buffers = torch.empty(3, *by_y.shape, dtype=by_y.dtype, device=by_y.device)
         transposed = parts["W_rec"].t()
         for step in reversed(range(first, batch.num_steps)):
@@ -146,11 +147,12 @@ class LSTM:
                 by_parts["W_peep"][1:] += (looking * before[:, None]).sum(0)
                 by_cell[:begun] += (looking * parts["W_peep"][1:]).sum(1)
             if step > first:
-                by_y = rows[:begun] @ transposed
+                by_y = by_y.new_zeros(begun, d)
+                add_matmul(by_y, rows[:begun], transposed)
                 if by_earlier_Pd is not None:
                     by_y += by_earlier_Pd[start - begun : start]
         begin = offsets[first]
         gradient[:begin].zero_()
+        add_inner_products(by_parts["W_rec"], trace.previous_Pd[begin:], gradient[begin:])
         by_word_UG = sum_by_word(gradient, batch)
-        by_recurrent_dG = trace.previous_Pd[begin:].t() @ gradient[begin:]
-        return by_word_UG, {"W_rec": by_recurrent_dG, "b": by_word_UG.sum(0), **by_parts}
+        return by_word_UG, by_parts | {"b": by_word_UG.sum(0)}

@@ -12,7 +12,7 @@ import torch
 from schemas.errors import StageError
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
-from training.arithmetic import COMPILED, arithmetic_of, path_of
+from training.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
 from training.gpu.device import CPU
 from training.kernel import serves
 from training.kernel.path import CompiledPath
@@ -152,5 +152,5 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe_and_the_referen
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
     assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
     for other in (replace(recipe, cells=20), replace(recipe, dtype="float64"), replace(recipe, tower="dssm", hidden=8)):
-        assert arithmetic_of("auto", other, "cpu") == "torch"
-    assert isinstance(path_of("torch", recipe, CPU, 2, pair_batch), ReferencePath)
+        assert arithmetic_of("auto", other, "cpu") == REFERENCE
+    assert isinstance(path_of(REFERENCE, recipe, CPU, 2, pair_batch), ReferencePath)
