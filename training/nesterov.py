@@ -111,8 +111,11 @@ class LazyRows:
         parameters, velocity = self.parameters.index_select(0, rows), self.velocity.index_select(0, rows)
         parameters.addcmul_(velocity, self._column(gain))
         velocity.mul_(self._column(decay * schedule.momentum(update))).sub_(gradient, alpha=step)
-        self.parameters.index_copy_(0, rows, parameters.add_(velocity))
-        self.velocity.index_copy_(0, rows, velocity)
+        for state, values in ((self.parameters, parameters.add_(velocity)), (self.velocity, velocity)):
+            if state.device.type == "cpu":  # NumPy writes them in half the time
+                state.numpy()[index] = values.numpy()
+            else:
+                state.index_copy_(0, rows, values)
         self.last[index] = update
 
     def arrays(self) -> dict[str, np.ndarray]:

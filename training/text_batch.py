@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.ragged import Ragged, concatenate, grouped_order, invert, starts
+from training.ragged import Ragged, concatenate, distinct, grouped_order, invert, starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +109,15 @@ def text_batch(parts: Sequence[tuple[TextTable, np.ndarray]]) -> TextBatch:
     if not len(lengths) or lengths.min() == 0:
         raise ValueError("every text of a batch needs at least one word")
 
-    distinct, local = np.unique(texts.values, return_inverse=True)
+    words, local = distinct(texts.values)
     order, step_offsets, packed_from = _pack(lengths, texts.offsets)
     packed_words = local[packed_from]
 
-    trigrams = _trigrams(parts, distinct)
-    rows, word_trigrams = np.unique(trigrams.values, return_inverse=True)
-    words_packed = invert(packed_words, len(distinct))
+    trigrams = _trigrams(parts, words)
+    rows, word_trigrams = distinct(trigrams.values)
+    words_packed = invert(packed_words, len(words))
     trigram_words = invert(word_trigrams, len(rows))
-    word_of_place = np.repeat(np.arange(len(distinct)), trigrams.lengths)
+    word_of_place = np.repeat(np.arange(len(words)), trigrams.lengths)
     return TextBatch(
         order=torch.from_numpy(order),
         step_offsets=tuple(step_offsets.tolist()),
@@ -146,11 +146,11 @@ def _pack(lengths: np.ndarray, text_offsets: np.ndarray) -> tuple[np.ndarray, np
     return order, step_offsets, packed_from
 
 
-def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], distinct: np.ndarray) -> Ragged:
-    """The trigram ids of the distinct words, which are numbered through the tables."""
+def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], words: np.ndarray) -> Ragged:
+    """The trigram ids of distinct words, ascending, which are numbered through the tables."""
     found, base = [], 0
     for table, _ in parts:
-        mine = distinct[np.searchsorted(distinct, base) : np.searchsorted(distinct, base + len(table.trigrams))] - base
+        mine = words[np.searchsorted(words, base) : np.searchsorted(words, base + len(table.trigrams))] - base
         found.append(table.trigrams.take(mine))
         base += len(table.trigrams)
     return concatenate(found)
