@@ -80,5 +80,5 @@ def _reason(recipe: Recipe) -> str:
         return f"the compiled path is not available ({found.reason})"
     return (
         f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype}, {recipe.objective}, "
-        f"{recipe.optimiser}, word vectors: {recipe.word_vectors})"
+        f"{recipe.optimiser}, word vectors: {recipe.word_vectors}, {'a' if recipe.teacher_share else 'no'} teacher)"
     )

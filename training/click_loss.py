@@ -2,14 +2,28 @@
 
     R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j)),   L = Σ over pairs of w l
 
-also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE).
+also known as softmax cross-entropy over γ R with the clicked document as the class (DSSM loss, InfoNCE). What a teacher
+takes each candidate to be, the probabilities p, may have a share a of it (Hinton et al., arXiv:1503.02531):
+
+    l = (1 - a) log(1 + Σ_j exp(-γ Δ_j)) + a KL(p || softmax(γ R))
+
 Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first, d cells.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import embedding_bag
 
 DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """p of each candidate [B, C], 0 where there is none, and a, from 0 to 1."""
+
+    probability_BC: torch.Tensor
+    share: float
 
 
 def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
@@ -25,21 +39,30 @@ def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
     return torch.logsumexp(scaled, dim=1) - scaled[:, 0]
 
 
+def teacher_losses(similarity_BC: torch.Tensor, gamma: float, probability_BC: torch.Tensor) -> torch.Tensor:
+    """KL(p || softmax(γR)) of each pair, [B]: 0 where both agree. A candidate with p = 0 may be minus infinity."""
+    scaled = similarity_BC * gamma
+    agreed = torch.where(probability_BC > 0, probability_BC * scaled, 0)
+    return (torch.xlogy(probability_BC, probability_BC) - agreed).sum(1) + torch.logsumexp(scaled, dim=1)
+
+
 def click_loss_gradient(
     query_Bd: torch.Tensor,
     document_Nd: torch.Tensor,
     candidates_BC: torch.Tensor,
     gamma: float,
     weight_B: torch.Tensor | None = None,
+    taught: Taught | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(w l of each pair [B], gradient of their SUM by the query vectors [B, d], by the document vectors [N, d]).
 
     `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 where there is none, which has the
     probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
-    gradients, in a fixed order. `weight_B`: w of each pair; None: 1.
+    gradients, in a fixed order. `weight_B`: w of each pair; None: 1. `taught`: by a teacher; None: by clicks alone.
 
     dl/dR of candidate c is γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
-    α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
+    α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7. With a teacher it is γ (softmax(γR)_c - (1 - a) [c is the clicked
+    one] - a p_c).
     """
     query_unit, query_scale = _unit(query_Bd)
     document_unit, document_scale = _unit(document_Nd)
@@ -51,7 +74,13 @@ def click_loss_gradient(
     similarity_BC = similarities(query_unit, document_unit, candidates_BC).masked_fill(absent, -torch.inf)
     losses = click_losses(similarity_BC, gamma)
     by_similarity = torch.softmax(similarity_BC * gamma, dim=1)
-    by_similarity[:, 0] -= 1
+    if taught is None:
+        by_similarity[:, 0] -= 1
+    else:
+        losses = (1 - taught.share) * losses
+        losses += taught.share * teacher_losses(similarity_BC, gamma, taught.probability_BC)
+        by_similarity[:, 0] -= 1 - taught.share
+        by_similarity -= taught.share * taught.probability_BC
     by_similarity *= gamma
     if weight_B is not None:
         losses *= weight_B

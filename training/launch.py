@@ -20,6 +20,7 @@ from training.gpu.device_name import device_named
 from training.judged_files import Judged
 from training.objective_settings import SETTINGS
 from training.recipe import Recipe, default_of
+from training.teacher_source import recipe_taught, teacher_in
 from training.word_vectors import recipe_with
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def train(
     stop_after: int | None = None,
     start: str | None = None,
     word_vectors: str | None = None,
+    teacher: str | None = None,
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
@@ -59,8 +61,9 @@ def train(
     recipe. Each adds up in its own way and is another request (training.arithmetic). `stop_after`: so many epochs keep
     a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (training.word_vectors); they are tuned unless the recipe says frozen. A recipe with `pretrain_epochs` first trains
-    such a model, a request of its own in the same store.
+    (training.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    models side by side, that this one is to agree with (training.teacher), by half of the loss unless the recipe says
+    `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its own in the same store.
     Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -91,7 +94,8 @@ def train(
             do="set pretrain_epochs=0, or leave --start out",
         )
     word_vectors = absolute(word_vectors) if word_vectors else None
-    recipe = recipe_with(recipe, word_vectors)
+    recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
+    taught_by = teacher_in(teacher, recipe) if teacher else None
     started = _trained(start, recipe) if start else None
     if recipe.pretrain_epochs:
         started = train(
@@ -105,6 +109,7 @@ def train(
         built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
         start=started.manifest.digest if started else None,
         word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
+        teacher=taught_by.manifest.digest if taught_by else None,
     )  # fmt: skip
     watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
@@ -122,6 +127,7 @@ def train(
             threads=threads,
             start=absolute(started.data) if started else None,
             word_vectors=word_vectors,
+            teacher=absolute(taught_by.data) if taught_by else None,
             digest=request.digest,
             checkpoints=checkpoints,
             output=absolute(attempt),
@@ -201,11 +207,12 @@ def train_request(
     path: str = "auto",
     start: str | None = None,
     word_vectors: str | None = None,
+    teacher: str | None = None,
 ) -> Request:
     """What `train` is asked to do, all of it: its digest names the model.
 
     `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
-    starts from; of a recipe with `pretrain_epochs` that is known.
+    starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model.
     """
     if recipe.pretrain_epochs:
         before = train_request(
@@ -222,7 +229,7 @@ def train_request(
             "workers": "any" if recipe.reduction == "exact" else workers,
             "arithmetic": arithmetic_of(path, recipe, device_named(device)),
         },
-        inputs=inputs | ({"word_vectors": word_vectors} if word_vectors else {}),
+        inputs=inputs | {name: of for name, of in (("word_vectors", word_vectors), ("teacher", teacher)) if of},
         seed=recipe.seed,
     )
 

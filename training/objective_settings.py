@@ -61,6 +61,8 @@ SETTINGS = {
         "pool_size": _ANY,
         "pool_softmax": _ANY,
         "weights": _ANY,
+        "teacher_share": Setting("at least 0 and at most 1", lambda share: 0 <= share <= 1),
+        "teacher_gamma": _ANY,
         "shuffle_clicks": _ANY,
     },
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from training.click_loss import click_loss_gradient
+from training.click_loss import Taught, click_loss_gradient
 from training.encoder import Encoder, encoded
 from training.pairs import Pairs
 from training.profile import OFF, Recorder
@@ -23,6 +23,7 @@ class PairBatch:
     documents: TextBatch
     candidates: torch.Tensor  # int32 [B, C]
     weights: torch.Tensor | None  # float32 [B]
+    taught: torch.Tensor | None = None  # float32 [B, C], what a teacher takes each candidate to be
 
     def to(self, device: torch.device) -> "PairBatch":
         """This batch, from the CPU, on a device, as TextBatch.to."""
@@ -32,6 +33,7 @@ class PairBatch:
             documents=self.documents.to(device),
             candidates=copied(self.candidates, device),
             weights=None if self.weights is None else copied(self.weights, device),
+            taught=None if self.taught is None else copied(self.taught, device),
         )
 
     def table_rows(self, side: str) -> torch.Tensor:
@@ -50,6 +52,7 @@ def pair_batch(pairs: Pairs) -> PairBatch:
         documents=text_batch(pairs.documents),
         candidates=torch.from_numpy(pairs.candidates),
         weights=None if pairs.weights is None else torch.from_numpy(pairs.weights),
+        taught=None if pairs.taught is None else torch.from_numpy(pairs.taught),
     )
 
 
@@ -63,8 +66,9 @@ def pair_gradient(
     queries = encoded(batch.queries, "query", encoder, phases)
     documents = encoded(batch.documents, "document", encoder, phases)
     with phases("loss"):
+        taught = None if batch.taught is None else Taught(batch.taught, encoder.recipe.teacher_share)
         losses, by_query, by_document = click_loss_gradient(
-            queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights
+            queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights, taught
         )
     (of_query, query_own), (of_document, document_own) = queries.gradient(by_query), documents.gradient(by_document)
     return [of_query, of_document], losses.sum() + query_own + document_own

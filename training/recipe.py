@@ -42,6 +42,8 @@ class Recipe:
     pool_softmax: bool = False  # against every unclicked title of the shared pool instead of n of them
     # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
     weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
+    teacher_share: float = 0.0  # of the loss: agreeing with a given teacher (training.teacher) instead of the clicks
+    teacher_gamma: float = 5.0  # γ of the teacher's softmax
     epochs: int = 20
     minibatch: int = 256  # pairs of one large update
     micro_batch: int = 128  # pairs computed at once; the unit that workers share out
@@ -83,7 +85,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for field in ("cells", "num_negatives", "epochs", "minibatch", "micro_batch"):
             _require(self, field, "at least 1", getattr(self, field) >= 1)
-        for field in ("gamma", "step", "initial_range"):
+        for field in ("gamma", "teacher_gamma", "step", "initial_range"):
             _require(self, field, "a number above 0 and at most 1,000,000", 0 < getattr(self, field) <= 1e6)
         for field in ("clip_norm", "truncate_steps", "max_words", "pool_size", "word_columns", "seed"):
             _require(self, field, "at least 0", 0 <= getattr(self, field) < float("inf"))

@@ -57,6 +57,7 @@ class ShardData:
     pool: np.ndarray  # int32 [pool], the text of each pool row
     word_rows: WordRows
     catalogue: dict[str, Any]
+    pool_strings: pa.ChunkedArray | None = None  # of `pool_texts`, normalised
 
     @property
     def table_rows(self) -> int:
@@ -89,7 +90,7 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
         names = _names(catalogue, "train")
         train = [_shard(f"{folder}/{name}", recipe, rows, number) for number, name in enumerate(names)]
         dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in _names(catalogue, "dev")]
-        pool_texts, _ = shard_texts(f"{folder}/pool", recipe, rows)
+        pool_texts, pool_strings = shard_texts(f"{folder}/pool", recipe, rows)
         pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
@@ -99,7 +100,13 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
             do="run `clicktower build` again",
         ) from None
     data = ShardData(
-        train=tuple(train), dev=tuple(dev), pool_texts=pool_texts, pool=pool, word_rows=rows, catalogue=catalogue
+        train=tuple(train),
+        dev=tuple(dev),
+        pool_texts=pool_texts,
+        pool=pool,
+        word_rows=rows,
+        catalogue=catalogue,
+        pool_strings=pool_strings,
     )
     _check(data, recipe, asked)
     return data

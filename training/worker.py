@@ -48,7 +48,7 @@ from training.workers import Workers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a worker is given. Only `recipe`, `shards`, `start`, `word_vectors` and `arithmetic` decide the model."""
+    """What a worker is given. The recipe, shards, start, vectors, teacher and arithmetic alone decide the model."""
 
     shards: str
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
@@ -61,6 +61,7 @@ class Job:
     output: str
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (training.word_vectors)
+    teacher: str | None = None  # a model folder (training.teacher)
     device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # training.arithmetic: every worker adds up like this
     profile: bool = False  # write where the time went beside the model
@@ -90,7 +91,9 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         if job.word_vectors and workers.rank == 0:
             progress("reading the word vectors", 0, None)
         known = word_vectors_of(files.folder, job.word_vectors)
-        task = objective.load(files.folder, recipe, known.words)
+        if job.teacher and workers.rank == 0:
+            progress("the teacher reads the texts", 0, None)
+        task = objective.load(files.folder, recipe, known.words, job.teacher)
         watch = task.watched(job.judged)
     order = Order(
         lengths=task.lengths,

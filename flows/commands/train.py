@@ -27,6 +27,7 @@ def train(
     queries: str | None = None,
     qrels: str | None = None,
     word_vectors: str | None = None,
+    teacher: str | None = None,
     set: list[str] | None = None,
     profile: bool = False,
     report: str | None = None,
@@ -84,6 +85,9 @@ def train(
     word_vectors
         A file of word vectors (GloVe text, word2vec text or binary): words that it knows start from theirs, all others
         are read by their letter trigrams. They are trained on, unless you --set word_vectors=frozen.
+    teacher
+        The folder that `train` or `combine` printed of a model that this one is to agree with (distillation), by
+        half of its loss or what you --set teacher_share=.
     set
         field=value for any field of the recipe; may be repeated.
     profile
@@ -124,6 +128,7 @@ def train(
             progress=progress,
             profile=profile,
             word_vectors=word_vectors or its_vectors,
+            teacher=teacher,
         )
     value = result.to_json()
     if profile:

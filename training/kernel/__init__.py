@@ -33,5 +33,9 @@ def serves(recipe) -> bool:
 def trains(recipe) -> bool:
     """Whether it trains them too."""
     return (
-        serves(recipe) and recipe.tower in _TRAINED and recipe.objective == "clicks" and recipe.optimiser == "nesterov"
+        serves(recipe)
+        and recipe.tower in _TRAINED
+        and recipe.objective == "clicks"
+        and recipe.optimiser == "nesterov"
+        and not recipe.teacher_share
     )

@@ -39,7 +39,9 @@ from training.towers import Parts
 class Classify:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "ClassifyTask":
+    def load(
+        self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
+    ) -> "ClassifyTask":
         return classify_task(load_labelled(folder, recipe, words), recipe)
 
     def batch(self, examples: "LabelledExamples") -> "LabelledBatch":

@@ -13,6 +13,7 @@ from training.pairs import Pairs, pairs_of
 from training.rarity import rarity
 from training.recipe import Recipe
 from training.shard_data import ShardData, load_shards
+from training.teacher import Teacher, teacher_of
 from training.watch import Watch
 
 
@@ -20,8 +21,9 @@ from training.watch import Watch
 class Clicks:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "ClickTask":
-        return ClickTask(load_shards(folder, recipe, words), recipe)
+    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
+        data = load_shards(folder, recipe, words)
+        return ClickTask(data, recipe, teacher_of(teacher, data, recipe) if teacher else None)
 
     def batch(self, examples: Pairs) -> PairBatch:
         return pair_batch(examples)
@@ -33,6 +35,7 @@ class ClickTask:
 
     data: ShardData
     recipe: Recipe
+    teacher: Teacher | None = None
 
     @property
     def table_rows(self) -> int:
@@ -54,7 +57,8 @@ class ClickTask:
         return rarity(self.data) if self.recipe.start == "idf" else None
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Pairs:
-        return pairs_of(micro_batch, self.data, self.recipe, epoch)
+        pairs = pairs_of(micro_batch, self.data, self.recipe, epoch)
+        return self.teacher.taught(pairs) if self.teacher else pairs
 
     def watched(self, judged: Judged | None) -> Watch:
         return Watch(self.data, self.recipe, judged)

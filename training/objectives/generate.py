@@ -46,7 +46,9 @@ MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 class Generate:
     """As training.objectives.objective.Objective."""
 
-    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = ()) -> "GenerateTask":
+    def load(
+        self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
+    ) -> "GenerateTask":
         if Path(folder, LABELLED).exists():
             labelled = load_labelled(folder, recipe, words)
             (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows

@@ -1,0 +1,242 @@
+"""A teacher's share of the click loss: its numbers, its gradient, who may be one, the same bytes from any workers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from flows.cli import run
+from schemas import storage
+from schemas.errors import UsageError
+from schemas.stage import open_result
+from tests.training.gloo_workers import Death, run_workers
+from tests.training.small_shards import shop, write_build
+from tests.training.test_exactness import alone, job, sha256
+from training.arithmetic import arithmetic_of
+from training.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
+from training.combine import combine
+from training.launch import train
+from training.model import load_model
+from training.objectives.clicks import Clicks
+from training.order import MicroBatch
+from training.recipe import Recipe
+from training.teacher import probabilities
+
+torch.set_num_threads(1)
+RECIPE = Recipe(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
+TAUGHT = replace(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory) -> str:
+    pairs, pool = shop(300)
+    dev, _ = shop(30, seed=9)
+    shards = {"train-00000": pairs[:170], "train-00001": pairs[170:], "dev-00000": dev}
+    return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def members(build, store) -> list[str]:
+    bag = replace(RECIPE, name="bag", tower="bag", tie_towers=True, start="idf")
+    return [train(build, store=store, recipe=one, threads=1).folder for one in (replace(RECIPE, epochs=4), bag)]
+
+
+@pytest.fixture(scope="module")
+def teacher(members, store) -> str:
+    return combine(members, store=store).folder
+
+
+def test_a_share_of_the_loss_is_the_hand_worked_divergence():
+    # As in test_click_loss: q = (1, 0), R = 0.70711, 0, -1, γ = 2, softmax(γR) = 0.783687, 0.190528, 0.025785 and
+    # l = 0.243745. With p = ½, ½, 0: KL = ½ ln(0.5 / 0.783687) + ½ ln(0.5 / 0.190528) = ½ (-0.449401 + 0.964810)
+    # = 0.257704, and with a = ½ the loss is ½ (0.243745 + 0.257704) = 0.250725.
+    # By R: 2 (0.783687 - ½ - ¼, 0.190528 - ¼, 0.025785); R by q's second part is 0.707107, 1, 0, so by that it is
+    # 2 (0.033687 x 0.707107 - 0.059472) = -0.071304.
+    query, documents = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[1.0, 1], [0, 2], [-3, 0]]).double()
+    taught = Taught(torch.tensor([[0.5, 0.5, 0.0]]), 0.5)
+    losses, by_query, _ = click_loss_gradient(query, documents, torch.tensor([[0, 1, 2]]), 2.0, None, taught)
+    assert losses.item() == pytest.approx(0.250725, abs=1e-6)
+    assert by_query[0].tolist() == pytest.approx([0, -0.071304], abs=1e-6)
+
+
+def random_case(num_documents: int):
+    """Queries, documents, candidates of which some are absent, weights, and a teacher."""
+    generator = torch.Generator().manual_seed(5)
+    query = torch.randn(5, 7, dtype=torch.float64, generator=generator)
+    document = torch.randn(num_documents, 7, dtype=torch.float64, generator=generator)
+    candidates = torch.randint(0, 6, (5, 4), generator=generator, dtype=torch.int32)
+    candidates[1, 2] = candidates[3, 1] = candidates[3, 3] = -1
+    wanted = torch.rand(5, 4, dtype=torch.float64, generator=generator).masked_fill(candidates < 0, 0)
+    wanted[2, 1] = 0  # a candidate that the teacher gives nothing
+    weight = torch.tensor([1.0, 0.25, 3.0, 2.0, 0.0], dtype=torch.float64)
+    return query, document, candidates, weight, wanted / wanted.sum(dim=1, keepdim=True)
+
+
+def plain_loss(query_Bd, document_Nd, candidates_BC, gamma, weight_B, share, wanted_BC) -> float:
+    """One pair after the other, by the definition of the divergence."""
+    total = 0.0
+    for query, candidates, weight, wanted in zip(query_Bd, candidates_BC.tolist(), weight_B, wanted_BC, strict=True):
+        there = [c for c in candidates if c >= 0]
+        scores = torch.stack([torch.nn.functional.cosine_similarity(query, document_Nd[c], dim=0) for c in there])
+        found = torch.softmax(gamma * scores, dim=0)
+        p = wanted[torch.tensor(candidates) >= 0]
+        divergence = sum(float(p_c * torch.log(p_c / f)) for p_c, f in zip(p, found, strict=True) if p_c > 0)
+        total += float(weight) * (-(1 - share) * float(torch.log(found[0])) + share * divergence)
+    return total
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize("num_documents", [8, 80])
+def test_gradient_equals_finite_differences(num_documents, share):
+    query, document, candidates, weight, wanted = random_case(num_documents)
+    assert (candidates.numel() >= DENSE * 5 * num_documents) == (num_documents == 8)  # both ways to compute it
+    given = (candidates, 6.0, weight)
+    losses, by_query, by_document = click_loss_gradient(query, document, *given, Taught(wanted, share))
+    assert losses.sum().item() == pytest.approx(plain_loss(query, document, *given, share, wanted), rel=1e-12)
+    step = 1e-6
+    for vectors, gradient in ((query, by_query), (document, by_document)):
+        for entry in range(vectors.numel()):
+            at = divmod(entry, vectors.shape[1])
+            middle = vectors[at].item()
+            ends = []
+            for moved in (middle + step, middle - step):
+                vectors[at] = moved
+                ends.append(plain_loss(query, document, *given, share, wanted))
+            vectors[at] = middle
+            assert gradient[at].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+def test_one_that_says_the_same_asks_for_nothing():
+    similarity = torch.tensor([[0.5, 0.25, -torch.inf, -1.0]]).double()
+    same = torch.softmax(3 * similarity, dim=1)
+    assert teacher_losses(similarity, 3.0, same).item() == pytest.approx(0, abs=1e-15)
+
+
+def test_its_probabilities_are_the_hand_worked_softmax():
+    # γ_t = 2: e^(2 (0.5 - 1)) = 0.367879 of 1.367879; a candidate that is none has 0.
+    found = probabilities(np.array([[1.0, 0.5, -np.inf]], np.float32), 2.0)
+    np.testing.assert_allclose(found, [[0.731059, 0.268941, 0]], rtol=1e-5)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"negatives": "fixed"}, {"negatives": "pool", "pool_size": 20}, {"negatives": "pool", "pool_softmax": True}],
+    ids=["redrawn", "fixed", "n of the pool", "all of the pool"],
+)
+def test_every_candidate_has_what_the_mean_of_the_members_cosines_says(build, teacher, members, changes):
+    task = Clicks().load(open_result(build).data, replace(TAUGHT, **changes), (), open_result(teacher).data)
+    models = [load_model(open_result(member).data) for member in members]
+    strings = {
+        id(table): of
+        for table, of in zip(
+            (task.data.pool_texts, *(shard.texts for shard in task.data.train)),
+            (task.data.pool_strings.to_pylist(), *(shard.strings.to_pylist() for shard in task.data.train)),
+            strict=True,
+        )
+    }
+    for shard in (0, 1):
+        pairs = task.examples(MicroBatch(shard, np.arange(3, 11), 0), 1)
+        queries = [strings[id(pairs.queries[0])][row] for row in pairs.queries[1]]
+        titles = [strings[id(table)][row] for table, rows in pairs.documents for row in rows]
+        for query, candidates, found in zip(queries, pairs.candidates, pairs.taught, strict=True):
+            there = [c for c in candidates if c >= 0]
+            cosines = np.mean([cosine(model, query, [titles[c] for c in there]) for model in models], axis=0)
+            wanted = np.exp(8 * cosines) / np.exp(8 * cosines).sum()
+            np.testing.assert_allclose(found[candidates >= 0], wanted, rtol=1e-4)
+            assert not found[candidates < 0].any()
+
+
+def cosine(model, query: str, titles: list[str]) -> np.ndarray:
+    query_d, title_Nd = model.encode([query], "query")[0], model.encode(titles, "document")
+    return title_Nd @ query_d / np.linalg.norm(query_d) / np.linalg.norm(title_Nd, axis=1)
+
+
+def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
+    def distance(share: float) -> float:
+        """Mean divergence from the teacher after training with such a share."""
+        recipe = replace(TAUGHT, teacher_share=share, epochs=6)
+        taught_by = teacher if share else None
+        model = load_model(train(build, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
+        data = open_result(build).data
+        task = Clicks().load(data, TAUGHT, (), open_result(teacher).data)
+        pairs = task.examples(MicroBatch(0, np.arange(100), 0), 0)
+        shard, pool = task.data.train[0].strings.to_pylist(), task.data.pool_strings.to_pylist()
+        (_, clicked), (_, negatives) = pairs.documents
+        titles = [shard[row] for row in clicked] + [pool[row] for row in negatives]
+        scores = [cosine(model, shard[row], [titles[c] for c in of])
+                  for row, of in zip(pairs.queries[1], pairs.candidates, strict=True)]  # fmt: skip
+        return teacher_losses(torch.from_numpy(np.stack(scores)), recipe.gamma, torch.from_numpy(pairs.taught)).mean()
+
+    without, half, all_of_it = distance(0.0), distance(0.5), distance(1.0)
+    assert all_of_it < half < without
+
+
+def test_it_is_part_of_the_request(build, store, teacher, members):
+    def trained(by: str | None, **changes):
+        return train(build, store=store, recipe=replace(RECIPE, **changes), threads=1, teacher=by)
+
+    by_both, by_one = trained(teacher), trained(members[0])
+    assert by_both.manifest.request.inputs["teacher"] == open_result(teacher).manifest.digest
+    assert by_both.manifest.request.config["recipe"]["teacher_share"] == 0.5  # where nothing is said
+    assert (
+        len({by_both.manifest.digest, by_one.manifest.digest, trained(teacher, teacher_share=0.4).manifest.digest}) == 3
+    )
+    weights = [storage.read_bytes(f"{one.data}/model.safetensors") for one in (by_both, by_one)]
+    assert weights[0] != weights[1]
+    assert trained(teacher).reused
+    assert "teacher" not in trained(None).manifest.request.inputs
+
+
+def test_any_number_of_workers_and_a_kill_give_the_same_bytes(build, teacher, tmp_path):
+    def asked(name: str, seconds: float = 60.0):
+        made = job(build, tmp_path / name, recipe=TAUGHT, seconds=seconds)
+        return replace(made, teacher=open_result(teacher).data)
+
+    expected = alone(asked("alone"), tmp_path / "alone")
+    for size in (2, 3):
+        run_workers(asked(f"{size}"), size, tmp_path / f"{size}")
+        assert sha256(tmp_path / f"{size}") == expected, f"{size} workers"
+    assert alone(replace(asked("threads"), threads=3), tmp_path / "threads") == expected
+    folder = tmp_path / "killed"
+    assert run_workers(asked("killed", 0.0), 3, folder, Death(rank=1, sums=20, after=True)) is None
+    metrics = run_workers(asked("killed"), 2, folder)
+    assert sha256(folder) == expected
+    assert metrics["resumed_at"] > 0
+
+
+def test_the_compiled_path_refuses_it_and_the_reference_path_takes_it():
+    assert arithmetic_of("auto", TAUGHT, "cpu") == "torch"
+    with pytest.raises(UsageError, match="a teacher"):
+        arithmetic_of("compiled", TAUGHT, "cpu")
+
+
+def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build, store, teacher):
+    with pytest.raises(UsageError, match="No teacher was given"):
+        train(build, store=store, recipe=TAUGHT)
+    with pytest.raises(UsageError, match="It is the output of build"):
+        train(build, store=store, recipe=RECIPE, teacher=build)
+    generate = replace(
+        RECIPE, objective="generate", tower="variational", tie_towers=True, latent=4, decoder_cells=4,
+        decoder_columns=3, vocabulary=20, optimiser="adam",
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="objective generate has no use for it"):
+        train(build, store=store, recipe=generate, teacher=teacher)
+    by_distance = train(build, store=store, recipe=replace(generate, epochs=1, kappa_rate=0.01), threads=1)
+    with pytest.raises(UsageError, match="It compares by distance"):
+        train(build, store=store, recipe=RECIPE, threads=1, teacher=by_distance.folder)
+    with pytest.raises(UsageError, match="at most 1"):
+        replace(RECIPE, teacher_share=1.5)
+
+
+def test_a_user_names_it_on_the_command_line(build, store, teacher, capsys):
+    sets = [word for one in ("cells=16", "epochs=1", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
+    assert run(["train", "--shards", build, "--into", store, "--threads", "1", *sets, "--teacher", teacher]) == 0
+    assert run(["train", "--shards", build, "--into", store, *sets, "--set", "teacher_share=0.3"]) == 2
+    assert "Give --teacher FOLDER" in capsys.readouterr().err
