@@ -170,12 +170,12 @@ def first_grades(path: Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
-def train(given: str, seed: int, shards: str, store: Path, threads: int) -> dict:
+def train(given: str, seed: int, shards: str, store: Path, threads: int, *more: str) -> dict:
     """The train stage's result, with `core_seconds`; kept beside the store, since a reused model says nothing of it."""
     name, _, settings = given.partition(":")
     sets = [word for one in [*settings.split(","), f"seed={seed}"] if one for word in ("--set", one)]
     model, seconds = clicktower(
-        "train", "--shards", shards, "--recipe", name, "--threads", str(threads), *sets, "--into", str(store)
+        "train", "--shards", shards, "--recipe", name, "--threads", str(threads), *sets, *more, "--into", str(store)
     )
     kept = store.parent / "core_seconds" / model["digest"]
     if not model["reused"]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from schemas.errors import UsageError
 from schemas.stage import StageResult, open_result
-from training.recipe import Recipe
+from training.recipe import Recipe, default_of
 
 SHARE = 0.5  # of the loss, where the recipe does not say
 
@@ -26,11 +26,12 @@ def recipe_taught(recipe: Recipe, teacher: str | None) -> Recipe:
 
     Raises UsageError where there is one without the other, or the objective has no use for it.
     """
-    if teacher is None and recipe.teacher_share:
-        raise UsageError(
-            asked=f"{recipe.name} was to be trained with teacher_share={recipe.teacher_share:g}",
-            found="no teacher was given",
-            follows="there would be nothing to agree with",
-            do="give --teacher FOLDER, or set teacher_share=0",
-        )
+    for field in ("teacher_share", "teacher_gamma"):
+        if teacher is None and getattr(recipe, field) != default_of(field):
+            raise UsageError(
+                asked=f"{recipe.name} was to be trained with {field}={getattr(recipe, field):g}",
+                found="no teacher was given",
+                follows="there would be nothing to agree with",
+                do=f"give `train --teacher FOLDER`, or set {field}={default_of(field):g}",
+            )
     return replace(recipe, teacher_share=SHARE) if teacher and not recipe.teacher_share else recipe

@@ -161,7 +161,7 @@ def cosine(model, query: str, titles: list[str]) -> np.ndarray:
 def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
     def distance(share: float) -> float:
         """Mean divergence from the teacher after training with such a share."""
-        recipe = replace(TAUGHT, teacher_share=share, epochs=6)
+        recipe = replace(TAUGHT if share else RECIPE, teacher_share=share, epochs=6)
         taught_by = teacher if share else None
         model = load_model(train(build, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
         data = open_result(build).data
@@ -218,8 +218,9 @@ def test_the_compiled_path_refuses_it_and_the_reference_path_takes_it():
 
 
 def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build, store, teacher):
-    with pytest.raises(UsageError, match="No teacher was given"):
-        train(build, store=store, recipe=TAUGHT)
+    for field, value in (("teacher_share", 0.5), ("teacher_gamma", 8.0)):
+        with pytest.raises(UsageError, match=f"{field}=.* No teacher was given"):
+            train(build, store=store, recipe=replace(RECIPE, **{field: value}))
     with pytest.raises(UsageError, match="It is the output of build"):
         train(build, store=store, recipe=RECIPE, teacher=build)
     generate = replace(
@@ -239,4 +240,4 @@ def test_a_user_names_it_on_the_command_line(build, store, teacher, capsys):
     sets = [word for one in ("cells=16", "epochs=1", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
     assert run(["train", "--shards", build, "--into", store, "--threads", "1", *sets, "--teacher", teacher]) == 0
     assert run(["train", "--shards", build, "--into", store, *sets, "--set", "teacher_share=0.3"]) == 2
-    assert "Give --teacher FOLDER" in capsys.readouterr().err
+    assert "Give `train --teacher FOLDER`" in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""What a teacher brings: recipes trained on clicks alone, and taught by all of them side by side.
+
+    CLICKTOWER_DATA=/path/to/data python benchmarks/distillation.py --work /tmp/quality [--seeds 1 2 3]
+
+Trains and judges on Home Depot as benchmarks/quality.py does, through the commands a user types. The teacher is what
+`combine` makes of every model that was trained on clicks alone, and of the untrained overlap of trigrams (a bag that
+hardly moves). Prints a table and writes benchmarks/results/distillation-homedepot.json.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from benchmarks.quality import (  # noqa: E402
+    DATASETS,
+    MEASURES,
+    MIN_JUDGED,
+    RESULTS,
+    build_shards,
+    clicktower,
+    first_grades,
+    train,
+)
+from schemas.documents import read_documents  # noqa: E402
+from schemas.judgments import read_queries  # noqa: E402
+from training.ensemble import load_encoder  # noqa: E402
+from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.ranking.judged_collection import judged_collection  # noqa: E402
+from training.ranking.measure import measure  # noqa: E402
+from training.ranking.significance import bootstrap_interval  # noqa: E402
+
+DATASET = "homedepot"
+UNTRAINED = "bag-512:cells=1024,step=1e-9,epochs=1"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", required=True, help="folder for the store")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
+    parser.add_argument("--share", type=float, default=0.5, help="teacher_share")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    data, work = Path(os.environ["CLICKTOWER_DATA"]) / DATASET, Path(options.work) / DATASET
+    dataset, store = DATASETS[DATASET], work / "store"
+    shards = build_shards(data, dataset, work)["path"]
+    documents, queries = read_documents(str(data / "documents.tsv")), read_queries(str(data / "queries.dev.tsv"))
+    collection = judged_collection(documents, queries, first_grades(data / "qrels.dev.txt"), min_judged=MIN_JUDGED)
+
+    def measured(model: dict) -> np.ndarray:
+        """float64 [queries, measures]."""
+        per_query = measure(TitleEmbeddings(load_encoder(model["data"]), documents.titles), collection).per_query
+        return np.stack([per_query[name] for name in MEASURES], axis=1)
+
+    def seeds_of(recipe: str, *more: str) -> list[dict]:
+        return [train(recipe, seed, shards, store, options.threads, *more) for seed in options.seeds]
+
+    alone = {recipe: seeds_of(recipe) for recipe in dataset.recipes}
+    members = [*(model for models in alone.values() for model in models),
+               train(UNTRAINED, 1, shards, store, options.threads)]  # fmt: skip
+    teacher, _ = clicktower("combine", "--models", *(m["path"] for m in members), "--into", str(store))
+    rows = {"the teacher": row_of([measured(teacher)])}
+    for recipe, models in alone.items():
+        more = ("--teacher", teacher["path"], "--set", f"teacher_share={options.share}")
+        by_itself, taught = (np.stack([measured(model) for model in of]) for of in (models, seeds_of(recipe, *more)))
+        low, high = bootstrap_interval((taught - by_itself).mean(axis=0))
+        rows |= {recipe: row_of(by_itself), f"{recipe}, taught": row_of(taught) | {
+            "difference": {name: [round(float(end), 4) for end in ends]
+                           for name, *ends in zip(MEASURES, low, high, strict=True)}}}  # fmt: skip
+
+    for name, row in rows.items():
+        print(f"{name:<32}" + "".join(f"{row['mean'][measure_name]:>12.4f}" for measure_name in MEASURES))
+    value = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": f"python benchmarks/distillation.py {' '.join(sys.argv[1:])}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
+        "judged_on": f"dev, at least {MIN_JUDGED} judgments",
+        "n": len(collection.qrels),
+        "seeds": options.seeds,
+        "teacher_share": options.share,
+        "difference": "95% interval of taught minus alone, the mean of the seeds of each query",
+        "rows": rows,
+    }
+    out = RESULTS / f"distillation-{DATASET}.json"
+    out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def row_of(values_SQM: "np.ndarray | list[np.ndarray]") -> dict:
+    """The mean over the seeds of a row, and each seed's."""
+    means = np.stack([values.mean(axis=0) for values in values_SQM]).round(4)
+    by_seed = [dict(zip(MEASURES, mean.tolist(), strict=True)) for mean in means]
+    return {"mean": dict(zip(MEASURES, means.mean(axis=0).round(4).tolist(), strict=True)), "by_seed": by_seed}
+
+
+if __name__ == "__main__":
+    main()
