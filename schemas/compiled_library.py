@@ -22,7 +22,10 @@ def load(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | No
         found = ctypes.CDLL(str(spec.origin))
         built = getattr(found, interface_of)()
     except (OSError, AttributeError) as error:
-        return None, f"the compiled library does not load ({str(error).splitlines()[0][:160]}): install clicktower again"
+        return (
+            None,
+            f"the compiled library does not load ({str(error).splitlines()[0][:160]}): install clicktower again",
+        )
     if built != interface:
         return None, f"the compiled library is of other sources (interface {built}, not {interface}): install again"
     return found, ""
