@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions, TypeOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.engine_log import EngineLog, engine_log
@@ -232,6 +232,8 @@ def _options(beam_options: Sequence[str]) -> PipelineOptions:
             found="Beam refuses one of them",
             do="see the line above, and the options of your runner in Beam's documentation",
         ) from None
+    if not options.view_as(TestOptions).dry_run:  # which checks them, as the tests of the graphs do: half a second
+        options.view_as(TypeOptions).pipeline_type_check = False
     return options
 
 
