@@ -10,6 +10,7 @@ from flows.cli import run
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.stage import open_result
+from tests.training.finite_differences import require_gradient
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
@@ -99,17 +100,8 @@ def test_gradient_equals_finite_differences(num_documents, share):
     given = (candidates, 6.0, weight)
     losses, by_query, by_document = click_loss_gradient(query, document, *given, Taught(wanted, share))
     assert losses.sum().item() == pytest.approx(plain_loss(query, document, *given, share, wanted), rel=1e-12)
-    step = 1e-6
     for vectors, gradient in ((query, by_query), (document, by_document)):
-        for entry in range(vectors.numel()):
-            at = divmod(entry, vectors.shape[1])
-            middle = vectors[at].item()
-            ends = []
-            for moved in (middle + step, middle - step):
-                vectors[at] = moved
-                ends.append(plain_loss(query, document, *given, share, wanted))
-            vectors[at] = middle
-            assert gradient[at].item() == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+        require_gradient(lambda: plain_loss(query, document, *given, share, wanted), vectors=vectors, gradient=gradient)
 
 
 def test_one_that_says_the_same_asks_for_nothing():
