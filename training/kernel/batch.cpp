@@ -90,16 +90,17 @@ void sort_by_length(Scratch& scratch, Batch& batch) {
     }
 }
 
-// Keeps that order within runs of `group` texts, as the caller numbers them, and puts one run after the other.
-void gather_groups(int32_t group, const int32_t* place, Scratch& scratch, Batch& batch) {
+// Keeps that order within runs of `group` texts from `ungrouped` on, as the caller numbers them, and puts one run after
+// the other, behind the texts that are in none.
+void gather_groups(int32_t ungrouped, int32_t group, const int32_t* place, Scratch& scratch, Batch& batch) {
     const int32_t num_texts = batch.num_texts();
     const auto group_of = [&](int32_t text) {
         const int32_t called = place ? place[text] : text;
         if (called < 0 || called >= num_texts) throw Failure{OUT_OF_RANGE};
-        return called / group;
+        return called < ungrouped ? 0 : 1 + (called - ungrouped) / group;
     };
     Ints& begin = scratch.cursor;
-    begin.assign((num_texts - 1) / group + 2, 0);
+    begin.assign((num_texts - ungrouped + group - 1) / group + 2, 0);
     for (int32_t i = 0; i < num_texts; i++) begin[group_of(i) + 1]++;
     starts(begin);
     const Ints order = std::move(batch.order);
@@ -113,7 +114,7 @@ void gather_groups(int32_t group, const int32_t* place, Scratch& scratch, Batch&
 }
 
 // Chunks of the prefixes and of the sorted texts, and what each sequence goes on from.
-void cut_in_chunks(const Scratch& scratch, int32_t chunk_texts, Batch& batch) {
+void cut_in_chunks(const Scratch& scratch, int32_t ungrouped, int32_t group, Batch& batch) {
     const std::vector<Text>& sorted = scratch.sorted;
     for (const Prefix& prefix : scratch.prefixes) batch.begins.push_back(prefix.before);
     for (const Text& text : sorted) batch.begins.push_back(text.prefix);
@@ -134,9 +135,9 @@ void cut_in_chunks(const Scratch& scratch, int32_t chunk_texts, Batch& batch) {
             end_chunk(first);
         }
     }
-    for (int32_t first = 0; first < num_texts; first += chunk_texts) {
+    for (int32_t first = 0, end; first < num_texts; first = end) {
         int32_t active = 0;
-        const int32_t end = std::min(first + chunk_texts, num_texts);
+        end = first < ungrouped ? std::min(first + CHUNK_TEXTS, ungrouped) : std::min(first + group, num_texts);
         for (int32_t left = sorted[first].own(); left > 0; left--) {  // words from this step to the last
             while (first + active < end && sorted[first + active].own() >= left) active++;
             batch.step_rows.push_back(row);
@@ -241,8 +242,8 @@ void invert_rows(Ints& cursor, Batch& batch) {
             batch.row_words[cursor[batch.word_rows[i]]++] = word;
 }
 
-std::unique_ptr<Batch> build(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t group,
-                             int32_t options) {
+std::unique_ptr<Batch> build(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t ungrouped,
+                             int32_t group, int32_t options) {
     static thread_local Scratch scratch;
     take_texts(parts, num_parts, scratch);
     scratch.prefixes.clear();
@@ -251,8 +252,9 @@ std::unique_ptr<Batch> build(const TextPart* parts, int64_t num_parts, const int
         find_prefixes(scratch.texts, parts, scratch.word_base, scratch.prefixes, scratch.level_ends);
     auto batch = std::make_unique<Batch>();
     sort_by_length(scratch, *batch);
-    if (group) gather_groups(group, place, scratch, *batch);
-    cut_in_chunks(scratch, group ? group : CHUNK_TEXTS, *batch);
+    if (!group || ungrouped > batch->num_texts()) ungrouped = batch->num_texts();
+    if (ungrouped < batch->num_texts()) gather_groups(ungrouped, group, place, scratch, *batch);
+    cut_in_chunks(scratch, ungrouped, group, *batch);
     if (place)
         for (int32_t& text : batch->order) text = place[text];
     const Renumbered renumbered{scratch};
@@ -272,11 +274,11 @@ std::unique_ptr<Batch> build(const TextPart* parts, int64_t num_parts, const int
 
 extern "C" {
 
-Batch* batch_new(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t group, int32_t options,
-                 int32_t* error) {
+Batch* batch_new(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t ungrouped, int32_t group,
+                 int32_t options, int32_t* error) {
     *error = NO_ERROR;
     try {
-        return build(parts, num_parts, place, group, options).release();
+        return build(parts, num_parts, place, ungrouped, group, options).release();
     } catch (const Failure& failure) {
         *error = failure.error;
     } catch (const std::bad_alloc&) {

@@ -9,7 +9,7 @@
 //
 // Texts are sorted by their number of own words, longest first, ties with a prefix before those without one, then in the
 // caller's order. Levels and sorted texts are cut into chunks of at most CHUNK_TEXTS consecutive sequences: what one
-// thread keeps in its cache while it steps through them. Within a chunk sequences are aligned to their last words: at
+// thread keeps in its cache while it steps through them. Texts of groups come after the others, a chunk a group. Within a chunk sequences are aligned to their last words: at
 // step s of S (the words of the chunk's longest one) those with at least S - s words are active, and they come first in
 // the chunk. Padding does not exist, and all of a chunk's last states are complete at its last step.
 //
@@ -79,11 +79,12 @@ enum BatchError : int32_t { NO_ERROR = 0, NO_WORDS = 1, OUT_OF_RANGE = 2, TOO_LA
 
 extern "C" {
 // The batch of the texts of some parts, one part after the other; nullptr and *error where there is none. `place`
-// (nullptr: as they come) is what the caller calls each text. With a `group` each run of so many texts, as the caller
-// calls them, is a chunk of its own, sorted within: what is computed of one run need not wait for another. Texts that
-// are read both ways share no prefixes: they would have to be arranged twice.
-Batch* batch_new(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t group, int32_t options,
-                 int32_t* error);
+// (nullptr: as they come) is what the caller calls each text. With a `group` above 0 each run of so many texts, as the
+// caller calls them, is a chunk of its own, sorted within: what is computed of one run need not wait for another. The
+// runs begin with text `ungrouped`; those before it are sorted and cut as they are without groups. Texts that are read
+// both ways share no prefixes: they would have to be arranged twice.
+Batch* batch_new(const TextPart* parts, int64_t num_parts, const int32_t* place, int32_t ungrouped, int32_t group,
+                 int32_t options, int32_t* error);
 void batch_free(Batch* batch);
 // The array of a number (the order of the members above) as pointer and length.
 const int32_t* batch_array(const Batch* batch, int32_t number, int64_t* length);

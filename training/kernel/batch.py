@@ -42,7 +42,8 @@ def _library() -> ctypes.CDLL:
     loaded = library()
     loaded.batch_new.restype = loaded.batch_array.restype = ctypes.c_void_p
     loaded.batch_new.argtypes = (
-        ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p
+        ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+        ctypes.c_void_p,
     )  # fmt: skip
     loaded.batch_array.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
     loaded.batch_free.argtypes = (ctypes.c_void_p,)
@@ -86,6 +87,7 @@ def kernel_batch(
     parts: Sequence[tuple[TextTable, np.ndarray]],
     *,
     place: np.ndarray | None = None,
+    ungrouped: int = 0,
     group: int = 0,
     for_gradient: bool = True,
     both_directions: bool = False,
@@ -93,8 +95,9 @@ def kernel_batch(
 ) -> Batch:
     """The batch of the texts `index` of each table, one part after the other.
 
-    `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts,
-    as the caller calls them, is a chunk of its own; 0: chunks of CHUNK_TEXTS, longest first. Only with `for_gradient`
+    `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts
+    after the first `ungrouped` ones, as the caller calls them, is a chunk of its own; the others, and with group 0 all,
+    are in chunks of CHUNK_TEXTS, longest first. Only with `for_gradient`
     are there rows and the words of each, only with `both_directions` the arrays of the reversed texts. With
     `share_prefixes`, if not both ways, words that texts begin with alike are there once. Raises
     ValueError for a text without words, which has no embedding, and IndexError for a text, word or trigram that cannot
@@ -116,7 +119,7 @@ def kernel_batch(
     options = _FOR_GRADIENT * for_gradient | _BOTH_DIRECTIONS * both_directions
     options |= _SHARED_PREFIXES * (share_prefixes and not both_directions)
     handle = _library().batch_new(
-        array, len(parts), None if place is None else place.ctypes.data, group, options, ctypes.byref(error)
+        array, len(parts), None if place is None else place.ctypes.data, ungrouped, group, options, ctypes.byref(error)
     )
     if error.value == _NO_WORDS:
         raise ValueError("every text of a batch needs at least one word")

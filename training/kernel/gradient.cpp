@@ -179,26 +179,26 @@ struct Forward {
     }
 };
 
-// And back. With `turns` each chunk of texts goes forward and back before the next one does, so that all share the
-// memory of what only those two ways need: it stays in the cache.
+// And back. From chunk `first_turn` on each goes forward and back before the next one does, so that all share the memory
+// of what only those two ways need: it stays in the cache.
 struct Pass : Forward {
-    bool turns;
+    int32_t first_turn;
     float *texts, *by_word;
     Trace traces[2];
 
-    Pass(const TowerPoint& tower, const Batch& batch, bool turns) : Forward(tower, batch), turns(turns) {
+    // The texts from number `num_shared` on take turns.
+    Pass(const TowerPoint& tower, const Batch& batch, int64_t num_shared) : Forward(tower, batch) {
+        first_turn = num_prefix_chunks;
+        while (first_turn < batch.num_chunks() && first_text(first_turn) < num_shared) ++first_turn;
         texts = scratch.take(batch.num_texts() * dimensions);
         by_word = zeros(batch.num_words() * columns);
         prefixes.by_y = zeros(batch.num_prefixes() * d);
         prefixes.by_c = zeros(batch.num_prefixes() * d);
         const Cell& cell = weights.cell;
-        int64_t kept = batch.num_packed();
-        if (turns) {
-            kept = 0;
-            for (int32_t c = num_prefix_chunks; c < batch.num_chunks(); ++c)
-                kept = std::max(kept, packed_end(c) - packed_begin(c));
-            kept += batch.num_prefixes();
-        }
+        int64_t kept = 0;
+        for (int32_t c = first_turn; c < batch.num_chunks(); ++c)
+            kept = std::max(kept, packed_end(c) - packed_begin(c));
+        kept += packed_begin(first_turn);
         for (int32_t number = 0; number < weights.directions; ++number)
             traces[number] = {scratch.take(kept * cell.columns()),
                               cell.is_lstm ? scratch.take(kept * d) : nullptr, scratch.take(kept * d),
@@ -211,14 +211,16 @@ struct Pass : Forward {
         return made;
     }
 
-    int64_t packed_begin(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk]]; }
+    // The first text of a chunk that is not of prefixes, in sorted order.
+    int64_t first_text(int32_t chunk) const { return batch.chunk_sequences[chunk] - batch.num_prefixes(); }
+    int64_t packed_begin(int32_t chunk) const { return chunk ? packed_end(chunk - 1) : 0; }
     int64_t packed_end(int32_t chunk) const { return batch.step_rows[batch.chunk_steps[chunk + 1] - 1]; }
 
-    // Where a packed row would be in memory that holds the prefixes and one chunk only.
+    // Where a packed row would be in memory that holds what takes no turns and one chunk.
     Trace trace(int32_t number, int32_t chunk) const {
         Trace found = traces[number];
-        if (turns && chunk >= num_prefix_chunks) {
-            const int64_t left_out = packed_begin(chunk) - batch.num_prefixes();
+        if (chunk > first_turn) {
+            const int64_t left_out = packed_begin(chunk) - packed_begin(first_turn);
             found.gates -= left_out * weights.cell.columns();
             for (float** kept : {&found.squashed, &found.previous, &found.state})
                 if (*kept) *kept -= left_out * d;
@@ -316,48 +318,43 @@ extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int6
     scratch.reset();
     Stopwatch watch{nanoseconds};
     const int64_t num_candidates = task->num_candidates;
-    Pass queries(task->query, *task->queries, false), documents(task->document, *task->documents, task->turns);
     const int64_t pairs = task->queries->num_texts(), texts = task->documents->num_texts();
+    Pass queries(task->query, *task->queries, pairs), documents(task->document, *task->documents, task->num_shared);
     float* by_query = scratch.take(pairs * queries.dimensions);
     float* by_document = scratch.take(texts * documents.dimensions);
-    float* room = scratch.take(pairs + 2 * texts + 2 * num_candidates);
+    const ClickLoss losses{queries.texts, documents.texts, task->candidates, task->pair_weights, num_candidates,
+                           queries.dimensions, task->gamma, by_query, by_document, scratch.take(texts),
+                           scratch.take(texts), scratch.take(2 * num_candidates)};
     Workspace::Side *query_side = &workspace->sides[0], *document_side = &workspace->sides[1];
     float* query_dense = prepare(*query_side, queries, task->table_rows);
     float* document_dense = prepare(*document_side, documents, task->table_rows);
     watch.lap(GATHER);
 
-    const auto loss_of = [&](int64_t first_pair, int64_t num_pairs, int64_t first_text, int64_t num_texts) {
-        const int64_t query = first_pair * queries.dimensions, document = first_text * documents.dimensions;
-        return instructions().click_loss(
-            {queries.texts + query, documents.texts + document, task->candidates + first_pair * num_candidates,
-             task->pair_weights ? task->pair_weights + first_pair : nullptr, num_pairs, num_texts, num_candidates,
-             queries.dimensions, static_cast<int32_t>(first_text), task->gamma, by_query + query,
-             by_document + document, room});
-    };
-    double loss = 0;
     for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk) queries.forward(chunk);
-    const int32_t num_chunks = documents.batch.num_chunks(), first_chunk = documents.num_prefix_chunks;
-    for (int32_t chunk = 0; chunk < first_chunk; ++chunk) documents.forward(chunk);
-    if (task->turns) {
-        const int32_t num_prefixes = documents.batch.num_prefixes();
-        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk) {
-            documents.forward(chunk);
-            watch.lap(FORWARD);
-            const int64_t first = documents.batch.chunk_sequences[chunk] - num_prefixes;
-            const int64_t end = documents.batch.chunk_sequences[chunk + 1] - num_prefixes;
-            loss += loss_of(first / num_candidates, (end - first) / num_candidates, first, end - first);
-            watch.lap(LOSS);
-            documents.backward(chunk, by_document, task->max_steps, document_dense);
-            watch.lap(BACKWARD);
-        }
-    } else {
-        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk) documents.forward(chunk);
+    const int32_t num_chunks = documents.batch.num_chunks(), first_turn = documents.first_turn;
+    for (int32_t chunk = 0; chunk < first_turn; ++chunk) documents.forward(chunk);
+    watch.lap(FORWARD);
+    instructions().begin_documents(losses, 0, task->num_shared);
+    double loss = 0;
+    int64_t pair = 0;
+    for (int32_t chunk = first_turn; chunk < num_chunks; ++chunk) {
+        documents.forward(chunk);
         watch.lap(FORWARD);
-        loss = loss_of(0, pairs, 0, texts);
+        const int64_t first = documents.first_text(chunk), end = documents.first_text(chunk + 1);
+        const int64_t next_pair = task->pair_ends[chunk - first_turn];
+        instructions().begin_documents(losses, first, end);
+        loss += instructions().click_loss(losses, pair, next_pair);
+        instructions().end_documents(losses, first, end);
+        pair = next_pair;
         watch.lap(LOSS);
-        for (int32_t chunk = first_chunk; chunk < num_chunks; ++chunk)
-            documents.backward(chunk, by_document, task->max_steps, document_dense);
+        documents.backward(chunk, by_document, task->max_steps, document_dense);
+        watch.lap(BACKWARD);
     }
+    loss += instructions().click_loss(losses, pair, pairs);
+    instructions().end_documents(losses, 0, task->num_shared);
+    watch.lap(LOSS);
+    for (int32_t chunk = documents.num_prefix_chunks; chunk < first_turn; ++chunk)
+        documents.backward(chunk, by_document, task->max_steps, document_dense);
     documents.backward_prefixes(document_dense);
     for (int32_t chunk = queries.num_prefix_chunks; chunk < queries.batch.num_chunks(); ++chunk)
         queries.backward(chunk, by_query, task->max_steps, query_dense);

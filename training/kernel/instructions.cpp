@@ -28,7 +28,7 @@ const Instructions* chosen = of_this_machine()[0];
 
 const Instructions& instructions() { return *chosen; }
 
-extern "C" int32_t kernel_interface() { return 6; }  // library.py has the same number
+extern "C" int32_t kernel_interface() { return 7; }  // library.py has the same number
 
 extern "C" const char* kernel_instructions() { return chosen ? chosen->name : ""; }
 

@@ -57,16 +57,17 @@ struct GatherSum {
     const float* start;
 };
 
-// A loss of pairs (training.click_loss): queries [pairs, d], documents [num_documents, d], candidates [pairs, C].
+// A loss of pairs (training.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
+// is begun before the first pair that has it, and ended after the last.
 struct ClickLoss {
     const float *queries, *documents;
     const int32_t* candidates;
     const float* weights;  // [pairs] or nullptr
-    int64_t num_pairs, num_documents, num_candidates, d;
-    int32_t first_document;  // the number of the first one of `documents`
+    int64_t num_candidates, d;
     float gamma;
-    float *by_query, *by_document;  // overwritten
-    float* scratch;                 // num_pairs + 2 * num_documents + 2 * num_candidates floats
+    float *by_query, *by_document;
+    float *document_scale, *document_along;  // [documents]
+    float* scratch;                          // 2 * num_candidates floats
 };
 
 // Rows of one tower's gradient from one micro-batch: `rows` ascending, values [num_rows, columns].
@@ -103,7 +104,9 @@ struct Instructions {
                      int64_t by_last_stride, float* by_c, int32_t max_steps, float* by_inputs, float* by_recurrent,
                      int64_t stride, float* by_peepholes, float* scratch);
     void (*gather_sum)(const GatherSum&);
-    double (*click_loss)(const ClickLoss&);  // the sum of the losses
+    void (*begin_documents)(const ClickLoss&, int64_t first, int64_t end);  // by_document: zero
+    double (*click_loss)(const ClickLoss&, int64_t first, int64_t end);    // of some pairs: the sum of the losses
+    void (*end_documents)(const ClickLoss&, int64_t first, int64_t end);    // by_document is complete
 
     // to[i] = parameters[rows[i]] + by_velocity[i] * velocity[rows[i]]
     void (*move_rows)(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,

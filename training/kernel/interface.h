@@ -28,9 +28,10 @@ struct PairTask {
     float gamma;
     int32_t max_steps;  // T; 0: no limit
     int64_t table_rows;
-    // Whether each chunk of documents holds all candidates of its own pairs and no others: documents are numbered pair
-    // after pair, and are in groups of whole pairs (batch.h).
-    int32_t turns;
+    // Documents numbered below `num_shared` may be candidates of any pair. The others are in groups (batch.h), each of
+    // all that its own pairs have besides: group g is of the pairs before pair_ends[g] that are of none before it.
+    int64_t num_shared;
+    const int64_t* pair_ends;  // [groups]
 };
 
 // Vectors in eight bits (int8_rows.py): row r is about scales[r] * codes[r], and its distance from that is at most

@@ -14,9 +14,10 @@ from functools import partial
 import numpy as np
 import torch
 
-from training.kernel.batch import CHUNK_TEXTS, Batch, kernel_batch
+from training.kernel.batch import Batch, kernel_batch
 from training.kernel.rows import RowSum, TouchedRows, from_fixed, ranges, squares_of
 from training.kernel.towers import PHASES, TowerPoint, Workspace
+from training.kernel.turns import turns_of
 from training.nesterov import LazyRows
 from training.pairs import Pairs
 from training.parameters import tower_name
@@ -27,19 +28,18 @@ from training.threads import share_out
 from training.workers import Workers
 
 SIDES = ("query", "document")
-# Documents that go forward and back together: what they leave for the way back stays in the cache.
-TURN_TEXTS = CHUNK_TEXTS // 2
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledBatch:
-    """A micro-batch ready to compute. Its documents take turns where no two pairs share one."""
+    """A micro-batch ready to compute. What only some pairs have as documents takes turns with other such documents."""
 
     queries: Batch
     documents: Batch
     candidates: np.ndarray  # int32 [B, C]
     weights: np.ndarray | None  # float32 [B]
-    turns: bool
+    num_shared: int  # documents before this one may be any pair's
+    pair_ends: np.ndarray  # int64 [turns], the pair after those that each turn of the others completes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +77,20 @@ class CompiledPath:
     _memory: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def prepare(self, pairs: Pairs) -> CompiledBatch:
-        candidates = np.ascontiguousarray(pairs.candidates, np.int32)
-        num_texts = sum(len(index) for _, index in pairs.documents)
-        place, group, flat = None, 0, candidates.ravel()
-        apart = len(flat) == num_texts and _is_permutation(flat)
-        if apart:  # number the documents pair after pair
-            place = np.empty(num_texts, np.int32)
-            place[flat] = np.arange(num_texts, dtype=np.int32)
-            candidates = np.arange(num_texts, dtype=np.int32).reshape(candidates.shape)
-            num_candidates = pairs.candidates.shape[-1]
-            group = TURN_TEXTS // num_candidates * num_candidates
-        turns = group > 0
+        turns = turns_of(np.asarray(pairs.candidates, np.int32), sum(len(index) for _, index in pairs.documents))
+        table, queries = pairs.queries
+        weights = pairs.weights
+        if turns.pair_order is not None:
+            queries = queries[turns.pair_order]
+            weights = None if weights is None else weights[turns.pair_order]
         batch_of = partial(kernel_batch, both_directions=self.both_directions, share_prefixes=self.share_prefixes)
         return CompiledBatch(
-            queries=batch_of([pairs.queries]),
-            documents=batch_of(pairs.documents, place=place, group=group),
-            candidates=candidates,
-            weights=None if pairs.weights is None else np.ascontiguousarray(pairs.weights, np.float32),
-            turns=turns,
+            queries=batch_of([(table, queries)]),
+            documents=batch_of(pairs.documents, place=turns.place, ungrouped=turns.num_shared, group=turns.group),
+            candidates=turns.candidates,
+            weights=None if weights is None else np.ascontiguousarray(weights, np.float32),
+            num_shared=turns.num_shared,
+            pair_ends=turns.pair_ends,
         )
 
     def table_rows(self, micro_batch: CompiledBatch, side: str) -> torch.Tensor:
@@ -234,7 +230,7 @@ def _gradient(
     both = [points[tower_name(recipe, side)] for side in SIDES]
     batches = (batch.queries, batch.documents)
     return workspace.pair_gradient(
-        recipe, both, batches, batch.candidates, batch.weights, run.layout.table_rows, batch.turns
+        recipe, both, batches, batch.candidates, batch.weights, run.layout.table_rows, batch.num_shared, batch.pair_ends
     )
 
 
@@ -249,7 +245,3 @@ def _touched_rows(run: Run, touched: Mapping[str, torch.Tensor], update: int) ->
         assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
         rows[name] = TouchedRows.of(state, index, update, run.schedule)
     return rows
-
-
-def _is_permutation(numbers: np.ndarray) -> bool:
-    return numbers.min() >= 0 and bool((np.bincount(numbers, minlength=len(numbers)) == 1).all())

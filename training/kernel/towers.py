@@ -41,7 +41,8 @@ class _PairTask(ctypes.Structure):
         ("gamma", ctypes.c_float),
         ("max_steps", ctypes.c_int32),
         ("table_rows", ctypes.c_int64),
-        ("turns", ctypes.c_int32),
+        ("num_shared", ctypes.c_int64),
+        ("pair_ends", ctypes.c_void_p),
     )
 
 
@@ -112,11 +113,13 @@ class Workspace:
         candidates_BC: np.ndarray,
         weights_B: np.ndarray | None,
         table_rows: int,
-        turns: bool,
+        num_shared: int,
+        pair_ends: np.ndarray,
     ) -> tuple[float, np.ndarray]:
         """(the sum of the pairs' losses, nanoseconds of each of PHASES); the gradient stays here until the next call.
 
         `points` and `batches`: of queries, then of documents. `candidates_BC`: int32, -1 where there is none.
+        `num_shared` and `pair_ends`, int64: which documents are of which pairs (interface.h).
         """
         nanoseconds = np.zeros(len(PHASES), np.int64)
         task = _PairTask(
@@ -130,7 +133,8 @@ class Workspace:
             recipe.gamma,
             recipe.truncate_steps,
             table_rows,
-            turns,
+            num_shared,
+            pair_ends.ctypes.data,
         )
         loss = _library().pair_gradient(self.handle, ctypes.byref(task), nanoseconds.ctypes.data)
         return loss, nanoseconds

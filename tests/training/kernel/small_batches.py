@@ -63,6 +63,21 @@ def sharing_pairs(seed: int, num_pairs: int, n: int, num_documents: int) -> Pair
     )
 
 
+def pool_pairs(seed: int, num_pairs: int, n: int, num_clicked: int, pool_size: int) -> Pairs:
+    """Pairs with weights whose negatives are of a pool, in another table than the clicked titles that follow it."""
+    rng = np.random.default_rng(seed)
+    pool, _ = random_texts(rng, pool_size, longest=9, num_trigrams=TRIGRAMS)
+    table, _ = random_texts(rng, num_pairs + num_clicked, longest=9, num_trigrams=TRIGRAMS)
+    clicked = np.concatenate([np.arange(num_clicked), rng.integers(0, num_clicked, num_pairs - num_clicked)])
+    negatives = np.where(rng.random((num_pairs, n)) < 0.2, -1, rng.integers(0, pool_size, (num_pairs, n)))
+    return Pairs(
+        queries=(table, rng.permutation(num_pairs)),
+        documents=((pool, np.arange(pool_size)), (table, num_pairs + np.arange(num_clicked))),
+        candidates=np.concatenate([pool_size + rng.permutation(clicked)[:, None], negatives], axis=1).astype(np.int32),
+        weights=rng.random(num_pairs).astype(np.float32),
+    )
+
+
 def compiled_path(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
     path = path_of(COMPILED, recipe, CPU, num_threads, pair_batch)
     assert isinstance(path, CompiledPath)

@@ -22,7 +22,7 @@ def lists_of(batch: Batch) -> dict[str, list[int]]:
 
 
 def plain_lists(
-    parts: list[Part], place: list[int] | None = None, group: int = 0, share: bool = False
+    parts: list[Part], place: list[int] | None = None, group: int = 0, share: bool = False, ungrouped: int = 0
 ) -> dict[str, list[int]]:
     """All arrays of a batch by their definitions."""
     texts = [
@@ -37,10 +37,11 @@ def plain_lists(
     number = {words: place for place, words in enumerate(prefixes)} | {(): -1}
     prefix = [max((text[:length] for length in range(len(text)) if text[:length] in number), key=len) for text in texts]
     own = [text[len(words) :] for text, words in zip(texts, prefix, strict=True)]
-    order = sorted(
-        range(len(texts)), key=lambda text: (called[text] // group if group else 0, -len(own[text]), not prefix[text])
-    )
-    num_texts = group or CHUNK_TEXTS
+
+    def group_of(text: int) -> int:
+        return (called[text] - ungrouped) // group if group and called[text] >= ungrouped else -1
+
+    order = sorted(range(len(texts)), key=lambda text: (group_of(text), -len(own[text]), not prefix[text]))
     made: dict[str, list[int]] = {name: [] for name in ARRAYS}
     packed, reversed_packed = [], []
     made["begins"] = [number[words[:-1]] for words in prefixes] + [number[prefix[text]] for text in order]
@@ -48,7 +49,10 @@ def plain_lists(
         [words[-1:] for words in prefixes if len(words) == length] for length in range(1, 1 + max(map(len, texts)))
     ]
     chunks = [level[first : first + CHUNK_TEXTS] for level in levels for first in range(0, len(level), CHUNK_TEXTS)]
-    chunks += [[own[text] for text in order[first : first + num_texts]] for first in range(0, len(order), num_texts)]
+    for number in range(-1, max(map(group_of, order)) + 1):
+        of_group = [own[text] for text in order if group_of(text) == number]
+        size = CHUNK_TEXTS if number < 0 else group
+        chunks += [of_group[first : first + size] for first in range(0, len(of_group), size)]
     for chunk in chunks:
         made["chunk_sequences"].append(sum(map(len, chunks[: len(made["chunk_steps"])])))
         made["chunk_steps"].append(len(made["step_rows"]))
@@ -93,13 +97,21 @@ def some_parts(draw) -> list[Part]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(parts=some_parts(), renumber=st.booleans(), group=st.sampled_from([0, 1, 7, 128]), share=st.booleans())
-def test_every_array_is_what_its_definition_says(parts, renumber, group, share):
+@given(
+    parts=some_parts(),
+    renumber=st.booleans(),
+    group=st.sampled_from([0, 1, 7, 128]),
+    ungrouped=st.sampled_from([0, 1, 5, 200, 1000]),
+    share=st.booleans(),
+)
+def test_every_array_is_what_its_definition_says(parts, renumber, group, ungrouped, share):
     num_texts = sum(len(index) for _, index in parts)
     place = np.random.default_rng(num_texts).permutation(num_texts) if renumber else None
-    found = kernel_batch(parts, place=place, group=group, both_directions=not share, share_prefixes=share)
+    found = kernel_batch(
+        parts, place=place, ungrouped=ungrouped, group=group, both_directions=not share, share_prefixes=share
+    )
     assert found.num_texts == num_texts
-    expected = plain_lists(parts, None if place is None else place.tolist(), group, share)
+    expected = plain_lists(parts, None if place is None else place.tolist(), group, share, ungrouped)
     assert lists_of(found) == expected | {"packed_words_reversed": [] if share else expected["packed_words_reversed"]}
 
 

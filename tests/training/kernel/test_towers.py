@@ -13,6 +13,7 @@ from tests.training.kernel.small_batches import (
     both,
     compiled_path,
     encoder_of,
+    pool_pairs,
     random_pairs,
     recipe_of,
     sharing_pairs,
@@ -37,7 +38,14 @@ def compiled_gradient(recipe, layout, matrices, batch):
     points = [TowerPoint(recipe, *layout.split(matrices.get(s, matrices.get("shared")))) for s in ("query", "document")]
     workspace = Workspace()
     loss, _ = workspace.pair_gradient(
-        recipe, points, (batch.queries, batch.documents), batch.candidates, batch.weights, TRIGRAMS, batch.turns
+        recipe,
+        points,
+        (batch.queries, batch.documents),
+        batch.candidates,
+        batch.weights,
+        TRIGRAMS,
+        batch.num_shared,
+        batch.pair_ends,
     )
     return loss, [values_of(workspace.addend(side), layout.columns) for side in (0, 1)]
 
@@ -71,6 +79,14 @@ def test_gradients_reach_back_as_far_as_the_references(tower, steps):
 @pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
 def test_documents_of_several_pairs_get_the_sum_of_their_gradients(tower):
     assert_equals_reference(recipe_of(tower), sharing_pairs(3, 40, 6, 25))
+
+
+@pytest.mark.parametrize("tower", ["lstm", "full bilstm", "rnn"])
+@pytest.mark.parametrize("pool_size", [1, 30, 300])
+def test_clicked_titles_beside_a_pool_take_turns(tower, pool_size):
+    pairs = pool_pairs(6, 210, 4, 150, pool_size)
+    assert len(compiled_path(recipe_of(tower)).prepare(pairs).pair_ends) == 3
+    assert_equals_reference(recipe_of(tower), pairs)
 
 
 def test_many_chunks_of_texts_are_as_one():
