@@ -31,6 +31,7 @@ COMMANDS = {
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
     "build-labelled": "Turn labelled pairs or texts into shards, no sentence on both sides of the split.",
+    "texts": "Write the texts that training meets, for a teacher of your own to encode.",
     "train": "Train the twin towers on shards.",
     "combine": "Put trained models side by side as one.",
     "sweep": "Train many variants of a recipe, and rank them on held-out data.",

@@ -12,6 +12,7 @@ NEEDS = {
     "build-labelled": ("beam",),
     "judgments": ("beam",),
     "erase": ("beam",),
+    "texts": ("train",),
     "train": ("train",),
     "combine": ("train",),
     "sweep": ("train",),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 STAGE_VERSION = 1
 
-__all__ = ["Judged", "absolute", "fingerprints", "train", "train_request"]
+__all__ = ["Judged", "fingerprints", "train", "train_request"]
 
 
 def train(
@@ -62,8 +62,9 @@ def train(
     a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
     (training.word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
-    models side by side, that this one is to agree with (training.teacher), by half of the loss unless the recipe says
-    `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its own in the same store.
+    models side by side, or a file of vectors, that this one is to agree with (training.teacher), by half of the loss
+    unless the recipe says `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its
+    own in the same store.
     Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -93,7 +94,7 @@ def train(
             found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
             do="set pretrain_epochs=0, or leave --start out",
         )
-    word_vectors = absolute(word_vectors) if word_vectors else None
+    word_vectors = storage.absolute(word_vectors) if word_vectors else None
     recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
     taught_by = teacher_in(teacher, recipe) if teacher else None
     started = _trained(start, recipe) if start else None
@@ -109,28 +110,28 @@ def train(
         built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
         start=started.manifest.digest if started else None,
         word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
-        teacher=taught_by.manifest.digest if taught_by else None,
+        teacher=taught_by.digest if taught_by else None,
     )  # fmt: skip
-    watched = Judged(**{k: absolute(v) for k, v in asdict(judged).items()}) if judged else None
+    watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
     checkpoints = ""
 
     def produce(attempt: str) -> Outcome:
         nonlocal checkpoints
         from training.worker import Job
 
-        checkpoints = storage.join(absolute(attempt).rpartition("/")[0], "checkpoints")
+        checkpoints = storage.join(storage.absolute(attempt).rpartition("/")[0], "checkpoints")
         job = Job(
-            shards=absolute(built.data),
+            shards=storage.absolute(built.data),
             shard_files=_files_of(built),
             recipe=recipe,
             judged=watched,
             threads=threads,
-            start=absolute(started.data) if started else None,
+            start=storage.absolute(started.data) if started else None,
             word_vectors=word_vectors,
-            teacher=absolute(taught_by.data) if taught_by else None,
+            teacher=taught_by.path if taught_by else None,
             digest=request.digest,
             checkpoints=checkpoints,
-            output=absolute(attempt),
+            output=storage.absolute(attempt),
             checkpoint_seconds=checkpoint_seconds,
             profile=profile,
             device=device,
@@ -212,7 +213,7 @@ def train_request(
     """What `train` is asked to do, all of it: its digest names the model.
 
     `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
-    starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model.
+    starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model, or its file's.
     """
     if recipe.pretrain_epochs:
         before = train_request(
@@ -250,8 +251,3 @@ def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
     """What the build wrote, relative to its data folder."""
     inside = f"{built.manifest.attempt}/"
     return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)
-
-
-def absolute(uri: str) -> str:
-    """A local path from the root, since Ray's workers may run in another folder; another URI as it is."""
-    return storage.filesystem(uri)[1] if storage.is_local(uri) else uri

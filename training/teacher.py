@@ -1,4 +1,4 @@
-"""A teacher: a trained model, or several side by side (training.ensemble), whose ranking another one learns.
+"""A teacher, whose ranking a model learns: a trained model, several side by side, or another encoder's vectors.
 
     p(c) = exp(γ_t R_t(Q, D_c)) / Σ_k exp(γ_t R_t(Q, D_k))
 
@@ -25,6 +25,7 @@ from training.ranking.embedding import unit
 from training.recipe import Recipe
 from training.shard_data import Shard, ShardData
 from training.text_batch import TextTable
+from training.text_vectors import SUFFIX, TextVectors, read_text_vectors
 
 Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; of a text that is never asked for, zero
 
@@ -54,12 +55,15 @@ def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
     return shares_BC.astype(np.float32)
 
 
-def teacher_of(folder: str, data: ShardData, recipe: Recipe) -> Teacher:
-    """The teacher in a model folder. Raises as training.model.load_models, and UsageError for one by distance."""
-    model = load_encoder(folder)
+def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
+    """The teacher in a model folder or a file of vectors (training.text_vectors).
+
+    Raises as training.model.load_models and read_text_vectors, and UsageError for a model by distance.
+    """
+    model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
     if model.similarity != "cosine":
         raise UsageError(
-            asked=f"{recipe.name} was to be taught by the model in {folder}",
+            asked=f"{recipe.name} was to be taught by the model in {path}",
             found="it compares by distance",
             follows="its scores and the cosines that are learnt would not be alike",
             do="give a teacher that compares by cosine, trained on clicks",
@@ -80,7 +84,10 @@ def _titles(shard: Shard, with_negatives: bool) -> np.ndarray:
 
 
 def _encoded(
-    model: Model | Ensemble, strings: pa.ChunkedArray | None, rows: np.ndarray, side: Literal["query", "document"]
+    model: Model | Ensemble | TextVectors,
+    strings: pa.ChunkedArray | None,
+    rows: np.ndarray,
+    side: Literal["query", "document"],
 ) -> np.ndarray:
     """The unit vectors of some rows of texts, zero elsewhere (of which nothing is kept in memory)."""
     assert strings is not None, "read from shards"

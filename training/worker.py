@@ -61,7 +61,7 @@ class Job:
     output: str
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (training.word_vectors)
-    teacher: str | None = None  # a model folder (training.teacher)
+    teacher: str | None = None  # a model folder or a file of vectors (training.teacher)
     device: str = "cpu"  # training.gpu.device: cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # training.arithmetic: every worker adds up like this
     profile: bool = False  # write where the time went beside the model

@@ -86,8 +86,8 @@ def train(
         A file of word vectors (GloVe text, word2vec text or binary): words that it knows start from theirs, all others
         are read by their letter trigrams. They are trained on, unless you --set word_vectors=frozen.
     teacher
-        The folder that `train` or `combine` printed of a model that this one is to agree with (distillation), by
-        half of its loss or what you --set teacher_share=.
+        Whom this model is to agree with (distillation), by half of its loss or what you --set teacher_share=: the
+        folder that `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
     set
         field=value for any field of the recipe; may be repeated.
     profile

@@ -27,7 +27,7 @@ from schemas.stage import Progress, StageResult, find_finished, open_result, run
 from training.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.gpu.device_name import device_named
 from training.judged_files import Judged
-from training.launch import absolute, fingerprints, train_request
+from training.launch import fingerprints, train_request
 from training.recipe import Recipe
 from training.sweep.best import best_toml
 from training.sweep.carry_out import CarryOut, in_processes
@@ -80,13 +80,18 @@ def sweep(
             found="each must be at least 1",
             do="give 1 or more",
         )
-    judged = judged and Judged(**{what: absolute(uri) for what, uri in asdict(judged).items()})
+    judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
     device = device_named(device)  # here and not on each node: it is a part of what is asked
     requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
     place = _Place(engine=engine, workers=workers, threads=threads, device=device, at_once=at_once)
 
     def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
-        asked = {"shards": absolute(shards), "store": absolute(store), "judged": judged, "recipe": recipe}
+        asked = {
+            "shards": storage.absolute(shards),
+            "store": storage.absolute(store),
+            "judged": judged,
+            "recipe": recipe,
+        }
         asked |= {"word_vectors": point.word_vectors}
         where = {
             "workers": workers,
@@ -133,7 +138,7 @@ class _Place:
         from training.sweep.on_ray import Room, on_ray
 
         room = Room(workers=self.workers, threads=self.num_threads, on_gpu=self.device != "cpu", at_once=self.at_once)
-        return on_ray(room, storage=scratch_folder(absolute(attempt)), name=digest)
+        return on_ray(room, storage=scratch_folder(storage.absolute(attempt)), name=digest)
 
 
 def _path(path: str, recipe: Recipe, device: str) -> str:

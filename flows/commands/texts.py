@@ -1,0 +1,35 @@
+"""clicktower texts"""
+
+from flows import console
+
+
+def texts(*, shards: str, to: str, json: bool = False) -> None:
+    """Write the texts that training meets, for a teacher of your own to encode.
+
+    Give each text a vector with whatever encoder you have, a transformer or a
+    service, as a second column `vector`, and train towers to rank as it does:
+
+        clicktower texts --shards store/build/DIGEST --to texts.parquet
+        clicktower train --shards store/build/DIGEST --teacher vectors.parquet --into store
+
+    docs/model.md ("A teacher") has the lines in between. The texts are those of
+    the shards, behind the privacy gate: released queries and your titles.
+
+    Parameters
+    ----------
+    shards
+        The folder that `build` printed.
+    to
+        The Parquet file to write, with a column `text`: each text once. A file that
+        exists is not overwritten.
+    json
+        Print the result as one JSON object.
+    """
+    from training.shard_strings import write_texts
+
+    number = write_texts(shards, to)
+    console.emit(
+        {"texts": number, "path": to},
+        json,
+        lambda _: console.output.print(f"[green]✓[/] {number:,} texts in {console.plain(to)}"),
+    )
