@@ -1,10 +1,12 @@
-"""What a teacher brings: recipes trained on clicks alone, and taught by all of them side by side.
+"""What a teacher brings: recipes trained on clicks alone, and taught by all of them side by side or by another encoder.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/distillation.py --work /tmp/quality [--seeds 1 2 3]
+    ... --vectors vectors.parquet --set teacher_share=0.9 teacher_gamma=20
 
 Trains and judges on Home Depot as benchmarks/quality.py does, through the commands a user types. The teacher is what
 `combine` makes of every model that was trained on clicks alone, and of the untrained overlap of trigrams (a bag that
-hardly moves). Prints a table and writes benchmarks/results/distillation-homedepot.json.
+hardly moves); or the vectors of another encoder (benchmarks/peers/finetuned_minilm.py), of which minilm.py says how it
+ranks. Prints a table and writes benchmarks/results/distillation-homedepot.json, or -vectors.json.
 """
 
 import argparse
@@ -46,7 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
-    parser.add_argument("--share", type=float, default=0.5, help="teacher_share")
+    parser.add_argument("--recipes", nargs="+", help="instead of the data set's: name or name:field=value,...")
+    parser.add_argument("--set", nargs="+", default=["teacher_share=0.5"], help="field=value of the pupils")
+    parser.add_argument("--vectors", help="a teacher's, of the texts that `clicktower texts` lists")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"]) / DATASET, Path(options.work) / DATASET
@@ -63,13 +67,15 @@ def main() -> None:
     def seeds_of(recipe: str, *more: str) -> list[dict]:
         return [train(recipe, seed, shards, store, options.threads, *more) for seed in options.seeds]
 
-    alone = {recipe: seeds_of(recipe) for recipe in dataset.recipes}
-    members = [*(model for models in alone.values() for model in models),
-               train(UNTRAINED, 1, shards, store, options.threads)]  # fmt: skip
-    teacher, _ = clicktower("combine", "--models", *(m["path"] for m in members), "--into", str(store))
-    rows = {"the teacher": row_of([measured(teacher)])}
+    alone = {recipe: seeds_of(recipe) for recipe in options.recipes or dataset.recipes}
+    teacher, rows = options.vectors, {}
+    if not teacher:
+        members = [*(model for models in alone.values() for model in models),
+                   train(UNTRAINED, 1, shards, store, options.threads)]  # fmt: skip
+        made, _ = clicktower("combine", "--models", *(m["path"] for m in members), "--into", str(store))
+        teacher, rows = made["path"], {"the teacher": row_of([measured(made)])}
     for recipe, models in alone.items():
-        more = ("--teacher", teacher["path"], "--set", f"teacher_share={options.share}")
+        more = ("--teacher", teacher, *(word for one in options.set for word in ("--set", one)))
         by_itself, taught = (np.stack([measured(model) for model in of]) for of in (models, seeds_of(recipe, *more)))
         low, high = bootstrap_interval((taught - by_itself).mean(axis=0))
         rows |= {recipe: row_of(by_itself), f"{recipe}, taught": row_of(taught) | {
@@ -85,11 +91,11 @@ def main() -> None:
         "judged_on": f"dev, at least {MIN_JUDGED} judgments",
         "n": len(collection.qrels),
         "seeds": options.seeds,
-        "teacher_share": options.share,
+        "pupils": options.set,
         "difference": "95% interval of taught minus alone, the mean of the seeds of each query",
         "rows": rows,
     }
-    out = RESULTS / f"distillation-{DATASET}.json"
+    out = RESULTS / f"distillation-{DATASET}{'-vectors' if options.vectors else ''}.json"
     out.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 

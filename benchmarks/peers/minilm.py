@@ -1,4 +1,4 @@
-"""A general sentence transformer as it comes, all-MiniLM-L6-v2, on the judgments that the towers are measured on.
+"""A sentence transformer, all-MiniLM-L6-v2 as it comes or fine-tuned, on the judgments that towers are measured on.
 
     python benchmarks/peers/minilm.py --model FOLDER --documents documents.tsv --queries queries.dev.tsv \\
         --qrels qrels.dev.txt [--min-judged 5]
@@ -83,7 +83,7 @@ def main() -> None:
     scores = np.einsum("pd,pd->p", query_QD[pairs.query_of], title_TD[of_document])
     means = ndcg_of_judged(pairs, scores).mean()
     result = {
-        "system": "all-MiniLM-L6-v2, as it comes",
+        "system": options.model,
         "n": len(judged.qrels),
         **{f"ndcg@{cutoff}": means[cutoff] for cutoff in CUTOFFS},
         "texts": len(titles),
