@@ -62,7 +62,7 @@ class Dataset:
 FIRST_WORDS = "max_words=32,overflow=truncate,forget_gate=false,peepholes=false,forget_bias=0,epochs=4"
 
 DATASETS = {
-    "homedepot": Dataset(recipes=("bag-512", "lstm-96:epochs=10")),
+    "homedepot": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96:epochs=10")),
     "dbpedia_entity": Dataset(recipes=("bag-512", "lstm-96"), grade=1, most=100),
     "nfcorpus": Dataset(recipes=("bag-512", f"lstm-long-96:{FIRST_WORDS}"), grade=2, most=8),
     # Pairs of characters fall outside a-z and 0-9: each distinct one needs a row of the hashed part of the table.

@@ -71,6 +71,7 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("max-pooled", "LSTM both ways, maximum", lambda: recipe("max-pooled")),
     ("variational", "normal distribution", lambda: recipe("variational")),
     ("bag-512", "bag of trigrams, 512 units", lambda: recipe("bag-512")),
+    ("bag-pool-512", "the same against a shared pool", lambda: recipe("bag-pool-512")),
 )
 
 
