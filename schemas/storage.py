@@ -105,6 +105,17 @@ def read_bytes(uri: str) -> bytes:
         return file.read()
 
 
+def read_writable(uri: str) -> bytearray:
+    """A file's bytes in memory that may be written to: for what is used where it was read, since it is large."""
+    fs, path = filesystem(uri)
+    with fs.open(path, "rb") as file:
+        content = bytearray(file.seek(0, os.SEEK_END))
+        file.seek(0)
+        if (got := file.readinto(content)) != len(content):
+            raise OSError(errno.EIO, f"only {got} of {len(content)} bytes could be read", uri)
+    return content
+
+
 def read_now(uri: str) -> bytes:
     """A small file's bytes in one request, past all that a file system remembers of its folder."""
     fs, path = filesystem(uri)
@@ -159,17 +170,18 @@ def copy(source: str, target: str) -> None:
     fs.cp_file(path, to)
 
 
-def write_atomic(uri: str, content: bytes) -> None:
-    """Replace a file by `content`: a reader sees the old bytes or the new ones, never a mixture.
+def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
+    """Replace a file by `pieces`, one after the other: a reader sees the old bytes or the new ones, never a mixture.
 
-    A failure (disk full) leaves the old file as it was and removes what was begun.
+    A failure (disk full) leaves the old file as it was and removes what was begun. On a local disk pieces are written
+    from where they lie; an object store is given them as one.
     """
     fs, path = filesystem(uri)
     fs.makedirs(fs._parent(path), exist_ok=True)
     if not is_local(uri):
-        fs.pipe_file(path, content)  # object stores publish an object when its upload completes
+        fs.pipe_file(path, b"".join(pieces))  # object stores publish an object when its upload completes
         return
-    attempt = _write_beside(path, content)
+    attempt = _write_beside(path, *pieces)
     try:
         os.replace(attempt, path)
     except OSError:
@@ -203,11 +215,11 @@ def _read_range(path: str, first: int, num_bytes: int) -> bytes:
         return file.read(num_bytes)
 
 
-def _write_beside(path: str, content: bytes) -> str:
+def _write_beside(path: str, *pieces: bytes | memoryview) -> str:
     attempt = f"{path}.{uuid.uuid4().hex}.partial"
     try:
         with open(attempt, "xb") as file:
-            file.write(content)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
     except OSError:

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from schemas import storage
 from schemas.errors import StageError
 from training.states import RowState, restored_state
+from training.tensor_file import arrays_of, pieces
 
 SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it
 KEPT = 2
@@ -50,7 +49,10 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
     tensors: dict[str, np.ndarray] = {}
     for tower, state in rows.items():
         tensors |= {f"{tower}.{name}": array for name, array in state.arrays().items()}
-    content = safetensors.numpy.save(tensors)
+    content = pieces(tensors)
+    size_bytes, sha256 = sum(len(piece) for piece in content), hashlib.sha256()
+    for piece in content:
+        sha256.update(piece)
     head = {
         "schema_version": SCHEMA_VERSION,
         "digest": digest,
@@ -60,11 +62,11 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
         "curve": position.curve,
         "resumed": position.resumed,
         "refused": position.refused,
-        "size_bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "size_bytes": size_bytes,
+        "sha256": sha256.hexdigest(),
     }
-    with writing(folder, position.update, f"{len(content) / 1e6:,.0f} MB"):
-        storage.write_atomic(storage.join(folder, f"{name}.safetensors"), content)
+    with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
+        storage.write_atomic(storage.join(folder, f"{name}.safetensors"), *content)
         storage.write_atomic(storage.join(folder, f"{name}.json"), json.dumps(head).encode())
     # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
     for update in [update for update, _ in position.refused if update > position.update]:
@@ -155,11 +157,11 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
             raise _refused(folder, f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
             raise _refused(folder, f"the checkpoint of update {update:,} belongs to another request")
-        content = storage.read_bytes(storage.join(folder, f"{name}.safetensors"))
+        content = storage.read_writable(storage.join(folder, f"{name}.safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
-        return head, safetensors.numpy.load(content)
-    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        return head, arrays_of(content)
+    except (OSError, ValueError, KeyError, TypeError):
         raise _refused(folder, f"the checkpoint of update {update:,} cannot be read") from None
 
 

@@ -32,6 +32,7 @@ from training.outputs import Outputs
 from training.parameters import Layout, layout_of, tower_names
 from training.ranking.similarity import similarity_of
 from training.recipe import Recipe
+from training.tensor_file import pieces
 from training.towers import tower_of
 from training.word_rows import CONTRACT_VERSION as WORDS_VERSION
 
@@ -107,7 +108,8 @@ def as_stored(
 
 def write_folder(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
     """Write the two files of a model folder, the description last."""
-    storage.write_atomic(storage.join(folder, WEIGHTS), safetensors.torch.save(dict(tensors)))
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    storage.write_atomic(storage.join(folder, WEIGHTS), *pieces(arrays))
     storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
 
 

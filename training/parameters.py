@@ -23,6 +23,7 @@ from training.word_rows import WordRows
 
 RECURRENT = {"W_rec", "b", "W_peep"}  # what a recurrent tower has besides W
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_BLOCK_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,9 +125,10 @@ def initial_parameters(
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
     """
     stream = 0 if recipe.same_start else ("query", "document", "shared").index(name)
-    key = [recipe.seed, stream]
-    uniform = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64))).random((layout.rows, layout.columns))
-    matrix = torch.from_numpy((2 * uniform - 1) * recipe.initial_range).to(DTYPES[recipe.dtype])
+    drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
+    matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
+    for block in matrix.split(_BLOCK_ROWS):  # the numbers of one draw, of which a whole matrix would be twice as large
+        block.copy_(torch.from_numpy((2 * drawn.random(block.shape) - 1) * recipe.initial_range))
     if row_weights is not None:
         matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
     if word_vectors is not None:

@@ -109,7 +109,8 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
         position, rows = _restore(job, workers)
         if not rows:
             start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
-            rows = {tower: start_state(recipe, parameters) for tower, parameters in start.items()}
+            # One after the other: a state is a copy, and two of each tower may be more than there is room for.
+            rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
         rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
@@ -177,7 +178,8 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     if not report or last_epoch < recipe.epochs:
         return {}
     with phases("export"):
-        matrices = {name: state.all_published(position.update, schedule) for name, state in rows.items()}
+        # What moved a tower goes as it is published: room for both is not needed any more.
+        matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
         write_model(job.output, recipe, layout, matrices)
     if isinstance(phases, Phases):
         facts = {"updates": position.update - resumed_at, "resumed_at": resumed_at, "workers": workers.size}

@@ -98,9 +98,9 @@ def _worker(job: Job, rank: int, size: int, meeting: Path, death: Death | None) 
 def _die_after_writing(files: int) -> None:
     write, left = storage.write_atomic, files
 
-    def write_and_die(uri: str, content: bytes) -> None:
+    def write_and_die(uri: str, *pieces: bytes | memoryview) -> None:
         nonlocal left
-        write(uri, content)
+        write(uri, *pieces)
         left -= 1
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)

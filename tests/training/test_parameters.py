@@ -30,6 +30,15 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
     assert start("query", initial_range=0.03).abs().max() <= 0.03
 
 
+def test_the_start_is_one_draw_of_numbers_however_many_rows():
+    recipe = replace(lstm_96(), cells=4, same_start=False)
+    layout = layout_of(recipe, 5_000)
+    one_draw = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1], np.uint64)))
+    expected = (2 * one_draw.random((layout.rows, layout.columns)) - 1) * recipe.initial_range
+    table, _ = layout.split(initial_parameters(recipe, layout, "document"))
+    assert np.array_equal(table.numpy(), expected[:5_000].astype(np.float32))
+
+
 def parts_of(**changes) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     recipe = replace(lstm_96(), cells=4, forget_gate=True, peepholes=True, **changes)
     layout = layout_of(recipe, TABLE_ROWS)
