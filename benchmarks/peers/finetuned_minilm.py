@@ -5,7 +5,7 @@
     python benchmarks/peers/minilm.py --model FINE_TUNED ...                     how it ranks
 
 Runs in an environment of its own, which has torch and sentence-transformers: they are no dependency of this project.
-One epoch of the clicked pairs in minibatches of 64, softmax over the minibatch's titles at temperature 1/20, AdamW with a
+One epoch of the clicked pairs in minibatches of 64, softmax over their titles at temperature 1/20, AdamW with a
 step of 5e-5 that rises over the first tenth and falls to zero, seed 1, 64 word pieces at most. With --texts, as
 `clicktower texts` wrote them, their vectors are written for `train --teacher`. Prints one JSON object.
 """
