@@ -11,6 +11,7 @@ from beam_jobs.build_commit import Commit
 from beam_jobs.build_config import BuildConfig, adult_list, build_request
 from beam_jobs.days import day_files, inherited_labels, open_window
 from beam_jobs.engine_options import exchange_scratch
+from beam_jobs.forked_workers import ForkedWorkers, forked_workers_if_asked
 from beam_jobs.progress import listening
 from beam_jobs.read_documents import plan_documents
 from beam_jobs.windows import Window
@@ -52,6 +53,10 @@ def build(
     )
 
     def produce(attempt: str) -> None:
+        with forked_workers_if_asked(beam_options, "beam_jobs.build_shards") as workers:
+            run(attempt, workers)
+
+    def run(attempt: str, workers: ForkedWorkers | None) -> None:
         from beam_jobs.build_shards import Plan, shards_pipeline  # Beam takes seconds to import
         from beam_jobs.engine import run_pipeline
         from beam_jobs.exchange import num_buckets_for
@@ -87,6 +92,7 @@ def build(
                 beam_options,
                 job=EngineJob(store=store, request=request),
                 progress=progress,
+                workers=workers,
             )
 
     with explained(store):

@@ -26,6 +26,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from beam_jobs.engine_log import EngineLog, engine_log
 from beam_jobs.engine_options import runner_name
 from beam_jobs.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
+from beam_jobs.forked_workers import ForkedWorkers
 from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError
 from schemas.stage import EngineJob, Progress, silent
 
@@ -79,13 +80,15 @@ def run_pipeline(
     *,
     job: EngineJob | None = None,
     progress: Progress = silent,
+    workers: ForkedWorkers | None = None,
 ) -> None:
     """Nothing, when the pipeline that `build` makes has run to its end.
 
     Where the same `job` runs on the cluster already (the client that submitted it was killed), it is waited for, and
     another one submitted only if it does not commit.
 
-    Without a `--runner` it runs in this process. Raises the StageError that a worker raised, UsageError for options
+    Without a `--runner` it runs in this process, or in `workers` where the options ask for processes and the caller has
+    started what forks them. Raises the StageError that a worker raised, UsageError for options
     Beam refuses or an engine that is not there, StageError where the runner ends the job otherwise. Where the caller
     is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
     """
@@ -95,7 +98,7 @@ def run_pipeline(
         _wait_for_the_same(name, options, progress)
         # Looked at only now: it may have committed since the caller looked, and be gone from the list.
         if not (job and job.has_committed()):
-            _run(build, name, options, log)
+            _run(build, name, options, log, workers)
 
 
 def _wait_for_the_same(name: str, options: PipelineOptions, progress: Progress) -> None:
@@ -106,8 +109,14 @@ def _wait_for_the_same(name: str, options: PipelineOptions, progress: Progress) 
         raise
 
 
-def _run(build: Callable[[beam.Pipeline], None], name: str, options: PipelineOptions, log: EngineLog) -> None:
-    with started(name, options, log.folder) as runner:
+def _run(
+    build: Callable[[beam.Pipeline], None],
+    name: str,
+    options: PipelineOptions,
+    log: EngineLog,
+    workers: ForkedWorkers | None,
+) -> None:
+    with started(name, options, log.folder, workers) as runner:
         pipeline = _pipeline(build, runner, options)
         _refuse_dry_run(name, pipeline, options)
         try:

@@ -37,6 +37,13 @@ def exchange_scratch(beam_options: Sequence[str], folder: str) -> str | None:
     return folder if runner_name(beam_options) in ("FnApiRunner", "PrismRunner") else None
 
 
+def asks_for_processes(beam_options: Sequence[str]) -> bool:
+    """Whether the job runs in worker processes of this machine, which FnApiRunner starts."""
+    return (
+        runner_name(beam_options) == "FnApiRunner" and _value("direct_running_mode", beam_options) == "multi_processing"
+    )
+
+
 def with_engines(beam_options: Sequence[str], engines: str) -> tuple[str, ...]:
     """The options, and after them what they leave open and `make engines` provides below the folder `engines`.
 

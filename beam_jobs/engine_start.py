@@ -1,13 +1,12 @@
 """What each runner needs beside the pipeline, started for one job and ended with it.
 
-FnApiRunner needs nothing, or worker processes. Prism and Flink take jobs through a server, which is started here unless
-`--job_endpoint` names one. For LOOPBACK, their usual environment on one machine, see beam_jobs.loopback.
+FnApiRunner needs nothing, or worker processes (beam_jobs.forked_workers). Prism and Flink take jobs through a server,
+which is started here unless `--job_endpoint` names one. For LOOPBACK, their usual environment on one machine, see
+beam_jobs.loopback.
 """
 
 import os
-import shlex
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,10 +25,11 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_jobs.engine_options import MINI_CLUSTER
 from beam_jobs.flink_rest import cancel_job, require_cluster, wait_for_job, was_cancelled
+from beam_jobs.forked_environment import ForkedEnvironment
+from beam_jobs.forked_workers import ForkedWorkers, forked_workers
 from beam_jobs.job_server import PORT, job_server
 from beam_jobs.loopback import worker_pool
 from schemas.errors import StageError, UsageError
@@ -40,15 +40,26 @@ _NOTHING_TO_STAGE = "disable_logging_submission_environment"
 
 
 @contextmanager
-def started(name: str, options: PipelineOptions, log_folder: str) -> Iterator[PipelineRunner | str]:
+def started(
+    name: str, options: PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
+) -> Iterator[PipelineRunner | str]:
     """The runner to give to Beam, with what it needs running; `options` are changed to lead there.
+
+    `workers`: what forks worker processes where the options ask for such, if the caller has started it already.
 
     Raises UsageError where an engine's files are missing, StageError where its server does not start.
     """
     portable = options.view_as(PortableOptions)
     with ExitStack() as stack:
         if name == "FnApiRunner":
-            yield _fn_api_runner(options, log_folder)
+            direct = options.view_as(DirectOptions)
+            if direct.direct_running_mode != "multi_processing":
+                yield FnApiRunner()
+                return
+            direct.direct_running_mode = "in_memory"  # or else Beam takes its own processes, which import everything
+            workers = workers or stack.enter_context(forked_workers())
+            environment = ForkedEnvironment(workers, _cache_bytes(options), os.path.join(log_folder, "workers.log"))
+            yield FnApiRunner(default_environment=environment)
             return
         if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
             options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
@@ -119,18 +130,6 @@ def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
     named = options.view_as(GoogleCloudOptions)
     if name in ("FlinkRunner", "PrismRunner"):
         named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
-
-
-def _fn_api_runner(options: PipelineOptions, log_folder: str) -> FnApiRunner:
-    direct = options.view_as(DirectOptions)
-    if direct.direct_running_mode != "multi_processing":
-        return FnApiRunner()
-    # What Beam would start itself, but for the log: its worker processes write every message and traceback to the
-    # terminal they were started from.
-    direct.direct_running_mode = "in_memory"
-    log = shlex.quote(os.path.join(log_folder, "workers.log"))
-    command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>>{log}"
-    return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(command))
 
 
 def _prism(options: PipelineOptions) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from beam_jobs.arrow_files import explained
 from beam_jobs.day_versions import find_held, register
 from beam_jobs.engine_options import exchange_scratch
+from beam_jobs.forked_workers import ForkedWorkers, forked_workers_if_asked
 from beam_jobs.ingest_config import IngestConfig, ingest_request
 from beam_jobs.local_workers import with_local_workers
 from beam_jobs.person_key import ensure_key, ensure_store_key
@@ -43,6 +44,11 @@ def ingest(
             return open_result(held)
 
         def produce(folder: str) -> None:
+            options = with_local_workers(beam_options, plan.estimated_bytes)
+            with forked_workers_if_asked(options, "beam_jobs.ingest_day") as workers:
+                run(folder, options, workers)
+
+        def run(folder: str, options: Sequence[str], workers: ForkedWorkers | None) -> None:
             from beam_jobs.engine import run_pipeline  # Beam takes seconds to import: only here
             from beam_jobs.ingest_day import Job
 
@@ -62,9 +68,10 @@ def ingest(
                 # Its last step commits the day.
                 run_pipeline(
                     job.build,
-                    with_local_workers(beam_options, plan.estimated_bytes),
+                    options,
                     job=EngineJob(store=store, request=request),
                     progress=progress,
+                    workers=workers,
                 )
 
         result = run_stage(store, request, produce, progress)

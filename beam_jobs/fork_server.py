@@ -1,0 +1,51 @@
+"""A process that imports what the workers of a job need and forks one for each line of its input.
+
+    python -m beam_jobs.fork_server MODULE...
+
+A line holds the address of the runner's control service, the worker's name, the bytes of its cache and the file that
+takes what it says, with tabs between. The process ends when its input and its workers have: it has no thread and no
+connection of its own, so that nothing is lost in a fork.
+"""
+
+import gc
+import os
+import sys
+import traceback
+from importlib import import_module
+
+from apache_beam.runners.worker.sdk_worker import SdkHarness
+
+
+def main(modules: list[str]) -> None:
+    for module in modules:
+        import_module(module)
+    gc.collect()
+    gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it
+    for line in sys.stdin:
+        if not os.fork():
+            _work(*line.rstrip("\n").split("\t"))
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def _work(address: str, name: str, cache_bytes: str, log: str) -> None:
+    """What a worker does from the fork to its end."""
+    said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(said, sys.stdout.fileno())
+    os.dup2(said, sys.stderr.fileno())
+    try:
+        SdkHarness(address, worker_id=name, state_cache_size=int(cache_bytes), data_buffer_time_limit_ms=0).run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what else a process does at its end is not a worker's
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
