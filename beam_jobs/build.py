@@ -12,6 +12,7 @@ from beam_jobs.build_config import BuildConfig, adult_list, build_request
 from beam_jobs.days import day_files, inherited_labels, open_window
 from beam_jobs.engine_options import exchange_scratch
 from beam_jobs.forked_workers import ForkedWorkers, forked_workers_if_asked
+from beam_jobs.local_workers import WORTH_PROCESSES_DAY_BYTES, with_local_workers
 from beam_jobs.progress import listening
 from beam_jobs.read_documents import plan_documents
 from beam_jobs.windows import Window
@@ -53,10 +54,12 @@ def build(
     )
 
     def produce(attempt: str) -> None:
-        with forked_workers_if_asked(beam_options, "beam_jobs.build_shards") as workers:
-            run(attempt, workers)
+        num_bytes = sum(map(_day_bytes, ingests)) + (storage.size_bytes(documents) or 0)
+        options = with_local_workers(beam_options, num_bytes, WORTH_PROCESSES_DAY_BYTES)
+        with forked_workers_if_asked(options, "beam_jobs.build_shards") as workers:
+            run(attempt, num_bytes, options, workers)
 
-    def run(attempt: str, workers: ForkedWorkers | None) -> None:
+    def run(attempt: str, num_bytes: int, options: Sequence[str], workers: ForkedWorkers | None) -> None:
         from beam_jobs.build_shards import Plan, shards_pipeline  # Beam takes seconds to import
         from beam_jobs.engine import run_pipeline
         from beam_jobs.exchange import num_buckets_for
@@ -70,7 +73,7 @@ def build(
             judged_queries=judged_queries,
             made=scratch_folder(attempt),
             scratch=exchange_scratch(beam_options, scratch_folder(attempt)),
-            num_buckets=num_buckets_for(sum(map(_day_bytes, ingests)) + (storage.size_bytes(documents) or 0)),
+            num_buckets=num_buckets_for(num_bytes),
             config=config,
             adult_terms=adult.terms,
             told=storage.join(scratch_folder(attempt), "progress"),
@@ -89,7 +92,7 @@ def build(
         with listening(progress, plan.steps, plan.told):
             run_pipeline(
                 lambda pipeline: shards_pipeline(pipeline, plan, commit),
-                beam_options,
+                options,
                 job=EngineJob(store=store, request=request),
                 progress=progress,
                 workers=workers,

@@ -54,7 +54,7 @@ def content_fate(query: str, adult_terms: tuple[str, ...] | None = None) -> str 
 
 def says_nothing(query: str) -> bool:
     """Whether a normalised query holds no letter, digit or pictograph: no list and no setting makes anything of it."""
-    return not any(map(_says_something, query))
+    return not (query[:1].isalnum() or any(map(_says_something, query)))  # most queries: by their first letter
 
 
 def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import apache_beam as beam
 import pytest
@@ -20,7 +21,11 @@ def _process_of(_number: int) -> tuple[int, int]:
 
 def _write_processes(pipeline: beam.Pipeline, path: str) -> None:
     processes = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(_process_of)
-    _ = processes | beam.Map(lambda pids: open(path, "a").write("%d %d\n" % pids))
+    _ = processes | beam.Map(_write, path)
+
+
+def _write(processes: tuple[int, int], folder: str) -> None:
+    Path(folder, "{}-{}".format(*processes)).touch()
 
 
 @pytest.mark.engine
@@ -28,9 +33,10 @@ def test_two_jobs_have_workers_of_one_process_and_none_is_left(tmp_path):
     found = []
     with forked_workers() as workers:
         for job in ("first", "second"):
+            (tmp_path / job).mkdir()
             path = str(tmp_path / job)
             run_pipeline(lambda pipeline, path=path: _write_processes(pipeline, path), TWO_PROCESSES, workers=workers)
-            found.append({tuple(map(int, line.split())) for line in open(path)})
+            found.append({tuple(map(int, file.name.split("-"))) for file in (tmp_path / job).iterdir()})
         server = workers._server.pid
     assert [len(pids) for pids in found] == [2, 2]
     assert {parent for pids in found for _, parent in pids} == {server}
