@@ -32,7 +32,10 @@ class _Handler(GrpcWorkerHandler):
 
     def start_worker(self) -> None:
         made_by = self._environment
-        made_by.workers.start(self.control_address, self.worker_id, cache_bytes=made_by.cache_bytes, log=made_by.log)
+        made_by.workers.start(
+            self.control_address, self.worker_id, cache_bytes=made_by.cache_bytes, log=made_by.log,
+            fail=lambda error: self.control_conn.abort(error),
+        )  # fmt: skip
 
     def stop_worker(self) -> None:
         """Nothing: it ends with its connection."""

@@ -10,6 +10,7 @@ import pytest
 
 from beam_jobs.engine import run_pipeline
 from beam_jobs.forked_workers import forked_workers, forked_workers_if_asked
+from schemas.errors import TransientError
 
 TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
@@ -19,8 +20,13 @@ def _process_of(_number: int) -> tuple[int, int]:
     return os.getpid(), os.getppid()
 
 
-def _write_processes(pipeline: beam.Pipeline, path: str) -> None:
-    processes = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(_process_of)
+def _killed(_number: int) -> tuple[int, int]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it is dead")
+
+
+def _write_processes(pipeline: beam.Pipeline, path: str, process_of=_process_of) -> None:
+    processes = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(process_of)
     _ = processes | beam.Map(_write, path)
 
 
@@ -43,6 +49,16 @@ def test_two_jobs_have_workers_of_one_process_and_none_is_left(tmp_path):
     for pid in {server, *(pid for pids in found for pid, _ in pids)}:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.engine
+def test_a_worker_that_a_signal_ends_is_named_and_the_job_may_be_tried_again(tmp_path):
+    with pytest.raises(TransientError, match="ended by SIGKILL"), forked_workers() as workers:
+        run_pipeline(
+            lambda pipeline: _write_processes(pipeline, str(tmp_path), _killed), TWO_PROCESSES, workers=workers
+        )
+    with pytest.raises(ProcessLookupError):
+        os.killpg(workers._server.pid, 0)
 
 
 @pytest.mark.engine
