@@ -1,9 +1,8 @@
 """Worker processes of one job on this machine, forked from one that has imported what they need.
 
-    with forked_workers("beam_jobs.ingest_day") as workers:     # that process starts, and imports
-        import apache_beam                                               # meanwhile this one does the same
-        ...
-        workers.start(address, name, cache_bytes=0, log="workers.log")
+    with forked_workers("beam_jobs.ingest_day") as workers:  # that process starts, and imports
+        import apache_beam                                    # meanwhile this one does the same
+        workers.start(address, name, cache_bytes=0, log="workers.log", fail=print)
 
 Importing Beam takes as long as reading some forty megabytes of log. It is done once for all workers, and on a core that
 has nothing else to do yet.
@@ -48,7 +47,7 @@ class ForkedWorkers:
         self._listener = threading.Thread(target=self._listen, name="forked workers", daemon=True)
         self._listener.start()
 
-    def start(self, address: str, name: str, *, cache_bytes: int, log: str, fail: "Fail") -> None:
+    def start(self, address: str, name: str, *, cache_bytes: int, log: str, fail: Fail) -> None:
         """One more worker, for the runner whose control service is at `address`; it ends with that connection.
 
         What it says goes to the file `log`. `fail` is called, by another thread, with what to raise where a signal ends
