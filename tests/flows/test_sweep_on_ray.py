@@ -14,6 +14,7 @@ import pytest
 
 from flows.cli import run
 from tests.training.small_shards import shop, write_build
+from training.trial_process import Ended, Told
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "ray"
 BIN = Path(sys.executable).parent
@@ -180,7 +181,8 @@ def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(clus
     """The node is killed, as a whole, while it trains the last trial from the checkpoint of the rung before."""
     config, store = write(tmp_path / "on-ray", shards, epochs=60, halving=HALVING)
     job = cluster.job("submit", "--", "clicktower", "sweep", config, "--json")
-    wait_for(lambda: _is_in_last_rung(store) or job.poll() is not None)
+    before: set[int] = set()
+    wait_for(lambda: _is_in_last_rung(store, before) or job.poll() is not None)
     assert job.poll() is None, job.communicate()[0]
     [process] = trainings(store)
     [node] = [name for name in ("node-1", "node-2") if process in cluster.processes(name)]
@@ -201,9 +203,13 @@ def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(clus
     assert sorted(os.listdir(result["data"])) == ["best.toml", "sweep.html", "sweep.json", "sweep.md"]
 
 
-def _is_in_last_rung(store: Path) -> bool:
-    """Both trials have been stopped at the first rung, where each kept a checkpoint, and one goes on."""
-    return len(list(store.glob("train/*/checkpoints/update-000000080.json"))) == 2 and len(trainings(store)) == 1
+def _is_in_last_rung(store: Path, before: set[int]) -> bool:
+    """Both trials were stopped at the first rung, where each kept a checkpoint, and one goes on, in a process of its
+    own. `before`: those of the first rung, as they are seen."""
+    at_work = trainings(store)
+    if len(list(store.glob("train/*/checkpoints/update-000000080.json"))) < 2:
+        before.update(at_work)
+    return len(at_work) == 1 and not before.issuperset(at_work)
 
 
 @pytest.mark.engine
@@ -218,3 +224,39 @@ def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluste
     wait_for(lambda: not is_there(process))
     job.communicate(timeout=SECONDS)
     assert not list(store.glob("sweep/*/manifest.json"))
+
+
+def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
+    """In place of a trial: the first is lost right after it told how it ended, the second waits until the first has
+    been started again."""
+    from ray import tune
+
+    came = Path(trainings[0]["came"])
+    if config["trial"]:
+        wait_for(lambda: came.exists() and came.read_text() == "twice")
+        tune.report({"ended": Ended()})
+    elif came.exists():
+        came.write_text("twice")
+        tune.report({"ended": Ended()})
+    else:
+        came.write_text("once")
+        tune.report({"ended": Ended()})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.engine
+def test_a_trial_that_is_lost_after_it_told_how_it_ended_has_ended(tmp_path, monkeypatch):
+    """Tune starts it again, as it does when a node goes between the last report and the end of the process."""
+    pytest.importorskip("ray")
+    from training.sweep import on_ray
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(on_ray, "_trial", _ends_and_is_lost)
+    heard: list[tuple] = []
+    room = on_ray.Room(workers=1, threads=1, on_gpu=False, at_once=2)
+    came = {"came": str(tmp_path / "came")}
+    with on_ray.on_ray(room, storage=str(tmp_path / "storage"), name="lost") as carry_out:
+        carry_out({(0, 0): came, (0, 1): came}, lambda key, told: heard.append((key, told)))
+    assert (tmp_path / "came").read_text() == "twice"
+    for key in ((0, 0), (0, 1)):
+        assert [type(told) for one, told in heard if one == key] == [Told, Ended]

@@ -92,7 +92,7 @@ def _fit(
             let_interrupts_through()
         except KeyboardInterrupt:
             return True
-        return listener.has_no_room
+        return listener.has_no_room or not listener.open
 
     trainable = tune.with_resources(tune.with_parameters(_trial, trainings=list(trainings.values())), room.resources)
     tune.Tuner(
@@ -144,7 +144,11 @@ class _Stop(tune.Stopper):
 
 
 class _Listener(tune.Callback):
-    """Hears what trials report and passes it on. `open`: the trials that have not ended."""
+    """Hears what trials report and passes it on. `open`: the trials that have not ended.
+
+    Tune starts a trial again that has told how it ended, where its node is lost before its process is gone: nothing
+    that such a one tells counts any more.
+    """
 
     def __init__(self, keys: list[Key] | None = None, hear: Hear = lambda *_: None) -> None:
         self._keys, self._hear = keys or [], hear
@@ -157,7 +161,9 @@ class _Listener(tune.Callback):
         return time.monotonic() - self._room_at > ROOM_SECONDS
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._hear(self._keys[trial.config["trial"]], Told(what="started", done=0, total=None))
+        key = self._keys[trial.config["trial"]]
+        if key in self.open:
+            self._hear(key, Told(what="started", done=0, total=None))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
