@@ -17,7 +17,7 @@ def write_table(table: pa.Table, folder: str, name: str) -> str:
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
     uri = storage.join(folder, f"{name}.arrow")
-    storage.write_atomic(uri, sink.getvalue().to_pybytes())
+    storage.write_atomic(uri, memoryview(sink.getvalue()))
     return uri
 
 

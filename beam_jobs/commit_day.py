@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -57,9 +58,14 @@ class WrittenRejects:
 def write_bucket(folder: str, bucket: int, queries: pa.Table, exposures: pa.Table) -> WrittenBucket:
     """Both files of a bucket, written below `folder`. Raises StageError where they cannot be."""
     attempt = uuid.uuid4().hex[:12]
-    with explained(folder):
-        write_table(queries, folder, _attempt_name("queries", bucket, attempt))
-        write_table(exposures, folder, _attempt_name("exposures", bucket, attempt))
+    with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
+        written = [
+            disk.submit(write_table, table, folder, _attempt_name(kind, bucket, attempt))
+            for kind, table in (("queries", queries), ("exposures", exposures))
+        ]
+        digest = logical_digest(queries, exposures).hexdigest()
+        for one in written:
+            one.result()
     return WrittenBucket(
         bucket=bucket,
         attempt=attempt,
@@ -68,7 +74,7 @@ def write_bucket(folder: str, bucket: int, queries: pa.Table, exposures: pa.Tabl
         searches=_sum(queries["searches"]),
         impressions=_sum(exposures["impressions"]),
         clicks=_sum(exposures["clicks"]),
-        digest=logical_digest(queries, exposures).hexdigest(),
+        digest=digest,
     )
 
 

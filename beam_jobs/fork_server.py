@@ -20,9 +20,10 @@ from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 
 def main(modules: list[str]) -> None:
+    gc.disable()  # it would look at what is imported again and again
     for module in modules:
         import_module(module)
-    gc.collect()
+    gc.enable()
     gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it
     names: dict[int, str] = {}  # of the workers, by process
 

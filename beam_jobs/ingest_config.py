@@ -100,7 +100,7 @@ def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> R
         stage_version=STAGE_VERSION,
         config=settings,
         inputs={
-            "logs": sorted(storage.fingerprint(file) for file in files),
+            "logs": sorted(storage.of_each(storage.fingerprint, files)),
             "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
             "person_key": key_id,
         },

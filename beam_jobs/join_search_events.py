@@ -64,7 +64,8 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     dropped["search_unknown"] = int((is_event & (asked < 0)).sum())
 
     kept = np.flatnonzero(is_chosen | (is_event & (asked >= 0)))
-    lines, searches = rows.take(pa.array(kept)), pa.array(asked[kept])
+    lines = rows.select(["document_id", "position", "time"]).take(pa.array(kept))
+    searches = pa.array(asked[kept])
     client = _one_chunk(rows["client_id"])
     people = hash_people(client, key)
     searcher = people.take(searches)
@@ -103,8 +104,8 @@ def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Tab
 
 def _first_of_each(hashes: pa.ChunkedArray) -> np.ndarray:
     """The index of one row of each distinct line hash, ascending."""
-    codes = _numpy(_one_chunk(hashes).dictionary_encode().indices)
-    return np.sort(np.unique(codes, return_index=True)[1])
+    codes = _numpy(_one_chunk(hashes).dictionary_encode().indices)  # in order of appearance
+    return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:

@@ -177,13 +177,12 @@ def commit(folder: str, request: Request, attempt: str, outcome: Outcome, starte
     if outcome.ledger:
         outcome.ledger.check()
     base = storage.join(folder, attempt)
+    names = list(storage.list_files(base))
+    uris = [storage.join(base, name) for name in names]
+    sizes, hashes = storage.of_each(storage.size_bytes, uris), storage.of_each(storage.sha256, uris)
     files = [
-        OutputFile(
-            path=f"{attempt}/{name}",
-            size_bytes=storage.size_bytes(storage.join(base, name)) or 0,
-            sha256=storage.sha256(storage.join(base, name)),
-        )
-        for name in storage.list_files(base)
+        OutputFile(path=f"{attempt}/{name}", size_bytes=size or 0, sha256=sha256)
+        for name, size, sha256 in zip(names, sizes, hashes, strict=True)
     ]
     manifest = Manifest(
         request=request,

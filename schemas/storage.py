@@ -8,15 +8,17 @@ import errno
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import fsspec
 from fsspec.core import url_to_fs
 
 CHUNK_BYTES = 1 << 20
 REMOVE_TRIES = 10
+Found = TypeVar("Found")
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -246,6 +248,13 @@ def fingerprint(uri: str) -> str:
         return sha256(uri)
     fs, path = filesystem(uri)
     return hashlib.sha256(f"{path}\0{fs.ukey(path)}".encode()).hexdigest()
+
+
+def of_each(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
+    """`function` of each file, in their order, some at a time: who hashes, or waits for a disk or a network, leaves
+    the interpreter to the others."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, uris))
 
 
 def expand(pattern: str) -> list[str]:

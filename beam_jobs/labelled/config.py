@@ -101,8 +101,8 @@ def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledC
         stage_version=STAGE_VERSION,
         config=asdict(config),
         inputs={
-            "labelled": sorted(storage.fingerprint(file) for file in files),
-            "dev": sorted(storage.fingerprint(file) for file in dev),
+            "labelled": sorted(storage.of_each(storage.fingerprint, files)),
+            "dev": sorted(storage.of_each(storage.fingerprint, dev)),
         },
     )
 
