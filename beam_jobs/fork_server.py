@@ -24,6 +24,7 @@ def main(modules: list[str]) -> None:
     for module in modules:
         import_module(module)
     gc.enable()
+    gc.set_threshold(20_000)  # of what workers make little is held in circles
     gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it
     names: dict[int, str] = {}  # of the workers, by process
 

@@ -1,5 +1,6 @@
 #include "sha256.h"
 
+#include <algorithm>
 #include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -21,7 +22,8 @@ alignas(16) constexpr uint32_t ROUND[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-using Compress = void (*)(uint32_t* state, const uint8_t* blocks, size_t num_blocks);
+// Blocks of one text, or of several side by side: `states` and where the blocks begin, of each.
+using Compress = void (*)(uint32_t* const* states, const uint8_t* const* blocks, size_t num_blocks);
 
 uint32_t rotated(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }
 
@@ -30,67 +32,91 @@ uint32_t big_endian(const uint8_t* bytes) {
 }
 
 // Section 6.2.2, as it is printed.
-void compress_plain(uint32_t* state, const uint8_t* blocks, size_t num_blocks) {
-    for (; num_blocks; --num_blocks, blocks += BLOCK) {
-        uint32_t w[64];
-        for (int t = 0; t < 16; ++t) w[t] = big_endian(blocks + 4 * t);
-        for (int t = 16; t < 64; ++t) {
-            const uint32_t s0 = rotated(w[t - 15], 7) ^ rotated(w[t - 15], 18) ^ (w[t - 15] >> 3);
-            const uint32_t s1 = rotated(w[t - 2], 17) ^ rotated(w[t - 2], 19) ^ (w[t - 2] >> 10);
-            w[t] = s1 + w[t - 7] + s0 + w[t - 16];
-        }
-        uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-        uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
-        for (int t = 0; t < 64; ++t) {
-            const uint32_t big1 = rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25);
-            const uint32_t big0 = rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22);
-            const uint32_t t1 = h + big1 + ((e & f) ^ (~e & g)) + ROUND[t] + w[t];
-            const uint32_t t2 = big0 + ((a & b) ^ (a & c) ^ (b & c));
-            h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
-        }
-        state[0] += a, state[1] += b, state[2] += c, state[3] += d;
-        state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+void compress_one(uint32_t* state, const uint8_t* block) {
+    uint32_t w[64];
+    for (int t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);
+    for (int t = 16; t < 64; ++t) {
+        const uint32_t s0 = rotated(w[t - 15], 7) ^ rotated(w[t - 15], 18) ^ (w[t - 15] >> 3);
+        const uint32_t s1 = rotated(w[t - 2], 17) ^ rotated(w[t - 2], 19) ^ (w[t - 2] >> 10);
+        w[t] = s1 + w[t - 7] + s0 + w[t - 16];
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int t = 0; t < 64; ++t) {
+        const uint32_t big1 = rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25);
+        const uint32_t big0 = rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22);
+        const uint32_t t1 = h + big1 + ((e & f) ^ (~e & g)) + ROUND[t] + w[t];
+        const uint32_t t2 = big0 + ((a & b) ^ (a & c) ^ (b & c));
+        h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+    }
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+}
+
+template <int TEXTS>
+void compress_plain(uint32_t* const* states, const uint8_t* const* blocks, size_t num_blocks) {
+    for (int text = 0; text < TEXTS; ++text) {
+        for (size_t block = 0; block < num_blocks; ++block) compress_one(states[text], blocks[text] + block * BLOCK);
     }
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-// The same, four rounds at a time. The instructions keep the state as the words ABEF and CDGH, highest first.
-__attribute__((target("sha,sse4.1"))) void compress_sha(uint32_t* state, const uint8_t* blocks, size_t num_blocks) {
+// The same, four rounds at a time, of one or two texts. The instructions keep the state as the words ABEF and CDGH,
+// highest first. Each waits for the one before, so two texts take little more time than one.
+template <int TEXTS>
+__attribute__((target("sha,sse4.1"))) void compress_sha(
+    uint32_t* const* states, const uint8_t* const* blocks, size_t num_blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
-    __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state));
-    __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4));
-    low = _mm_shuffle_epi32(low, 0xB1);                   // CDAB
-    high = _mm_shuffle_epi32(high, 0x1B);                 // EFGH
-    __m128i abef = _mm_alignr_epi8(low, high, 8);
-    __m128i cdgh = _mm_blend_epi16(high, low, 0xF0);
-    for (; num_blocks; --num_blocks, blocks += BLOCK) {
-        const __m128i abef_before = abef, cdgh_before = cdgh;
-        __m128i w[4];
-        for (int i = 0; i < 4; ++i) {
-            w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks) + i), swap);
+    __m128i abef[TEXTS], cdgh[TEXTS], w[TEXTS][4];
+#pragma GCC unroll 2
+    for (int text = 0; text < TEXTS; ++text) {
+        const __m128i* state = reinterpret_cast<const __m128i*>(states[text]);
+        const __m128i cdab = _mm_shuffle_epi32(_mm_loadu_si128(state), 0xB1);
+        const __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(state + 1), 0x1B);
+        abef[text] = _mm_alignr_epi8(cdab, efgh, 8);
+        cdgh[text] = _mm_blend_epi16(efgh, cdab, 0xF0);
+    }
+    for (size_t block = 0; block < num_blocks; ++block) {
+        __m128i abef_before[TEXTS], cdgh_before[TEXTS];
+#pragma GCC unroll 2
+        for (int text = 0; text < TEXTS; ++text) {
+            abef_before[text] = abef[text], cdgh_before[text] = cdgh[text];
+            const __m128i* words = reinterpret_cast<const __m128i*>(blocks[text] + block * BLOCK);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) w[text][i] = _mm_shuffle_epi8(_mm_loadu_si128(words + i), swap);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < 16; ++i) {
-            __m128i& now = w[i & 3];
-            if (i >= 4) {  // words 4i to 4i + 3 from the sixteen before them
-                const __m128i last = w[(i + 3) & 3];
-                const __m128i seventh = _mm_alignr_epi8(last, w[(i + 2) & 3], 4);
-                now = _mm_add_epi32(_mm_sha256msg1_epu32(now, w[(i + 1) & 3]), seventh);
-                now = _mm_sha256msg2_epu32(now, last);
-            }
             const __m128i k = _mm_load_si128(reinterpret_cast<const __m128i*>(ROUND) + i);
-            const __m128i sum = _mm_add_epi32(now, k);
-            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
-            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
+#pragma GCC unroll 2
+            for (int text = 0; text < TEXTS; ++text) {
+                __m128i& now = w[text][i & 3];
+                if (i >= 4) {  // words 4i to 4i + 3 from the sixteen before them
+                    const __m128i last = w[text][(i + 3) & 3];
+                    const __m128i seventh = _mm_alignr_epi8(last, w[text][(i + 2) & 3], 4);
+                    now = _mm_add_epi32(_mm_sha256msg1_epu32(now, w[text][(i + 1) & 3]), seventh);
+                    now = _mm_sha256msg2_epu32(now, last);
+                }
+                const __m128i sum = _mm_add_epi32(now, k);
+                cdgh[text] = _mm_sha256rnds2_epu32(cdgh[text], abef[text], sum);
+                abef[text] = _mm_sha256rnds2_epu32(abef[text], cdgh[text], _mm_shuffle_epi32(sum, 0x0E));
+            }
         }
-        abef = _mm_add_epi32(abef, abef_before);
-        cdgh = _mm_add_epi32(cdgh, cdgh_before);
+#pragma GCC unroll 2
+        for (int text = 0; text < TEXTS; ++text) {
+            abef[text] = _mm_add_epi32(abef[text], abef_before[text]);
+            cdgh[text] = _mm_add_epi32(cdgh[text], cdgh_before[text]);
+        }
     }
-    const __m128i feba = _mm_shuffle_epi32(abef, 0x1B);
-    const __m128i dchg = _mm_shuffle_epi32(cdgh, 0xB1);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xF0));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+#pragma GCC unroll 2
+    for (int text = 0; text < TEXTS; ++text) {
+        const __m128i feba = _mm_shuffle_epi32(abef[text], 0x1B);
+        const __m128i dchg = _mm_shuffle_epi32(cdgh[text], 0xB1);
+        __m128i* state = reinterpret_cast<__m128i*>(states[text]);
+        _mm_storeu_si128(state, _mm_blend_epi16(feba, dchg, 0xF0));
+        _mm_storeu_si128(state + 1, _mm_alignr_epi8(dchg, feba, 8));
+    }
 }
 
 bool has_sha() {
@@ -99,26 +125,65 @@ bool has_sha() {
     return ebx >> 29 & 1 && __builtin_cpu_supports("sse4.1");
 }
 
-const Compress compress = has_sha() ? compress_sha : compress_plain;
+const bool has_instructions = has_sha();
+
+Compress chosen(int texts, bool plain) {
+    if (plain || !has_instructions) return texts == 2 ? compress_plain<2> : compress_plain<1>;
+    return texts == 2 ? compress_sha<2> : compress_sha<1>;
+}
 
 #else
 
-const Compress compress = compress_plain;
+Compress chosen(int texts, bool) { return texts == 2 ? compress_plain<2> : compress_plain<1>; }
 
 #endif
 
+// A text as blocks: those that are whole where it lies, and the rest with its end and its length (section 5.1.1).
+struct Blocks {
+    const uint8_t* whole;
+    size_t num_whole, num_last;
+    uint8_t last[2 * BLOCK] = {};
+
+    explicit Blocks(std::string_view text)
+        : whole(reinterpret_cast<const uint8_t*>(text.data())), num_whole(text.size() / BLOCK) {
+        const size_t rest = text.size() % BLOCK;
+        if (rest) std::memcpy(last, whole + num_whole * BLOCK, rest);
+        last[rest] = 0x80;
+        num_last = rest + 9 <= BLOCK ? 1 : 2;
+        const size_t size = num_last * BLOCK;
+        for (int i = 0; i < 8; ++i) last[size - 1 - i] = static_cast<uint8_t>(uint64_t(text.size()) * 8 >> (8 * i));
+    }
+};
+
 }  // namespace
 
-void sha256(const char* text, size_t length, uint32_t* digest, bool plain) {
-    const Compress chosen = plain ? compress_plain : compress;
+void sha256(std::string_view text, uint32_t* digest, bool plain) {
+    const Blocks blocks(text);
+    const uint8_t* last = blocks.last;
     std::memcpy(digest, START, sizeof START);
-    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(text);
-    const size_t whole = length / BLOCK, rest = length % BLOCK;
-    chosen(digest, bytes, whole);
-    uint8_t last[2 * BLOCK] = {};
-    if (rest) std::memcpy(last, bytes + whole * BLOCK, rest);
-    last[rest] = 0x80;
-    const size_t size = rest + 9 <= BLOCK ? BLOCK : 2 * BLOCK;
-    for (int i = 0; i < 8; ++i) last[size - 1 - i] = static_cast<uint8_t>(uint64_t(length) * 8 >> (8 * i));
-    chosen(digest, last, size / BLOCK);
+    const Compress compress = chosen(1, plain);
+    compress(&digest, &blocks.whole, blocks.num_whole);
+    compress(&digest, &last, blocks.num_last);
+}
+
+void sha256_of_two(std::string_view one, std::string_view other, uint32_t* digest, uint32_t* other_digest, bool plain) {
+    const Blocks texts[2] = {Blocks(one), Blocks(other)};
+    uint32_t* digests[2] = {digest, other_digest};
+    const Compress compress = chosen(1, plain), compress_two = chosen(2, plain);
+    // As many blocks as both have, then what one has more.
+    const auto add = [&](const uint8_t* const* blocks, const size_t* num_blocks) {
+        const size_t both = std::min(num_blocks[0], num_blocks[1]);
+        compress_two(digests, blocks, both);
+        for (int text = 0; text < 2; ++text) {
+            const uint8_t* more = blocks[text] + both * BLOCK;
+            compress(&digests[text], &more, num_blocks[text] - both);
+        }
+    };
+    for (uint32_t* each : digests) std::memcpy(each, START, sizeof START);
+    const uint8_t* const whole[2] = {texts[0].whole, texts[1].whole};
+    const size_t num_whole[2] = {texts[0].num_whole, texts[1].num_whole};
+    add(whole, num_whole);
+    const uint8_t* const last[2] = {texts[0].last, texts[1].last};
+    const size_t num_last[2] = {texts[0].num_last, texts[1].num_last};
+    add(last, num_last);
 }

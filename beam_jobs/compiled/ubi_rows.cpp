@@ -63,6 +63,7 @@ public:
             ++num_lines;
             begin = newline + 1;
         }
+        hash_lines();
     }
 
     int64_t num_lines = 0;
@@ -94,14 +95,22 @@ private:
         user_agents.add(line_.user_agent);
         application_codes.push_back(application == NONE ? 0 : application);
         has_application.add(application != NONE);
-        uint32_t digest[SHA256_WORDS];
-        sha256(text.data(), text.size(), digest);
-        std::array<uint8_t, LINE_HASH_BYTES> hash;
-        for (size_t byte = 0; byte < LINE_HASH_BYTES; ++byte) {
-            hash[byte] = static_cast<uint8_t>(digest[byte / 4] >> (24 - 8 * (byte % 4)));
-        }
-        hashes.push_back(hash);
+        unhashed_[num_unhashed_++] = text;
+        if (num_unhashed_ == unhashed_.size()) hash_lines();
         return true;
+    }
+
+    void hash_lines() {
+        uint32_t digests[2][SHA256_WORDS];
+        if (num_unhashed_ == 1) sha256(unhashed_[0], digests[0]);
+        if (num_unhashed_ == 2) sha256_of_two(unhashed_[0], unhashed_[1], digests[0], digests[1]);
+        for (size_t line = 0; line < num_unhashed_; ++line) {
+            std::array<uint8_t, LINE_HASH_BYTES>& hash = hashes.emplace_back();
+            for (size_t byte = 0; byte < LINE_HASH_BYTES; ++byte) {
+                hash[byte] = static_cast<uint8_t>(digests[line][byte / 4] >> (24 - 8 * (byte % 4)));
+            }
+        }
+        num_unhashed_ = 0;
     }
 
     int8_t kind_of(const Text& action) const {
@@ -127,6 +136,8 @@ private:
     const std::vector<Action> actions_;
     const int8_t other_;
     UbiLine line_;
+    std::array<std::string_view, 2> unhashed_;  // lines whose rows are there but for their hash
+    size_t num_unhashed_ = 0;
     std::vector<std::string> known_applications_;
 };
 

@@ -128,6 +128,8 @@ def test_digests_of_texts_of_every_length_add_up(plain):
     texts = [bytes((7 * length + place) % 256 for place in range(length)) for length in range(200)]
     expected = sum(int.from_bytes(sha256(text).digest(), "big") for text in texts) % 2**256
     assert row_digest(pa.array(texts, pa.binary()), plain=plain) == f"{expected:064x}"
+    uneven = [texts[37 * place % 200] for place in range(200)]  # two are hashed together: short ones with long ones
+    assert row_digest(pa.array(uneven, pa.binary()), plain=plain) == f"{expected:064x}"
     digest = LogicalDigest()
     digest.add(texts[150:])
     assert row_digest(pa.chunked_array([pa.array(texts, pa.binary())]).slice(150), plain=plain) == digest.hexdigest()

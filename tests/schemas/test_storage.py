@@ -67,3 +67,14 @@ def test_a_local_fingerprint_is_of_the_content_alone(tmp_path):
     (tmp_path / "c").write_bytes(b"other")
     a, b, c = (storage.fingerprint(str(tmp_path / n)) for n in "abc")
     assert a == b != c
+
+
+def test_files_are_looked_at_side_by_side_and_come_in_their_order(tmp_path):
+    names = [str(tmp_path / f"{number}") for number in range(40)]
+    for number, name in enumerate(names):
+        storage.write_atomic(name, b"%d" % number)
+    expected = [storage.sha256(name) for name in names]
+    assert storage.of_each(storage.sha256, names) == expected and len(set(expected)) == 40
+    assert storage.of_each(storage.sha256, []) == []
+    with pytest.raises(FileNotFoundError):
+        storage.of_each(storage.sha256, [*names, str(tmp_path / "gone")])
