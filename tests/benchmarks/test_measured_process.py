@@ -20,7 +20,7 @@ if child: os.wait(); print("told")
 
 def test_the_peak_is_of_all_processes_and_counts_what_they_share_once():
     found = run_measured([sys.executable, "-c", SHARED], cwd=Path.cwd(), env=dict(os.environ))
-    assert found.stdout == "told\n" and found.seconds > 1.5
+    assert found.stdout == "told\n"
     assert 100 * MEGABYTE < found.peak_bytes < 190 * MEGABYTE  # two interpreters of some 10 each; not 200 and more
 
 
