@@ -30,7 +30,7 @@ class Slopes:
     """Core-seconds for one unit of each stage's work; `sums`: bytes a second that a worker brings through a sum."""
 
     ingest_line: float
-    ingest_line_loaded: float
+    ingest_line_of_more: float
     build_line: float
     pairs_per_line: float
     train_pair: float
@@ -60,7 +60,7 @@ def measured() -> Slopes:
     two = training["workers"][1]
     return Slopes(
         ingest_line=cores * first["ingest"] / ten["lines"],
-        ingest_line_loaded=cores * second["ingest"] / fifty["lines"],
+        ingest_line_of_more=cores * second["ingest"] / fifty["lines"],
         build_line=cores * (second["build"] - first["build"]) / more_lines,
         pairs_per_line=(fifty["pairs"] - ten["pairs"]) / more_lines,
         train_pair=training["threads"] / pair,
@@ -85,11 +85,11 @@ def step_seconds(slopes: Slopes, minibatch: int, machines: int, cores: int, wire
 
 
 def slope_table(slopes: Slopes) -> list[str]:
-    ingest, loaded, build, train, encode = (
+    ingest, of_more, build, train, encode = (
         1e6 * slope
         for slope in (
             slopes.ingest_line,
-            slopes.ingest_line_loaded,
+            slopes.ingest_line_of_more,
             slopes.build_line,
             slopes.train_pair,
             slopes.encode_title,
@@ -99,7 +99,7 @@ def slope_table(slopes: Slopes) -> list[str]:
         "| stage | slope | measured in |",
         "|---|---|---|",
         f"| ingest | {ingest:.1f} core-µs a line | `preprocessing-10000000.json` |",
-        f"| ingest read in Python, other work beside | {loaded:.1f} core-µs a line | `preprocessing-50000000.json` |",
+        f"| ingest of five times as many lines | {of_more:.1f} core-µs a line | `preprocessing-50000000.json` |",
         f"| build | {build:.1f} core-µs a line of the window | the difference of both |",
         f"| build, what comes out | {slopes.pairs_per_line:.3f} pairs a line | the difference of both |",
         f"| train | {train:.0f} core-µs a pair and epoch | `training.json`, compiled, exact |",
