@@ -10,6 +10,6 @@ constexpr size_t SHA256_WORDS = 8;
 // The digest of a text as words, the highest first. `plain`: without these instructions.
 void sha256(std::string_view text, uint32_t* digest, bool plain = false);
 
-// Those of two texts, in little more time than that of one where they are as long and the processor has them.
+// Those of two texts: half as long again as one, where both are as long and the processor has these instructions.
 void sha256_of_two(
     std::string_view one, std::string_view other, uint32_t* digest, uint32_t* other_digest, bool plain = false);

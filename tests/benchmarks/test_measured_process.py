@@ -24,7 +24,7 @@ def test_the_peak_is_of_all_processes_and_counts_what_they_share_once():
     assert 100 * MEGABYTE < found.peak_bytes < 190 * MEGABYTE  # two interpreters of some 10 each; not 200 and more
 
 
-def test_memory_that_comes_in_small_steps_late_is_seen():
+def test_memory_that_comes_late_is_seen():
     script = (
         f"import time; a = bytearray(100 * {MEGABYTE}); time.sleep(1); b = bytearray(60 * {MEGABYTE}); time.sleep(0.6)"
     )
