@@ -15,7 +15,6 @@ from beam_jobs.tally import Tally
 from schemas.day import EXPOSURES, QUERIES
 from schemas.log_row import KINDS
 from schemas.shard import LogicalDigest
-from schemas.text_columns import normalise_column
 
 SEARCH, IMPRESSION, CLICK = (KINDS.index(kind) for kind in ("search", "impression", "click"))
 _SUMS = ("searches", "impressions", "clicks")
@@ -48,13 +47,12 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
         caught[BOT_LINES + known.name] += lines
     is_human = rule == NO_RULE
 
-    spellings = joined["query"].combine_chunks()
-    distinct = normalise_column(spellings.dictionary).dictionary_encode()
-    query = distinct.indices.take(spellings.indices).to_numpy(zero_copy_only=False)
-    is_empty = np.array([says_nothing(text) for text in distinct.dictionary.to_pylist()], bool)[query]
+    encoded = joined["query"].combine_chunks()
+    query, texts = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
+    is_empty = np.array([says_nothing(text) for text in texts.to_pylist()], bool)[query]
     dropped["query_empty"] = int((is_human & is_empty).sum())
     is_kept = is_human & ~is_empty
-    partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], distinct.dictionary)
+    partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], texts)
     return partial, Tally(fates=+dropped, counts=+caught)
 
 

@@ -5,14 +5,12 @@ Of a client with many different queries the QUERIES_KEPT with the smallest hashe
 their searches, since the smallest of a union are among the smallest of its parts.
 """
 
-from hashlib import blake2b
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.compiled.keyed_hashes import keyed_hashes
 from schemas.log_row import KINDS
-from schemas.words import normalise
 
 MS_PER_HOUR = 3_600_000
 HOURS_PER_DAY = 24
@@ -91,12 +89,10 @@ def _asks_much(person: np.ndarray, asks: np.ndarray) -> np.ndarray:
 
 
 def _query_hashes(queries: pa.DictionaryArray) -> np.ndarray:
-    """A 64-bit hash of each normalised query, never NO_QUERY."""
-    hashes = [
-        int.from_bytes(blake2b(normalise(text).encode(), digest_size=8).digest(), "little") or 1
-        for text in queries.dictionary.to_pylist()
-    ]
-    return np.array(hashes, np.uint64)[queries.indices.to_numpy(zero_copy_only=False)]
+    """A 64-bit hash of each query, never NO_QUERY."""
+    hashes = keyed_hashes(queries.dictionary)
+    hashes[hashes == NO_QUERY] = NO_QUERY + 1
+    return hashes[queries.indices.to_numpy(zero_copy_only=False)]
 
 
 def _add_up(rows: pa.Table) -> pa.Table:

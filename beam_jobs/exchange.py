@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.compiled.grouped_rows import grouped_rows
 from beam_jobs.compiled.text_hashes import NO_TEXT, text_hashes
 from beam_jobs.engine import carries_errors
 from beam_jobs.records import Record, get, put
@@ -63,9 +64,7 @@ def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Itera
     if not len(table):
         return
     buckets = table[key].to_numpy() if num_buckets is None else bucket_of(table[key], num_buckets)
-    order = np.argsort(buckets.astype(np.int16), kind="stable")  # numbers this short are sorted by counting
-    grouped = table.take(pa.array(order)).combine_chunks()
-    all_sizes = np.bincount(buckets)
+    grouped, all_sizes = grouped_rows(table, buckets, num_buckets or MAX_BUCKETS)
     present = np.flatnonzero(all_sizes)
     sizes = all_sizes[present]
     starts = np.cumsum(sizes) - sizes
@@ -119,7 +118,7 @@ class CutIntoRecords(beam.DoFn):
             yield from map(GlobalWindows.windowed_value, self._records())
 
     def _records(self) -> list[tuple[int, Record]]:
-        gathered = pa.concat_tables(self._gathered).unify_dictionaries()
+        gathered = pa.concat_tables(self._gathered)
         self.start_bundle()
         cut = list(split_by_bucket(gathered, self._key_column, self._num_buckets))
         del gathered

@@ -10,15 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs import bots
+from beam_jobs.compiled.first_rows import first_rows
 from beam_jobs.people import hash_people
 from schemas.log_row import KINDS
+from schemas.text_columns import normalise_column
 
 SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
+_REPEAT = -1  # in the place of a kind
 _NO_TIME = 2**63 - 1  # sorts last
 
-# A line whose query is known. `owns_query`: it has the query from itself, being a search, or an event without its
-# search in the log; all others have it from their search. `person` is the line's client, or the search's where an event
-# names none; `searcher` is the client of the line that the query is from, `names_bot` that its user agent is a bot's.
+# A line whose query is known, and normalised (schemas.words). `owns_query`: it has the query from itself, being a
+# search, or an event without its search in the log; all others have it from their search. `person` is the line's client,
+# or the search's where an event names none; `searcher` is the client of the line that the query is from, `names_bot`
+# that its user agent is a bot's.
 JOINED = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),
@@ -42,11 +46,10 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     client ids.
     """
     dropped: Counter[str] = Counter()
-    first = _first_of_each(rows["line_hash"])
-    dropped["repeat"] = rows.num_rows - len(first)
-    rows = rows.take(pa.array(first))
+    is_first = first_rows(_one_chunk(rows["line_hash"]))
+    dropped["repeat"] = int((~is_first).sum())
 
-    kind = _kind_codes(rows["kind"])
+    kind = np.where(is_first, _kind_codes(rows["kind"]), _REPEAT)
     is_event = (kind == IMPRESSION) | (kind == CLICK)
     has_document = _numpy(rows["document_id"].is_valid())
     dropped["other_action"] = int((kind == OTHER).sum())
@@ -72,7 +75,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     joined = pa.table(
         [
             pa.array(kind[kept], pa.int8()),
-            _one_chunk(rows["query"]).dictionary_encode().take(searches),
+            _normalised(_one_chunk(rows["query"])).take(searches),
             pc.coalesce(people.take(pa.array(kept)), searcher),
             searcher,
             bots.is_bot_user_agent(_one_chunk(rows["user_agent"])).take(searches),
@@ -91,9 +94,9 @@ def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Tab
 
     In parts, for `join_search_events` to be handed the rows that stayed: no line is in two parts.
     """
-    first = _first_of_each(searches["line_hash"])
-    dropped = Counter(repeat=searches.num_rows - len(first))
-    rows = searches.take(pa.array(first))
+    is_first = first_rows(_one_chunk(searches["line_hash"]))
+    dropped = Counter(repeat=int((~is_first).sum()))
+    rows = searches.filter(pa.array(is_first))
     if chosen is not None:
         rows = pa.concat_tables([chosen, rows]).unify_dictionaries().combine_chunks()
     query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
@@ -102,10 +105,11 @@ def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Tab
     return rows.take(pa.array(staying)), +dropped
 
 
-def _first_of_each(hashes: pa.ChunkedArray) -> np.ndarray:
-    """The index of one row of each distinct line hash, ascending."""
-    codes = _numpy(_one_chunk(hashes).dictionary_encode().indices)  # in order of appearance
-    return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+def _normalised(queries: pa.Array) -> pa.DictionaryArray:
+    """The texts normalised, each distinct one in the dictionary once."""
+    spellings = queries.dictionary_encode()
+    distinct = normalise_column(spellings.dictionary).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(spellings.indices), distinct.dictionary)
 
 
 def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from functools import cache
 
 from schemas.compiled_library import load
 
-INTERFACE = 2  # raised with every change of what the C++ functions take or give
+INTERFACE = 3  # raised with every change of what the C++ functions take or give
 _NAME = "beam_jobs.compiled._compiled"
 
 
@@ -37,4 +37,23 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         )  # fmt: skip
         found.text_hashes.restype = None
         found.text_hashes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        found.keyed_hashes.restype = None
+        found.keyed_hashes.argtypes = (
+            ctypes.c_char_p, ctypes.c_int32, ctypes.c_char_p,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
+        )  # fmt: skip
+        found.first_rows.restype = ctypes.c_int32
+        found.first_rows.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        _declare_grouped_rows(found)
     return found, reason
+
+
+def _declare_grouped_rows(found: ctypes.CDLL) -> None:
+    rows, places = ctypes.c_int64, ctypes.c_void_p
+    found.grouped_places.restype, found.grouped_values.restype = None, ctypes.c_int32
+    found.grouped_bits.restype = found.grouped_lengths.restype = found.grouped_texts.restype = None
+    found.grouped_places.argtypes = (ctypes.c_void_p, rows, ctypes.c_void_p, places)
+    found.grouped_values.argtypes = (ctypes.c_void_p, ctypes.c_int32, rows, places, ctypes.c_void_p)
+    found.grouped_bits.argtypes = (ctypes.c_void_p, ctypes.c_int64, rows, places, ctypes.c_void_p)
+    found.grouped_lengths.argtypes = (ctypes.c_void_p, rows, places, ctypes.c_void_p)
+    found.grouped_texts.argtypes = (ctypes.c_void_p, ctypes.c_void_p, rows, places, ctypes.c_void_p, ctypes.c_void_p)

@@ -2,8 +2,10 @@
 
 import json
 import random
-from hashlib import sha256
+from contextlib import nullcontext
+from hashlib import blake2b, sha256
 from itertools import product
+from unittest import mock
 from zlib import crc32
 
 import numpy as np
@@ -12,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from beam_jobs.compiled.first_rows import first_rows
+from beam_jobs.compiled.grouped_rows import grouped_rows
+from beam_jobs.compiled.keyed_hashes import keyed_hashes
 from beam_jobs.compiled.row_digest import row_digest
 from beam_jobs.compiled.text_hashes import text_hashes
 from beam_jobs.compiled.ubi_rows import everyday_rows
@@ -151,3 +156,83 @@ def test_what_lies_where_there_is_no_text_counts_for_nothing():
         pa.string(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"ab")]
     )
     assert text_hashes(texts).tolist() == [0, crc32(b"b")]
+
+
+def _library(module, is_there):
+    """The compiled library for a module, or none, as where it was not built."""
+    return nullcontext() if is_there else mock.patch(f"beam_jobs.compiled.{module}.library", return_value=None)
+
+
+TEXTS = st.lists(st.binary(max_size=300), max_size=20)
+
+
+@given(TEXTS, st.integers(0, 20), st.binary(max_size=64), st.binary(max_size=16), st.booleans())
+def test_keyed_hashes_are_those_of_hashlib(texts, begin, key, person, is_compiled):
+    digests = [blake2b(text, digest_size=8, key=key, person=person).digest() for text in texts[begin:]]
+    with _library("keyed_hashes", is_compiled):
+        found = keyed_hashes(pa.array(texts, pa.binary()).slice(begin), key=key, person=person)
+    assert found.tolist() == [int.from_bytes(digest, "little") for digest in digests]
+
+
+@pytest.mark.parametrize("length", [0, 127, 128, 129, 256, 257])
+@pytest.mark.parametrize("key", [b"", b"k" * 32])
+def test_a_text_may_end_where_a_block_does(length, key):
+    text = bytes(range(256)) * 2
+    expected = blake2b(text[:length], digest_size=8, key=key).digest()
+    assert keyed_hashes(pa.array([text[:length]]), key=key).tolist() == [int.from_bytes(expected, "little")]
+
+
+@given(st.lists(st.integers(0, 30), max_size=200), st.integers(0, 200), st.booleans(), st.booleans())
+def test_the_first_row_of_each_hash_is_told(numbers, begin, same_place, is_compiled):
+    # hashes of one place in the table, or of many
+    hashes = [
+        bytes(8) + bytes([number] * 8) if same_place else sha256(bytes([number])).digest()[:16] for number in numbers
+    ]
+    seen = set()
+    expected = [not (number in seen or seen.add(number)) for number in numbers[begin:]]
+    with _library("first_rows", is_compiled):
+        assert first_rows(pa.array(hashes, pa.binary(16)).slice(begin)).tolist() == expected
+
+
+_TYPES = {
+    "text": (pa.string(), st.text(max_size=20)),
+    "bytes": (pa.binary(), st.binary(max_size=40)),
+    "word": (pa.dictionary(pa.int16(), pa.string()), st.sampled_from(["a", "bc", "def"])),
+    "byte": (pa.int8(), st.integers(-128, 127)),
+    "short": (pa.uint16(), st.integers(0, 2**16 - 1)),
+    "place": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "share": (pa.float64(), st.floats(allow_nan=False)),
+    "time": (pa.timestamp("ms", tz="UTC"), st.integers(0, 10**12)),
+    "hash": (pa.binary(16), st.binary(min_size=16, max_size=16)),
+    "three": (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    "is": (pa.bool_(), st.booleans()),
+    "people": (pa.list_(pa.uint64()), st.lists(st.integers(0, 9), max_size=3)),
+}
+
+
+@st.composite
+def _chunked_tables(draw):
+    """Tables of one to four chunks, which are slices of longer ones, and a group for each row."""
+    chunks = []
+    for _ in range(draw(st.integers(1, 4))):
+        rows = draw(st.integers(0, 30))
+        columns = [
+            pa.array(draw(st.lists(st.none() | values, min_size=rows + 3, max_size=rows + 3)), kind)
+            for kind, values in _TYPES.values()
+        ]
+        chunks.append(pa.table(columns, names=list(_TYPES)).slice(draw(st.integers(0, 3)), rows))
+    table = pa.concat_tables(chunks)
+    return table, np.array(draw(st.lists(st.integers(0, 5), min_size=len(table), max_size=len(table))), np.int64)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(_chunked_tables(), st.booleans())
+def test_rows_are_regrouped_as_a_stable_sort_regroups_them(given_rows, is_compiled):
+    table, groups = given_rows
+    with _library("grouped_rows", is_compiled):
+        found, sizes = grouped_rows(table, groups, 7)
+    found.validate(full=True)
+    rows = table.to_pylist()
+    assert found.schema == table.schema
+    assert found.to_pylist() == [rows[row] for row in sorted(range(len(rows)), key=groups.__getitem__)]
+    assert sizes.tolist() == [int((groups == group).sum()) for group in range(7)]
