@@ -20,9 +20,9 @@ _REPEAT = -1  # in the place of a kind
 _NO_TIME = 2**63 - 1  # sorts last
 
 # A line whose query is known, and normalised (schemas.words). `owns_query`: it has the query from itself, being a
-# search, or an event without its search in the log; all others have it from their search. `person` is the line's client,
-# or the search's where an event names none; `searcher` is the client of the line that the query is from, `names_bot`
-# that its user agent is a bot's.
+# search, or an event without its search in the log; all others have it from their search. `person` is the client of the
+# line, or of the search where an event names none; `searcher` is the client of the line that the query is from,
+# `names_bot` that its user agent is a bot's.
 JOINED = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),
