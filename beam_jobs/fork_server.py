@@ -16,12 +16,13 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 
-from apache_beam.runners.worker.sdk_worker import SdkHarness
+from beam_jobs import unused_imports
 
 
 def main(modules: list[str]) -> None:
     gc.disable()  # it would look at what is imported again and again
-    for module in modules:
+    unused_imports.keep_out()
+    for module in ("apache_beam.runners.worker.sdk_worker", *modules):
         import_module(module)
     gc.enable()
     gc.set_threshold(20_000)  # of what workers make little is held in circles
@@ -54,6 +55,8 @@ def _work(address: str, name: str, cache_bytes: int, log: str) -> None:
     os.dup2(said, sys.stdout.fileno())
     os.dup2(said, sys.stderr.fileno())
     try:
+        from apache_beam.runners.worker.sdk_worker import SdkHarness  # which `main` has imported
+
         SdkHarness(address, worker_id=name, state_cache_size=cache_bytes, data_buffer_time_limit_ms=0).run()
         code = 0
     except BaseException:

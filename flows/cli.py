@@ -55,6 +55,10 @@ COMMANDS = {
 }
 
 
+# What they run is Beam and Arrow, in a process of their own.
+ONLY_BEAM = frozenset({"ingest", "build", "build-labelled", "judgments"})
+
+
 def build_app(command: str) -> App:
     """The command line. The one-line helps above list the commands without importing them; `command` shows its own."""
     app = App(
@@ -73,8 +77,12 @@ def build_app(command: str) -> App:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command line and exit with its code."""
+    """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and _command(arguments) in ONLY_BEAM:
+        from beam_jobs import unused_imports
+
+        unused_imports.keep_out()
     gc.set_threshold(20_000)  # what a command imports stays: looked through less often, that is 0.1 s
     code = run(arguments)
     gc.freeze()  # or else the interpreter looks through all that Beam and torch are made of once more: 0.3 s
@@ -85,7 +93,7 @@ def run(arguments: list[str]) -> int:
     """Run a command line; the exit code."""
     from flows.console import report_error
 
-    command = next((word for word in arguments if not word.startswith("-")), "")
+    command = _command(arguments)
     json = "--json" in arguments
     try:
         result = build_app(command)(
@@ -113,6 +121,10 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         return report_error(error, command, json)
     return result if isinstance(result, int) else 0
+
+
+def _command(arguments: Sequence[str]) -> str:
+    return next((word for word in arguments if not word.startswith("-")), "")
 
 
 def _engine_options(arguments: list[str]) -> list[str]:
