@@ -18,7 +18,7 @@ from beam_jobs.gzip_stream import DAMAGED, GzipStream
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 8 << 20
 RANGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 64 << 20
 # JSON logs shrink to a tenth or so; only the number of buckets hangs on it.
