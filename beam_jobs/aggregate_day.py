@@ -80,15 +80,11 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
 def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
     """The digest of a day's rows; of a query's people only the number counts, which no key changes."""
     digest = LogicalDigest()
-    digest.merge(_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
+    # No query holds a line end, no number does, and what may hold one comes last.
+    digest.merge(row_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
     numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
-    digest.merge(_digest(exposures["query"], *numbers, exposures["document_id"]))
+    digest.merge(row_digest(exposures["query"], *numbers, exposures["document_id"]))
     return digest
-
-
-def _digest(*columns: pa.ChunkedArray) -> str:
-    """Of each row as one text. No query holds a line end, no number does, and what may hold one comes last."""
-    return row_digest(pc.binary_join_element_wise(*(column.cast(pa.string()) for column in columns), "\n"))
 
 
 def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:

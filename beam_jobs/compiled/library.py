@@ -5,7 +5,7 @@ from functools import cache
 
 from schemas.compiled_library import load
 
-INTERFACE = 3  # raised with every change of what the C++ functions take or give
+INTERFACE = 4  # raised with every change of what the C++ functions take or give
 _NAME = "beam_jobs.compiled._compiled"
 
 
@@ -33,7 +33,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         found.ubi_rows_array.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
         found.row_digests.restype = None
         found.row_digests.argtypes = (
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p,
         )  # fmt: skip
         found.text_hashes.restype = None
         found.text_hashes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)

@@ -140,6 +140,22 @@ def test_digests_of_texts_of_every_length_add_up(plain):
     assert row_digest(pa.chunked_array([pa.array(texts, pa.binary())]).slice(150), plain=plain) == digest.hexdigest()
 
 
+@given(
+    st.lists(st.tuples(st.text(max_size=80), st.integers(-(2**63), 2**63 - 1), st.text(max_size=80)), max_size=12),
+    st.integers(0, 12),
+    st.booleans(),
+)
+def test_a_row_of_several_columns_is_their_text_with_line_ends_between(rows, begin, is_compiled):
+    columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_TEXT_NUMBER_TEXT)]
+    expected = LogicalDigest()
+    expected.add("\n".join(map(str, row)).encode() for row in rows[begin:])
+    with _library("row_digest", is_compiled):
+        assert row_digest(*(column.slice(begin) for column in columns)) == expected.hexdigest()
+
+
+_TEXT_NUMBER_TEXT = (pa.string(), pa.int64(), pa.string())
+
+
 def test_an_escape_or_a_number_ends_where_the_line_does():
     good = b'{"query_id": "a\\u00e9", "client_id": 12, "user_query": "x", "timestamp": "2026-09-01T10:00:00.1Z"}'
     assert _odd([good[:end] for end in range(1, len(good) + 1)]) == list(range(len(good) - 1))
