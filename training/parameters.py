@@ -63,6 +63,19 @@ class Layout:
         rest = torch.arange(self.table_rows, self.rows, device=table_rows.device)
         return torch.cat([table_rows, rest])
 
+    def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        last, step = num_rows - self.part_rows, recipe.step
+        found = [(0, last, step)]
+        for name, shape in self.parts:
+            first, last = last, last + self._rows_of(shape)
+            its = recipe.recurrent_step or step if name in RECURRENT else step
+            if its == found[-1][2]:
+                found[-1] = (found[-1][0], last, its)
+            else:
+                found.append((first, last, its))
+        return found
+
     def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
         """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
         table, rest = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]

@@ -48,6 +48,7 @@ class Recipe:
     minibatch: int = 256  # pairs of one large update
     micro_batch: int = 128  # pairs computed at once; the unit that workers share out
     step: float = 0.002  # ε of eq. 6; L is the sum over the minibatch
+    recurrent_step: float = 0.0  # ε of W_rec, b and W_peep; 0: step
     momentum_edge: float = 0.9  # μ in the first and last 2% of all updates
     momentum_middle: float = 0.9  # μ in between; the paper's 0.995 remembers 200 updates
     clip_norm: float = 0.0  # th_G, for each tower on its own; 0: never

@@ -35,7 +35,9 @@ class ReferenceSum:
             gradient, run = self.gradients[tower], self.run
             if scales[tower] != 1:
                 gradient *= scales[tower]
-            run.rows[tower].apply(self.touched[tower], gradient, self.update, run.schedule, run.recipe.step)
+            for first, last, step in run.layout.stretches(len(gradient), run.recipe):
+                rows = self.touched[tower][first:last]
+                run.rows[tower].apply(rows, gradient[first:last], self.update, run.schedule, step)
 
         list(self.threads.map(step_one, scales))
 

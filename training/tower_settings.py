@@ -40,13 +40,14 @@ SETTINGS = {
     "peepholes": _switch("gates"),
     "truncate_steps": Setting("last step to count back from", "at least 0", lambda steps: steps >= 0),
     "recurrent_range": Setting("recurrence", "at least 0 and at most 1,000,000", lambda width: 0 <= width <= 1e6),
+    "recurrent_step": Setting("recurrence", "at least 0 and at most 1,000,000", lambda step: 0 <= step <= 1e6),
     "forget_bias": Setting("gates", "from -100 to 100", lambda bias: -100 <= bias <= 100),
 }
-_GATES = ("forget_gate", "peepholes", "forget_bias", "recurrent_range")
+_GATES = ("forget_gate", "peepholes", "forget_bias", "recurrent_range", "recurrent_step")
 _SETTINGS_OF: dict[str, tuple[str, ...]] = {
     "lstm": (*_GATES, "truncate_steps"),
     "bilstm": (*_GATES, "truncate_steps"),
-    "rnn": ("truncate_steps", "recurrent_range"),
+    "rnn": ("truncate_steps", "recurrent_range", "recurrent_step"),
     "dssm": ("hidden",),
     "clsm": ("hidden", "window"),
     "bag": (),

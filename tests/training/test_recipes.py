@@ -54,6 +54,8 @@ ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2}
         ({"start": "tfidf"}, "one of uniform, idf"),
         ({"recurrent_range": -0.1}, "at least 0"),
         ({"tower": "bag", "recurrent_range": 0.1}, "0 .bag has no recurrence"),
+        ({"recurrent_step": -0.1}, "at least 0"),
+        ({"tower": "dssm", "hidden": 288, "recurrent_step": 0.1}, "0 .dssm has no recurrence"),
         ({"tower": "rnn", "forget_bias": 3.0}, "0 .rnn has no gates"),
         ({"forget_bias": 3.0}, "0 without forget_gate"),
         ({"forget_gate": True, "forget_bias": math.nan}, "from -100 to 100"),

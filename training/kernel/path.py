@@ -55,12 +55,17 @@ class CompiledSum:
     norms: Mapping[str, float]
 
     def step(self, scales: Mapping[str, float]) -> None:
-        def step_rows(work: tuple[str, tuple[int, int]]) -> None:
-            tower, cut = work
-            self.touched[tower].step(self.gradients[tower], self.run.recipe.step, scales[tower], *cut)
+        def step_rows(work: tuple[str, float, int, int]) -> None:
+            tower, step, first, last = work
+            self.touched[tower].step(self.gradients[tower], step, scales[tower], first, last)
 
         num_threads = self.path.num_threads
-        work = [(tower, cut) for tower in scales for cut in ranges(len(self.touched[tower]), num_threads)]
+        work = [
+            (tower, step, begin + first, begin + last)
+            for tower in scales
+            for begin, end, step in self.run.layout.stretches(len(self.touched[tower]), self.run.recipe)
+            for first, last in ranges(end - begin, num_threads)
+        ]
         share_out(step_rows, work, self.threads, num_threads)
         for tower in scales:
             self.touched[tower].made()
