@@ -58,16 +58,16 @@ class Dataset:
     table_rows: int = 65_536
 
 
-# Documents of some 150 words: the first 32 of them, by cells without forget gate (docs/quality.md).
-FIRST_WORDS = "max_words=32,overflow=truncate,forget_gate=false,peepholes=false,forget_bias=0,epochs=4"
+# Documents of some 150 words: the first 32 of them (docs/quality.md).
+FIRST_WORDS = "max_words=32,overflow=truncate"
 
 DATASETS = {
-    "homedepot": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96:epochs=10")),
-    "dbpedia_entity": Dataset(recipes=("bag-512", "lstm-96"), grade=1, most=100),
-    "nfcorpus": Dataset(recipes=("bag-512", f"lstm-long-96:{FIRST_WORDS}"), grade=2, most=8),
+    "homedepot": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96:epochs=10", "lstm-pool-96", "lstm-pool-192")),
+    "dbpedia_entity": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96", "lstm-pool-192"), grade=1, most=100),
+    "nfcorpus": Dataset(recipes=("bag-512", "bag-pool-512", f"lstm-pool-192:{FIRST_WORDS}"), grade=2, most=8),
     # Pairs of characters fall outside a-z and 0-9: each distinct one needs a row of the hashed part of the table.
     "sogou_qt": Dataset(
-        recipes=("bag-512", "lstm-long-96"),
+        recipes=("bag-512", "bag-pool-512", "lstm-long-96"),
         grade=2,
         most=100,
         table_rows=400_000,

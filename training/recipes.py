@@ -55,24 +55,42 @@ def lstm_full_96() -> Recipe:
     return replace(lstm_96(), name="lstm-full-96", forget_gate=True, peepholes=True)
 
 
-def lstm_long_96() -> Recipe:
-    """The full LSTM for texts of twenty words and more, in which lstm-96's start is noise: no row of Table IV.
+def lstm_pool_96() -> Recipe:
+    """The paper's LSTM against all of 512 titles that the pairs of a micro-batch share: it ranks better than lstm-96.
 
-    W's rows start by how rare each trigram is, what goes round from word to word hardly starts at all, and the forget
-    gate starts open: before the first update it ranks as weighted trigrams do, and few small steps teach it the rest.
+    W's rows start by how rare each trigram is, and what goes round from word to word hardly starts at all: before the
+    first update it ranks as weighted trigrams do. Then W moves by twice lstm-96's step and what goes round by a
+    hundredth of that, since its gradient is a sum over all words of all texts. What each of these is worth is in
+    docs/quality.md: together judged NDCG@10 0.861 for 0.858 and recall@100 0.63 for 0.46 (product titles).
     """
     return replace(
-        lstm_full_96(),
-        name="lstm-long-96",
+        lstm_96(),
+        name="lstm-pool-96",
         tie_towers=True,
         start="idf",
         initial_range=0.3,
         recurrent_range=0.01,
-        forget_bias=5.0,
-        step=0.0003,
-        clip_norm=20.0,
-        epochs=3,
+        negatives="pool",
+        pool_softmax=True,
+        pool_size=512,
+        gamma=10.0,
+        step=0.004,
+        recurrent_step=0.00004,
+        epochs=5,
     )
+
+
+def lstm_pool_192() -> Recipe:
+    """`lstm-pool-96` with twice the cells: NDCG@10 0.864, recall@100 0.67; 0.862 and 0.68 after ten epochs."""
+    return replace(lstm_pool_96(), name="lstm-pool-192", cells=192)
+
+
+def lstm_long_96() -> Recipe:
+    """`lstm-pool-96` with forget gate and peepholes, the gate open at the start: for texts of twenty words and more.
+
+    Chinese titles of 21 words: NDCG@10 0.822, without them 0.809; the first 32 words of an abstract: 0.876 and 0.885.
+    """
+    return replace(lstm_pool_96(), name="lstm-long-96", forget_gate=True, peepholes=True, forget_bias=5.0)
 
 
 def bilstm_96() -> Recipe:
@@ -205,8 +223,8 @@ def variational() -> Recipe:
 
 
 _NAMED: tuple[Callable[[], Recipe], ...] = (
-    lstm_96, lstm_64, lstm_32, lstm_full_96, lstm_long_96, bilstm_96, rnn_288, dssm, clsm_1, clsm_3, clsm_5,
-    bag_512, bag_pool_512, self_attentive, max_pooled, variational, *labelled_recipes.NAMED,
+    lstm_96, lstm_64, lstm_32, lstm_full_96, lstm_pool_96, lstm_pool_192, lstm_long_96, bilstm_96, rnn_288,
+    dssm, clsm_1, clsm_3, clsm_5, bag_512, bag_pool_512, self_attentive, max_pooled, variational, *labelled_recipes.NAMED,
 )  # fmt: skip
 
 

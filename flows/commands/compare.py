@@ -60,9 +60,9 @@ def compare(
         The store: a folder or URI that holds the output of all stages.
     rows
         Only these: random, logged, skip-thought, doc2vec, ulm, bm25, plsa, dssm, clsm-1, clsm-3, clsm-5, rnn-288,
-        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, lstm-long-96,
-        self-attentive, max-pooled, variational, bag-512, bag-pool-512, hybrid (the best tower and BM25), and the names
-        of --model and --run.
+        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, lstm-pool-96,
+        lstm-pool-192, lstm-long-96, self-attentive, max-pooled, variational, bag-512, bag-pool-512, hybrid (the best
+        tower and BM25), and the names of --model and --run.
     against
         The row that every other is tested against.
     seeds

@@ -52,11 +52,11 @@ def train(
     into
         The store: a folder or URI that holds the output of all stages.
     recipe
-        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, lstm-long-96,
-        bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, self-attentive, max-pooled, variational
-        and bag-512 (what ranks best by itself is in docs/quality.md). Or a TOML file: the best.toml of a sweep, or one
-        of your own, with `objective` classify (labels) or generate (texts said again) among its settings
-        (docs/objectives.md).
+        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
+        dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, lstm-pool-192, lstm-pool-96, lstm-long-96, bag-pool-512,
+        bag-512, self-attentive, max-pooled and variational (what ranks best is in docs/quality.md). Or a TOML file: the
+        best.toml of a sweep, or one of your own, with `objective` classify (labels) or generate (texts said again)
+        among its settings (docs/objectives.md).
     start
         The folder of another training whose towers this one starts from, instead of from random numbers.
     epochs
