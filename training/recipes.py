@@ -224,7 +224,8 @@ def variational() -> Recipe:
 
 _NAMED: tuple[Callable[[], Recipe], ...] = (
     lstm_96, lstm_64, lstm_32, lstm_full_96, lstm_pool_96, lstm_pool_192, lstm_long_96, bilstm_96, rnn_288,
-    dssm, clsm_1, clsm_3, clsm_5, bag_512, bag_pool_512, self_attentive, max_pooled, variational, *labelled_recipes.NAMED,
+    dssm, clsm_1, clsm_3, clsm_5, bag_512, bag_pool_512, self_attentive, max_pooled, variational,
+    *labelled_recipes.NAMED,
 )  # fmt: skip
 
 
