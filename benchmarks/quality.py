@@ -59,7 +59,7 @@ class Dataset:
 
 
 # Documents of some 150 words: the first 32 of them (docs/quality.md).
-FIRST_WORDS = "max_words=32,overflow=truncate"
+FIRST_WORDS = "max_words=32,overflow=truncate,epochs=10"
 
 DATASETS = {
     "homedepot": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96:epochs=10", "lstm-pool-96", "lstm-pool-192")),
