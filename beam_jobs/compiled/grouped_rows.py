@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.library import library
+from beam_jobs.compiled.text_buffers import text_buffers
 
 _OFFSET = np.dtype(np.int32)
 _MOST = np.iinfo(_OFFSET).max  # rows of a table, and bytes of a column of texts, that places and offsets reach over
@@ -73,14 +74,16 @@ class _Regrouping:
     def _texts(self) -> pa.Array | None:
         lengths = np.zeros(len(self._places) + 1, _OFFSET)
         for chunk, places in self._parts():
-            self._compiled.grouped_lengths(_offsets(chunk), len(chunk), places, lengths.ctypes.data)
+            _, chunk_offsets = text_buffers(chunk)
+            self._compiled.grouped_lengths(chunk_offsets, len(chunk), places, lengths.ctypes.data)
         if (total := int(lengths.sum(dtype=np.int64))) > _MOST:
             return None
         offsets, texts = np.cumsum(lengths, dtype=_OFFSET), pa.allocate_buffer(total)
         for chunk, places in self._parts():
-            if (data := chunk.buffers()[2]) is not None:
+            data, chunk_offsets = text_buffers(chunk)
+            if data is not None:
                 self._compiled.grouped_texts(
-                    data.address, _offsets(chunk), len(chunk), places, offsets.ctypes.data, texts.address
+                    data, chunk_offsets, len(chunk), places, offsets.ctypes.data, texts.address
                 )
         return self._array([pa.py_buffer(offsets), texts])
 
@@ -107,7 +110,3 @@ class _Regrouping:
             (chunk, first + begin * self._places.itemsize)
             for chunk, begin in zip(self._chunks, self._begins, strict=True)
         ]
-
-
-def _offsets(texts: pa.Array) -> int:
-    return texts.buffers()[1].address + texts.offset * _OFFSET.itemsize

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.library import library
+from beam_jobs.compiled.text_buffers import text_buffers
 
 HASH_BYTES = 8
 
@@ -24,10 +25,6 @@ def keyed_hashes(texts: pa.Array, *, key: bytes = b"", person: bytes = b"") -> n
             one.update(text)
             digests.append(one.digest())
         return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
-    _, offsets, data = texts.buffers()
     hashes = np.empty(len(texts), np.uint64)
-    begin = offsets.address + texts.offset * np.dtype(np.int32).itemsize
-    compiled.keyed_hashes(
-        key, len(key), person.ljust(16, b"\0"), data.address if data else None, begin, len(texts), hashes.ctypes.data
-    )
+    compiled.keyed_hashes(key, len(key), person.ljust(16, b"\0"), *text_buffers(texts), len(texts), hashes.ctypes.data)
     return hashes

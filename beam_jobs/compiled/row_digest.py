@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.compiled.library import library
+from beam_jobs.compiled.text_buffers import text_buffers
 from schemas.shard import LogicalDigest
 
 
@@ -43,5 +44,4 @@ def _column(array: pa.Array) -> _Column:
     """Where its values are in memory; it must outlive what is returned."""
     if not _is_text(array):
         return _Column(None, None, array.buffers()[1].address + array.offset * np.dtype(np.int64).itemsize)
-    _, offsets, data = array.buffers()
-    return _Column(data.address if data else None, offsets.address + array.offset * np.dtype(np.int32).itemsize, None)
+    return _Column(*text_buffers(array), None)
