@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.parameters import Layout, initial_parameters, layout_of
-from training.recipes import lstm_96
+from training.recipe import Recipe
 from training.word_rows import WordRows
 
 TABLE_ROWS = 200
 
 
 def start(name: str, **changes) -> torch.Tensor:
-    recipe = replace(lstm_96(), cells=4, **changes)
+    recipe = Recipe(name="small", cells=4, **changes)
     return initial_parameters(recipe, layout_of(recipe, TABLE_ROWS), name)
 
 
@@ -31,7 +30,7 @@ def test_the_start_is_a_function_of_the_seed_within_its_range():
 
 
 def test_the_start_is_one_draw_of_numbers_however_many_rows():
-    recipe = replace(lstm_96(), cells=4, same_start=False)
+    recipe = Recipe(name="small", cells=4, same_start=False)
     layout = layout_of(recipe, 5_000)
     one_draw = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1], np.uint64)))
     expected = (2 * one_draw.random((layout.rows, layout.columns)) - 1) * recipe.initial_range
@@ -40,7 +39,7 @@ def test_the_start_is_one_draw_of_numbers_however_many_rows():
 
 
 def parts_of(**changes) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    recipe = replace(lstm_96(), cells=4, forget_gate=True, peepholes=True, **changes)
+    recipe = Recipe(name="small", cells=4, forget_gate=True, peepholes=True, **changes)
     layout = layout_of(recipe, TABLE_ROWS)
     return layout.split(initial_parameters(recipe, layout, "query"))
 
@@ -64,7 +63,7 @@ def test_the_forget_bias_moves_the_forget_gates_of_each_direction_and_nothing_el
 
 
 def test_row_weights_multiply_the_rows_of_the_table_and_no_other_part():
-    recipe = replace(lstm_96(), cells=4)
+    recipe = Recipe(name="small", cells=4)
     layout = layout_of(recipe, TABLE_ROWS)
     weights = np.linspace(0, 3, TABLE_ROWS, dtype=np.float32)
     even, weighted = (initial_parameters(recipe, layout, "query", given) for given in (None, weights))
@@ -100,7 +99,7 @@ def test_parts_come_out_of_the_matrix_as_they_went_in_each_from_a_row_of_its_own
 
 
 def test_what_fills_up_a_parts_last_row_starts_at_zero():
-    recipe = replace(lstm_96(), cells=4, forget_gate=True, peepholes=True)
+    recipe = Recipe(name="small", cells=4, forget_gate=True, peepholes=True)
     layout = layout_of(recipe, TABLE_ROWS)
     matrix = initial_parameters(recipe, layout, "query")
     # 3 x 4 peepholes in a row of 4 x 4 columns
