@@ -58,16 +58,18 @@ class Dataset:
     table_rows: int = 65_536
 
 
+TOWERS = ("bag-512", "bag-pool-512", "lstm-96", "lstm-pool-96", "lstm-pool-192")
+
 # Documents of some 150 words: the first 32 of them (docs/quality.md).
-FIRST_WORDS = "max_words=32,overflow=truncate,epochs=10"
+FIRST_WORDS = "max_words=32,overflow=truncate"
 
 DATASETS = {
-    "homedepot": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96:epochs=10", "lstm-pool-96", "lstm-pool-192")),
-    "dbpedia_entity": Dataset(recipes=("bag-512", "bag-pool-512", "lstm-96", "lstm-pool-192"), grade=1, most=100),
-    "nfcorpus": Dataset(recipes=("bag-512", "bag-pool-512", f"lstm-pool-192:{FIRST_WORDS}"), grade=2, most=8),
+    "homedepot": Dataset(recipes=TOWERS),
+    "dbpedia_entity": Dataset(recipes=TOWERS, grade=1, most=100),
+    "nfcorpus": Dataset(recipes=tuple(f"{name}:{FIRST_WORDS}" for name in TOWERS), grade=2, most=8),
     # Pairs of characters fall outside a-z and 0-9: each distinct one needs a row of the hashed part of the table.
     "sogou_qt": Dataset(
-        recipes=("bag-512", "bag-pool-512", "lstm-long-96"),
+        recipes=("bag-512", "bag-pool-512", "lstm-96", "lstm-long-96"),
         grade=2,
         most=100,
         table_rows=400_000,

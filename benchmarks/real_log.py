@@ -3,9 +3,11 @@
     CLICKTOWER_DATA=/path/to/data python benchmarks/real_log.py --work /tmp/real-log [--seeds 1 2 3]
 
 Each training is judged on the dev queries with at least five judged products: k = 1 (a team training on its own log in
-private), k = 5 (the default), and k = 1 with the clicked titles permuted, which must come down to random (the leak
-check). Prints a table and writes benchmarks/results/real_log.json. The recipe was chosen on these dev queries; no test
-set is touched.
+private) and k = 5 (the default), with the default recipe and with the one that ranks best. The leak check permutes the
+clicked titles: what then ranks better than a random order was not learnt from clicks. It starts from two towers that
+have nothing in common, since a start by rarity ranks well before any click, and stands beside the same start with the
+clicks as they are. Prints a table and writes benchmarks/results/real_log.json. The recipes were chosen on these dev
+queries; no test set is touched.
 """
 
 import argparse
@@ -17,10 +19,16 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+BEST = ["--recipe", "lstm-pool-96"]
+FROM_NOTHING = [word for one in ("start=uniform", "tie_towers=false", "same_start=false") for word in ("--set", one)]
+
 RUNS: dict[str, tuple[int, list[str]]] = {
     "k = 1": (1, []),
+    "k = 1, lstm-pool-96": (1, BEST),
     "k = 5": (5, []),
-    "k = 1, clicks shuffled": (1, ["--set", "shuffle_clicks=true"]),
+    "k = 5, lstm-pool-96": (5, BEST),
+    "k = 1, from nothing": (1, FROM_NOTHING),
+    "k = 1, from nothing, clicks shuffled": (1, [*FROM_NOTHING, "--set", "shuffle_clicks=true"]),
 }
 MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10")
 RESULTS = Path(__file__).parent / "results" / "real_log.json"
@@ -67,9 +75,9 @@ def main() -> None:
             )
     summary = {name: _mean([row for row in rows if row["run"] == name]) for name in RUNS}
     summary |= {system: [rows[0]["systems"][system][m]["mean"] for m in MEASURES] for system in ("bm25", "random")}
-    print(f"\n{'':<24}" + "".join(f"{m.upper():>10}" for m in MEASURES) + f"   (n = {rows[0]['n']:,})")
+    print(f"\n{'':<40}" + "".join(f"{m.upper():>10}" for m in MEASURES) + f"   (n = {rows[0]['n']:,})")
     for name, values in summary.items():
-        print(f"{name:<24}" + "".join(f"{value:>10.3f}" for value in values))
+        print(f"{name:<40}" + "".join(f"{value:>10.3f}" for value in values))
     ledger = {key: day["ledger"][key] for key in ("total", "lines")}
     RESULTS.parent.mkdir(exist_ok=True)
     value = {

@@ -6,7 +6,6 @@ from flows import present
 from flows.local_run import run_locally
 from flows.submit import run_stage_command
 
-# What a demonstration changes: enough epochs to see it learn within the minutes that somebody will watch.
 PIPELINE = """# Written by `clicktower demo`. Everything here comes from a simulated log.
 title = "Demonstration on a simulated log"
 store = "store"
@@ -28,13 +27,9 @@ k = 5
 [train]
 recipe = "lstm-96"
 
-[train.set]
-epochs = {epochs}
-
 [publish]
 to = "release"
 """
-EPOCHS = 12
 
 
 def run_demo(work: str, *, searches: int, seed: int) -> dict:
@@ -44,5 +39,5 @@ def run_demo(work: str, *, searches: int, seed: int) -> dict:
     simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])
     present.stage_result(simulated)
     config = folder / "pipeline.toml"
-    config.write_text(PIPELINE.format(epochs=EPOCHS), encoding="utf-8")
+    config.write_text(PIPELINE, encoding="utf-8")
     return {"simulate": simulated, **run_locally(str(config))}

@@ -18,7 +18,7 @@ def trained_stage(
     store: str, *, seed: int = 1, labels: dict | None = None, recipe: Recipe | None = None, inputs: dict | None = None
 ) -> str:
     """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
-    recipe = recipe or replace(lstm_96(), cells=8, tie_towers=True, seed=seed)
+    recipe = recipe or replace(lstm_96(), cells=8, seed=seed)
 
     def produce(folder: str) -> Outcome:
         model = untrained(recipe)

@@ -17,7 +17,7 @@ from training.gpu.device import CPU, Device
 from training.kernel import serves
 from training.order import MicroBatch
 from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe, lstm_96
+from training.recipe import Recipe
 from training.shard_data import ShardData
 
 Kind = Literal["compiled", "reference", "stock", "other"]
@@ -61,9 +61,9 @@ class Variant:
 
 
 def base_recipe(cells: int, minibatch: int) -> Recipe:
-    """The default recipe with the pairs' own fixed negatives, so that all variants are given the same."""
+    """The paper's LSTM in two towers, with the pairs' own fixed negatives, so that all variants are given the same."""
     micro_batch = min(MICRO_BATCH, minibatch // 2)  # so that two threads have something to do
-    return replace(lstm_96(), cells=cells, minibatch=minibatch, micro_batch=micro_batch, negatives="fixed")
+    return Recipe(name="lstm", cells=cells, minibatch=minibatch, micro_batch=micro_batch, negatives="fixed")
 
 
 def start_of(recipe: Recipe, table_rows: int) -> Parts:

@@ -13,7 +13,7 @@ from schemas import storage
 from training.gpu.device_name import DRIVER_FILES, has_driver
 
 GB = 1e9
-# Training lstm-96 on a small log takes 1.5 GB, most of it torch and two towers of 51,000 x 384 floats with velocities.
+# Training on a small log takes 1.5 GB: most of it torch, and a tower or two of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
 MIN_DISK, GOOD_DISK = 1 * GB, 10 * GB
 MIN_SHARED_MEMORY = 1 * GB

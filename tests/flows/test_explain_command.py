@@ -19,12 +19,13 @@ from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.labelled.classifying import of_vectors
 from training.model import load_model, write_model
+from training.recipe import Recipe
 from training.recipes import recipe
 
 torch.set_num_threads(1)
-SIAMESE = replace(
-    recipe("bilstm-96"),
+SIAMESE = Recipe(
     name="siamese",
+    tower="bilstm",
     objective="classify",
     features="siamese",
     head_units=4,

@@ -44,10 +44,10 @@ def test_a_recipe_of_somebodys_own_is_written_as_one(tmp_path):
 
 
 def test_it_is_a_section_of_a_pipeline_and_a_pipeline_can_name_it(tmp_path):
-    text = written(replace(recipe("lstm-64"), step=0.004), step=0.004)
+    text = written(replace(recipe("lstm-64"), step=0.003), step=0.003)
     (tmp_path / "pasted.toml").write_text(PIPELINE + text, encoding="utf-8")
     pasted = read_pipeline(str(tmp_path / "pasted.toml")).train
-    assert (pasted.recipe, pasted.set["step"]) == ("lstm-64", 0.004)
+    assert (pasted.recipe, pasted.set["step"]) == ("lstm-64", 0.003)
     assert set(tomllib.loads(text)) == {"train"}
     (tmp_path / "best.toml").write_text(text, encoding="utf-8")
     (tmp_path / "named.toml").write_text(PIPELINE + '[train]\nrecipe = "best.toml"\n', encoding="utf-8")

@@ -51,7 +51,7 @@ class Client(threading.Thread):
 @pytest.fixture
 def publishers(documents, tmp_path):
     """Asks the program for a publisher of another model over another catalogue."""
-    recipe = replace(lstm_96(), cells=16, tie_towers=True, seed=2)  # the kernel's vectors: the same bits every time
+    recipe = replace(lstm_96(), cells=16, seed=2)  # the kernel's vectors: the same bits every time
     model = trained_stage(str(tmp_path / "store"), recipe=recipe)
     new = write_documents(tmp_path / "new.tsv", num_documents=200, seed=30)
     command = [sys.executable, publishers_to_kill.__file__, model, new]

@@ -24,7 +24,7 @@ from training.recipes import lstm_96
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    recipe = replace(lstm_96(), cells=32, tie_towers=True)
+    recipe = replace(lstm_96(), cells=32)
     folder = trained_stage(str(tmp_path_factory.mktemp("store")), recipe=recipe)
     assert load_model(open_result(folder).data).compiled
     return folder
