@@ -27,6 +27,9 @@ k = 5
 [train]
 recipe = "lstm-96"
 
+[train.set]
+epochs = 5
+
 [publish]
 to = "release"
 """
