@@ -90,8 +90,8 @@ def lstm_pool_96() -> Recipe:
 def lstm_pool_192() -> Recipe:
     """`lstm-pool-96` with twice the cells: it ranks best. NDCG@10 of product titles 0.864, recall@100 0.69.
 
-    Of entity names 0.347, Chinese titles 0.810, the first 32 words of abstracts (ten epochs) 0.894. With W in ±0.3
-    0.864 and 0.67, 0.344, 0.805, 0.894; in ±0.05 0.864 and 0.69, 0.332, 0.813, 0.891.
+    Of entity names 0.347, Chinese titles 0.810, the first 32 words of abstracts 0.897 (ten epochs 0.894). With W in
+    ±0.3 0.864 and 0.67, 0.344, 0.805, 0.894 (ten); in ±0.05 0.864 and 0.69, 0.332, 0.813, 0.891 (ten).
     """
     return replace(lstm_pool_96(), name="lstm-pool-192", cells=192)
 
@@ -99,7 +99,8 @@ def lstm_pool_192() -> Recipe:
 def lstm_long_96() -> Recipe:
     """`lstm-pool-96` with forget gate and peepholes, the gate open at the start: for texts of twenty words and more.
 
-    LONG
+    Chinese titles of 21 words: NDCG@10 0.821 for 0.812. Abstracts: 0.890 from their first 32 words, where lstm-pool-96
+    has 0.892, and 0.889 from their first 64.
     """
     return replace(lstm_pool_96(), name="lstm-long-96", forget_gate=True, peepholes=True, forget_bias=5.0)
 
