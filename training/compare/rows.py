@@ -66,14 +66,14 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: replace(recipe("lstm-96"), num_negatives=8)),
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
-    ("lstm-pool-96", "LSTM against a shared pool", lambda: recipe("lstm-pool-96")),
+    ("lstm-pool-96", "LSTM against a pool", lambda: recipe("lstm-pool-96")),
     ("lstm-pool-192", "the same, 192 cells", lambda: recipe("lstm-pool-192")),
     ("lstm-long-96", "full LSTM for long texts", lambda: recipe("lstm-long-96")),
     ("self-attentive", "self-attention, 4 hops", lambda: recipe("self-attentive")),
     ("max-pooled", "LSTM both ways, maximum", lambda: recipe("max-pooled")),
     ("variational", "normal distribution", lambda: recipe("variational")),
     ("bag-512", "bag of trigrams, 512 units", lambda: recipe("bag-512")),
-    ("bag-pool-512", "the bag against a shared pool", lambda: recipe("bag-pool-512")),
+    ("bag-pool-512", "the bag against a pool", lambda: recipe("bag-pool-512")),
 )
 
 
