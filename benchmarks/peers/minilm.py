@@ -1,12 +1,13 @@
 """A sentence transformer, all-MiniLM-L6-v2 as it comes or fine-tuned, on the judgments that towers are measured on.
 
     python benchmarks/peers/minilm.py --model FOLDER --documents documents.tsv --queries queries.dev.tsv \\
-        --qrels qrels.dev.txt [--min-judged 5]
+        --qrels qrels.dev.txt [--min-judged 5] [--run minilm.run]
 
 Runs in an environment of its own, which has torch and transformers beside this project: they are no dependency of it.
 FOLDER holds the transformer's weights and tokeniser. Titles only, no more than 128 word pieces, mean of the last
 layer's vectors, unit length, cosine: as its card says. Prints one JSON object: NDCG, and titles that one
-core encodes in a second (the processor time of all threads, so that other work on the machine does not show).
+core encodes in a second (the processor time of all threads, so that other work on the machine does not show). --run
+also writes its scores of the judged titles as a TREC run, which `clicktower compare --run` sets beside other systems.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from schemas.documents import read_documents
-from schemas.judgments import read_qrels, read_queries
+from schemas.judgments import read_qrels, read_queries, run_lines
 from training.ranking.judged_collection import judged_collection
 from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged
 
@@ -62,6 +63,7 @@ def main() -> None:
     for name in ("model", "documents", "queries", "qrels"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--min-judged", type=int, default=1)
+    parser.add_argument("--run", help="a file for the scores")
     options = parser.parse_args()
     torch.set_num_threads(1)
     documents = read_documents(options.documents)
@@ -82,6 +84,11 @@ def main() -> None:
     of_document = [place[documents.titles[judged.row_of[document]]] for document in pairs.document_ids]
     scores = np.einsum("pd,pd->p", query_QD[pairs.query_of], title_TD[of_document])
     means = ndcg_of_judged(pairs, scores).mean()
+    if options.run:
+        run: dict[str, dict[str, float]] = {query_id: {} for query_id in pairs.query_ids}
+        for query, document, score in zip(pairs.query_of, pairs.document_ids, scores, strict=True):
+            run[pairs.query_ids[query]][document] = float(score)
+        Path(options.run).write_text("".join(run_lines(run, "minilm")), encoding="utf-8")
     result = {
         "system": options.model,
         "n": len(judged.qrels),

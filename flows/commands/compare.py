@@ -44,7 +44,7 @@ def compare(
 
     All rows take as long as some fifteen trainings; a first look:
 
-        clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=5
+        clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=2
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def compare(
     seeds
         Seeds of each tower, whose values are then the mean over them. A seed alone moves NDCG@10 by some 0.004.
     set
-        field=value for any field of every tower's recipe, such as epochs=5; may be repeated.
+        field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
     evaluate
         field=value for any field of the evaluation settings; may be repeated.
     min_judged
