@@ -1,7 +1,7 @@
 """Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
 
     compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
-    torch-2        the reference path, on a CPU; so does this one
+    torch-3        the reference path, on a CPU; so does this one
     torch-cuda, triton-cuda    on a GPU (training.gpu.device)
 
 Within one of them a model's bytes depend on no number of workers or threads and no restart; between them models agree
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-2"
-REFERENCE = "torch-2"
+REFERENCE = "torch-3"
 ON_GPU = {"cuda-eager": "torch-cuda", "cuda": "triton-cuda"}
 
 

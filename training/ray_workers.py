@@ -13,7 +13,6 @@ belongs to one attempt and goes with it.
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import tempfile
 import threading
@@ -22,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 # Its watcher of nodes that are about to be taken away is a process more, and a run that is cut off loses little.
 os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
@@ -41,6 +39,7 @@ from schemas.errors import StageError
 from schemas.stage import Progress, scratch_folder
 from training.gpu.device import gpu_share, process_group_backend
 from training.model import WEIGHTS
+from training.ray_cluster import cluster
 from training.ray_losses import EndInVain, EndWithoutRoom, told_as_losses
 from training.worker import Job, work
 from training.workers import ProcessGroup
@@ -198,23 +197,3 @@ def _relay(board: Any, progress: Progress) -> Iterator[None]:
         with contextlib.suppress(ray.exceptions.RayError):
             if (told := ray.get(board.read.remote())) and told != last:
                 progress(*told)
-
-
-@contextlib.contextmanager
-def cluster(num_cpus: int) -> Iterator[None]:
-    """Within, this process is on a cluster: the one it is on, that of RAY_ADDRESS, or one of its own."""
-    if ray.is_initialized():
-        yield
-        return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if "RAY_ADDRESS" in os.environ:
-        try:
-            ray.init(**quiet)
-        except RuntimeError as error:  # of many kinds, where no head answers
-            raise ConnectionError(str(error)) from error
-    else:
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
-    try:
-        yield
-    finally:
-        ray.shutdown()

@@ -4,19 +4,16 @@ The model is read by each worker from the store, so both the store and the relea
 them. A task that is lost with its node is tried again.
 """
 
-import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 
 from schemas.errors import StageError
 from training.ensemble import Ensemble, load_encoder
 from training.model import Model
+from training.ray_cluster import cluster
 
 _TRIES = 3
 
@@ -29,33 +26,24 @@ def encode_parts(
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
     own and ends it. Raises StageError where a part fails again and again.
     """
-    began = not ray.is_initialized()
-    if began:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if "RAY_ADDRESS" in os.environ:
-            ray.init(**quiet)
-        else:
-            ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
-    try:
-        share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
-        task = cast(Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part))
-        number = {task.remote(model, texts, name): at for at, (texts, name) in parts.items()}
-        running = list(number)
-        while running:
-            finished, running = ray.wait(running, num_returns=1)
-            ray.get(finished)
-            yield number[finished[0]]
-    except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, StageError):
-            raise cause from None
-        raise StageError(asked=f"titles were to be encoded by {workers} workers",
-                         found=f"one of them failed again and again ({type(error).__name__})",
-                         follows="what is live stays as it is, and the parts that are finished are kept",
-                         do="publish again, or with --workers 1 on this machine alone") from None  # fmt: skip
-    finally:
-        if began:
-            ray.shutdown()
+    with cluster(workers):
+        try:
+            share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
+            task = cast(Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part))
+            number = {task.remote(model, texts, name): at for at, (texts, name) in parts.items()}
+            running = list(number)
+            while running:
+                finished, running = ray.wait(running, num_returns=1)
+                ray.get(finished)
+                yield number[finished[0]]
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, StageError):
+                raise cause from None
+            raise StageError(asked=f"titles were to be encoded by {workers} workers",
+                             found=f"one of them failed again and again ({type(error).__name__})",
+                             follows="what is live stays as it is, and the parts that are finished are kept",
+                             do="publish again, or with --workers 1 on this machine alone") from None  # fmt: skip
 
 
 def _encode_part(model: str, texts: Sequence[str], name: str) -> None:

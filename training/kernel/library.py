@@ -53,5 +53,8 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     found.kernel_choose.argtypes, found.kernel_choose.restype = (ctypes.c_char_p,), ctypes.c_int32
     found.kernel_fma_peak.argtypes, found.kernel_fma_peak.restype = (ctypes.c_double,), ctypes.c_double
     if not (instructions := found.kernel_instructions().decode()):
-        return None, "this processor has neither AVX-512 nor AVX2 with fused multiply-add"
+        return None, (
+            "this processor has neither AVX-512 nor AVX2 with fused multiply-add, "
+            "or not what CLICKTOWER_INSTRUCTIONS names"
+        )
     return found, f"compiled with the package, running with {instructions}"

@@ -20,13 +20,14 @@ os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # figures are 
 os.environ.setdefault("TUNE_FORCE_TRIAL_CLEANUP_S", "2")  # of a trial that is to end and is busy
 os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # a node that is lost is nothing to print a trace about
 
-from training.ray_workers import ROOM_SECONDS, cluster, storage_of  # sets what Ray reads when it is imported
+from training.ray_workers import ROOM_SECONDS, storage_of  # sets what Ray reads when it is imported
 
 # isort: split
 import ray
 from ray import tune
 
 from schemas.errors import StageError
+from training.ray_cluster import cluster
 from training.sweep.carry_out import CarryOut, Hear, Key
 from training.trial_process import Ended, Told, carried_out, interrupts_held
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import torch
 
-from training.cpu_functions import add_inner_products, add_matmul, tanh
 from training.kept_memory import empty
+from training.tanh import tanh
 from training.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes
 from training.trigram_embedding import sum_by_word
@@ -72,7 +72,7 @@ class LSTM:
             torch.index_select(input_UG, 0, batch.packed_words[start:end], out=rows)
             previous[start + begun : end].zero_()
             if begun:
-                add_matmul(rows[:begun], previous[start : start + begun], parts["W_rec"])
+                rows[:begun].addmm_(previous[start : start + begun], parts["W_rec"])
             now = cell[:active]
             if self.peepholes:  # the output gate's has to wait for c(t)
                 rows[:, d:sigmoids].unflatten(1, (-1, d)).addcmul_(now[:, None], parts["W_peep"][1:])
@@ -112,7 +112,7 @@ class LSTM:
         gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
         first = max(0, batch.num_steps - steps) if steps else 0
         by_y, by_cell = by_vectors_Nd, torch.zeros_like(by_vectors_Nd)
-        by_parts = {name: torch.zeros_like(parts[name]) for name, _ in self.parts}
+        by_parts = {"W_peep": torch.zeros_like(parts["W_peep"])} if self.peepholes else {}
         buffers = torch.empty(3, *by_y.shape, dtype=by_y.dtype, device=by_y.device)
         transposed = parts["W_rec"].t()
         for step in reversed(range(first, batch.num_steps)):
@@ -147,12 +147,11 @@ class LSTM:
                 by_parts["W_peep"][1:] += (looking * before[:, None]).sum(0)
                 by_cell[:begun] += (looking * parts["W_peep"][1:]).sum(1)
             if step > first:
-                by_y = by_y.new_zeros(begun, d)
-                add_matmul(by_y, rows[:begun], transposed)
+                by_y = rows[:begun] @ transposed
                 if by_earlier_Pd is not None:
                     by_y += by_earlier_Pd[start - begun : start]
         begin = offsets[first]
         gradient[:begin].zero_()
-        add_inner_products(by_parts["W_rec"], trace.previous_Pd[begin:], gradient[begin:])
+        by_parts["W_rec"] = trace.previous_Pd[begin:].t() @ gradient[begin:]
         by_word_UG = sum_by_word(gradient, batch)
         return by_word_UG, by_parts | {"b": by_word_UG.sum(0)}

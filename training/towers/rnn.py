@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from training.cpu_functions import add_inner_products, add_matmul, tanh
 from training.kept_memory import empty
+from training.tanh import tanh
 from training.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes
 from training.trigram_embedding import sum_by_word
@@ -49,7 +49,7 @@ class RNN:
             previous[start + begun : end].zero_()
             if begun:
                 previous[start : start + begun] = state[start - begun : start]
-                add_matmul(rows[:begun], previous[start : start + begun], parts["W_rec"])
+                rows[:begun].addmm_(previous[start : start + begun], parts["W_rec"])
             tanh(rows, out=rows)
             begun = end - start
         return state[batch.step_offsets[-2] :].clone(), RNNTrace(state, previous)
@@ -67,11 +67,9 @@ class RNN:
             rows = gradient[offsets[step] : offsets[step + 1]]
             rows.square_().neg_().add_(1).mul_(by_y)  # dy by its argument: 1 - y²
             if step > first:
-                by_y = by_y.new_zeros(batch.active(step - 1), self.cells)
-                add_matmul(by_y, rows[: len(by_y)], transposed)
+                by_y = rows[: batch.active(step - 1)] @ transposed
         begin = offsets[first]
         gradient[:begin].zero_()
         by_word_UG = sum_by_word(gradient, batch)
-        by_recurrent_dG = torch.zeros_like(parts["W_rec"])
-        add_inner_products(by_recurrent_dG, trace.previous_Pd[begin:], gradient[begin:])
+        by_recurrent_dG = trace.previous_Pd[begin:].t() @ gradient[begin:]
         return by_word_UG, {"W_rec": by_recurrent_dG, "b": by_word_UG.sum(0)}
