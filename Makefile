@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup demo engines test lint format clean
+.PHONY: setup demo engines test check lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
@@ -15,8 +15,10 @@ engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the fi
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 test: $(READY)           ## every test; those of engines that are not there are skipped
-	$(BIN)/python -m pytest -m "not engine" --numprocesses auto --maxprocesses 4 --dist loadfile
-	$(BIN)/python -m pytest -m engine --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+check: lint              ## before each commit: linters, types, and the tests that take no process or engine
+	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

@@ -142,7 +142,7 @@ def _chances(
 def _smallest_between(values: np.ndarray, begin: np.ndarray) -> np.ndarray:
     """For each place the smallest of the values from `begin` to it, both included."""
     place = np.arange(len(values))
-    level = np.floor(np.log2(place - begin + 1)).astype(np.int64)
+    level = np.frexp(place - begin + 1)[1] - 1  # the whole part of the logarithm to base 2, exactly
     found = np.empty(len(values))
     smallest = values  # of the 2^n values that end at each place
     for n in range(int(level.max(initial=-1)) + 1):

@@ -1,6 +1,8 @@
 """Rules of the whole suite: quiet engines, one thread of torch, and no silent skips in CI."""
 
 import os
+import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,14 +13,24 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
+# A shell starts what is to go on in the background with Ctrl-C ignored, and every process below it inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # No test says how long a thing may take: on a busy machine it takes longer.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-# Files whose engine tests take minutes begin first: none of them is left alone at the end of a parallel run.
-LONG = ("test_prefect_ray", "test_ray_training", "test_standalone_flink", "test_run", "test_prefect_server",
-        "test_sweep_on_ray", "test_canaries", "test_docs_run")  # fmt: skip
+# Files that take a minute or more begin first: none of them is left alone at the end of a parallel run.
+LONG = ("test_prefect_ray", "test_ray_training", "test_docs_run", "test_standalone_flink", "test_run",
+        "test_sweep_on_ray", "test_prefect_server", "test_bad_input", "test_canaries", "test_same_result",
+        "test_extras", "test_killed_publishers", "test_reuse", "test_live", "test_ingest_day")  # fmt: skip
 _skipped: list[str] = []
+_outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Tests of engines wait for other processes half of their time, and each process may hold 2 GB."""
+    return min(2 * len(os.sched_getaffinity(0)), 8)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,6 +51,10 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    half = _outcomes["with real engines" if "engine" in report.keywords else "all others"]
+    half["seconds"] += report.duration
+    if report.when == "call" or report.outcome != "passed":
+        half[report.outcome if report.when == "call" or report.skipped else "errors"] += 1
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(f"{report.nodeid}: {report.longrepr[2] if isinstance(report.longrepr, tuple) else ''}")
 
@@ -50,6 +66,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
+    for half, found in _outcomes.items():
+        if said := ", ".join(f"{number:,} {what}" for what, number in sorted(found.items()) if what != "seconds"):
+            terminalreporter.line(f"{half}: {said}; {found['seconds']:,.0f} s of tests")
     if _skipped and os.environ.get("CLICKTOWER_NO_SKIPS"):
         terminalreporter.section("skipped where nothing may be skipped", red=True)
         for line in _skipped:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from training.elementary import ln
 from training.shard_data import ShardData
 
 _BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
@@ -26,6 +27,6 @@ def rarity(data: ShardData) -> np.ndarray:
         first = np.append(True, in_title[1:] != in_title[:-1])[: len(in_title)]
         occurrences += np.bincount(trigrams.values, minlength=data.word_rows.num_rows)
         df += np.bincount(in_title[first] % data.word_rows.num_rows, minlength=data.word_rows.num_rows)
-    idf = np.log(1 + (len(titles) - df + 0.5) / (df + 0.5))
+    idf = ln(1 + (len(titles) - df + 0.5) / (df + 0.5))
     mean_square = (idf**2 * occurrences).sum() / occurrences.sum()
     return (idf / np.sqrt(mean_square)).astype(np.float32)

@@ -13,6 +13,7 @@ from schemas.exclusions import ListedExclusions
 from schemas.negatives import draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, open_table
 from schemas.trigrams import CONTRACT_VERSION
+from training.elementary import ln
 from training.ragged import Ragged, from_arrow
 from training.recipe import Recipe
 from training.shard_folder import local_folder
@@ -148,7 +149,7 @@ def _weights(pairs: pa.Table, recipe: Recipe) -> np.ndarray | None:
         return None
     weights = _numbers(pairs["weight" if recipe.weights == "column" else "clicks"])
     if recipe.weights == "log_clicks":
-        weights = 1 + np.log(weights)
+        weights = 1 + ln(weights)
     return weights.astype(np.float32)
 
 

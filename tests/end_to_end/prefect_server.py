@@ -3,21 +3,21 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
+
+from tests.ray_cluster import free_ports
+from tests.waiting import SECONDS, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 PREFECT = [str(Path(sys.executable).parent / "prefect")]
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-SECONDS = 300.0
 
 
 class PrefectServer:
@@ -25,7 +25,7 @@ class PrefectServer:
 
     def __init__(self, work: Path, **environment: str) -> None:
         self._work, self._sessions = work, dict[str, subprocess.Popen]()
-        self._port = free_port()
+        [self._port] = free_ports(1)
         self.environment = (
             os.environ
             | environment
@@ -53,7 +53,7 @@ class PrefectServer:
 
     def start(self) -> None:
         self._start("server", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
-        wait_until(self._healthy, SECONDS, lambda: f"the server to answer\n{self.log('server')}")
+        wait_until(self._healthy, lambda: f"the server to answer\n{self.log('server')}")
 
     def start_worker(self) -> None:
         self._start("worker", "worker", "start", "--pool", "clicktower", "--type", "process")
@@ -64,17 +64,18 @@ class PrefectServer:
         A stage has a session of its own.
         """
         process = self._sessions.pop(name)
-        doomed = [process.pid, *(descendants(process.pid) if with_all else [])]
-        for pid in [pid for pid in doomed if not is_stage(pid)]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        session = psutil.Process(process.pid)
+        doomed = [session, *(session.children(recursive=True) if with_all else [])]
+        for one in [one for one in doomed if not is_stage(one)]:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait()
 
     def stop(self, name: str) -> None:
         """As Ctrl-C does."""
         process = self._sessions.pop(name)
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(60)
+        process.wait(SECONDS)
 
     def cli(self, *arguments: str) -> None:
         done = subprocess.run([*PREFECT, *arguments], env=self.environment, cwd=ROOT, capture_output=True, text=True)
@@ -85,7 +86,7 @@ class PrefectServer:
             answered = self.api.request(method, path, json=body)
             return None if answered.status_code == 503 else answered.raise_for_status()
 
-        return wait_until(answer, SECONDS, f"an answer to {path}").json()
+        return wait_until(answer, f"an answer to {path}").json()
 
     def deployment(self) -> dict[str, Any]:
         return self.ask("GET", "/deployments/name/clicktower/nightly")
@@ -113,7 +114,7 @@ class PrefectServer:
                 return state if (state := self.state(run))["type"] in ENDED else None
             return None
 
-        return wait_until(ended, SECONDS, lambda: f"the run to end: {self.logs_of(run)}\n{self.log('worker')}")
+        return wait_until(ended, lambda: f"the run to end: {self.logs_of(run)}\n{self.log('worker')}")
 
     def tasks(self, run: str) -> dict[str, str]:
         """The state of each task by name; it lags behind the flow's."""
@@ -130,8 +131,8 @@ class PrefectServer:
 
     def is_idle(self) -> bool:
         """Whether the worker runs no flow."""
-        children = descendants(self._sessions["worker"].pid)
-        return not any(pid in children and "prefect.engine" in words for pid, _, words in processes())
+        children = psutil.Process(self._sessions["worker"].pid).children(recursive=True)
+        return not any("prefect.engine" in words_of(child) for child in children)
 
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()[-3000:]
@@ -148,34 +149,24 @@ class PrefectServer:
         return False
 
 
-def processes() -> Iterator[tuple[int, int, list[str]]]:
-    """(id, parent's id, command line) of everything that runs."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            yield int(folder.name), parent, (folder / "cmdline").read_text().split("\0")
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; none where it has ended meanwhile."""
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
-def descendants(pid: int) -> set[int]:
-    listed, found = list(processes()), {pid}
-    while more := {child for child, parent, _ in listed if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def is_stage(pid: int) -> bool:
+def is_stage(process: psutil.Process) -> bool:
     """Whether it is a stage, or was started by one."""
-    listed = {child: (parent, words) for child, parent, words in processes()}
-    while pid in listed:
-        pid, words = listed[pid]
-        if "flows.cli" in words:
-            return True
+    with suppress(psutil.NoSuchProcess):
+        return any("flows.cli" in words_of(one) for one in (process, *process.parents()))
     return False
 
 
 def running_stages(store: Path) -> list[int]:
     """The stages that run on a store, as the machine's own list of processes has them."""
-    return [pid for pid, _, words in processes() if "flows.cli" in words and str(store) in words]
+    words = [(process.pid, words_of(process)) for process in psutil.process_iter()]
+    return [pid for pid, said in words if "flows.cli" in said and str(store) in said]
 
 
 def claim(store: Path, stage: str) -> dict[str, Any] | None:
@@ -188,18 +179,3 @@ def claim(store: Path, stage: str) -> dict[str, Any] | None:
 
 def attempts(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("attempt-*") if "scratch" not in path.name}
-
-
-def wait_until(condition: Callable[[], Any], seconds: float, what: Callable[[], str] | str) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"waited {seconds} s for {what if isinstance(what, str) else what()}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

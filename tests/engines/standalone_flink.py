@@ -3,18 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.ray_cluster import free_ports
+from tests.waiting import wait_until
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "flink"
 TASK_MANAGERS = ("task-manager-1", "task-manager-2")
-START_SECONDS = 180.0  # a busy machine is no failure
 
 
 class Cluster:
@@ -24,7 +24,7 @@ class Cluster:
         self._work, self._environment = work, os.environ | {"CLICKTOWER_ENGINES": str(engines)}
         self._processes: dict[str, subprocess.Popen] = {}  # those of now, by name
         self._started: list[subprocess.Popen] = []
-        self._rest, self._rpc = _free_ports(2)
+        self._rest, self._rpc = free_ports(2)
         self._before: set[str] = set()
 
     @property
@@ -55,7 +55,7 @@ class Cluster:
                 self._start(
                     name, "start-task-manager", str(self._work), name, f"-Dtaskmanager.resource-id={name}"
                 )  # fmt: skip
-        until(lambda: len(self.ask("/taskmanagers")["taskmanagers"]) == len(TASK_MANAGERS), START_SECONDS, self.logs)
+        until(lambda: len(self.ask("/taskmanagers")["taskmanagers"]) == len(TASK_MANAGERS), self.logs)
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs, the newest last."""
@@ -72,7 +72,7 @@ class Cluster:
             found = [job for job in self.jobs() if job["jid"] not in self._before]
             return found[0]["jid"] if found and found[0]["tasks"]["finished"] >= 4 else None
 
-        return until(halfway, START_SECONDS, self.logs)
+        return until(halfway, self.logs)
 
     def kill_the_task_manager_of(self, job: str) -> bool:
         """kill -9 of the one that runs steps of the job; False where the job had ended before that."""
@@ -84,7 +84,7 @@ class Cluster:
             running = (task["taskmanager-id"] for task in subtasks if task["status"] == "RUNNING")
             return next(running, "" if found["state"] == "FINISHED" else None)
 
-        name = until(lambda: (found := busy()) is not None and (found,), START_SECONDS, self.logs)[0]
+        name = until(lambda: (found := busy()) is not None and (found,), self.logs)[0]
         if name:
             self._processes[name].kill()
             self._processes[name].wait()
@@ -111,22 +111,12 @@ class Cluster:
         self._started.append(self._processes[name])
 
 
-def until(condition: Callable[[], Any], seconds: float, else_say: Callable[[], str]) -> Any:
-    """What the condition returns once that is true; a server that does not answer yet is not true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def until(condition: Callable[[], Any], else_say: Callable[[], str]) -> Any:
+    """As wait_until; a server that does not answer yet is not true."""
+
+    def answered() -> Any:
         with suppress(OSError):
-            if found := condition():
-                return found
-        time.sleep(0.2)
-    raise AssertionError(f"it did not happen in {seconds:.0f} s\n{else_say()}")
+            return condition()
+        return None
 
-
-def _free_ports(number: int) -> Sequence[int]:
-    probes = [socket.socket() for _ in range(number)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+    return wait_until(answered, else_say)

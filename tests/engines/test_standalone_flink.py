@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from schemas.errors import StageError
@@ -16,10 +17,10 @@ from tests.engines.outcome import (
     run_build,
     run_ingest,
 )
-from tests.engines.standalone_flink import Cluster, until
+from tests.engines.standalone_flink import Cluster
+from tests.waiting import SECONDS, runs, wait_until
 
 pytestmark = pytest.mark.engine
-END_SECONDS = 240.0
 
 
 def submit(shop: Path, store: Path, cluster: Cluster) -> subprocess.Popen:
@@ -41,7 +42,7 @@ def test_a_task_manager_is_killed_in_the_middle_of_each_job(cluster, shop, expec
         store = tmp_path / str(attempt)
         client = submit(shop, store, cluster)
         killed = cluster.kill_the_task_manager_of(job := cluster.wait_until_halfway())
-        output, errors = client.communicate(timeout=END_SECONDS)
+        output, errors = client.communicate(timeout=SECONDS)
         assert client.returncode == 0, errors
         if killed:
             break
@@ -57,7 +58,7 @@ def test_a_task_manager_is_killed_in_the_middle_of_each_job(cluster, shop, expec
 def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes(cluster, shop, expected, tmp_path):
     client = submit(shop, tmp_path, cluster)
     cluster.cancel(cluster.wait_until_halfway())
-    output, errors = client.communicate(timeout=END_SECONDS)
+    output, errors = client.communicate(timeout=SECONDS)
     assert client.returncode == 1, errors
     error = json.loads(output)["error"]
     assert error["found"] == "it was cancelled from the runner's side"
@@ -75,12 +76,13 @@ def test_a_client_killed_after_submitting_loses_nothing_and_the_next_one_waits_f
 ):
     client = submit(shop, tmp_path, cluster)
     job = cluster.wait_until_halfway()
-    (server,) = _children(client.pid)
+    started = [process.pid for process in psutil.Process(client.pid).children(recursive=True)]
+    assert started, "a job server"
     client.kill()
     client.communicate()
-    until(lambda: not _children(server), 10, lambda: "the job server outlives its client")
+    wait_until(lambda: not any(map(runs, started)), "the job server to end with its client")
 
-    output, errors = submit(shop, tmp_path, cluster).communicate(timeout=END_SECONDS)
+    output, errors = submit(shop, tmp_path, cluster).communicate(timeout=SECONDS)
     again = json.loads(output)
     assert again["reused"], errors
     folder = the_only_ingest(tmp_path)
@@ -96,7 +98,7 @@ def test_a_client_that_is_told_to_end_takes_its_job_with_it(cluster, shop, tmp_p
     client = submit(shop, tmp_path, cluster)
     job = cluster.wait_until_halfway()
     client.send_signal(signal.SIGTERM)
-    _, errors = client.communicate(timeout=END_SECONDS)
+    _, errors = client.communicate(timeout=SECONDS)
     assert client.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in errors
     (ended,) = (found for found in cluster.jobs() if found["jid"] == job)
@@ -109,16 +111,3 @@ def test_a_cluster_that_is_not_there_is_a_clear_error(flink, shop, tmp_path):
         run_ingest(shop, tmp_path, ["--runner=FlinkRunner", "--flink_master=127.0.0.1:1"])
     assert caught.value.found == "nothing answers there"
     assert caught.value.follows == "the job was not submitted"
-
-
-def _children(pid: int) -> list[int]:
-    """The processes that a process started and that still run."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(parent) == pid and state != "Z":
-            found.append(int(stat.parent.name))
-    return found

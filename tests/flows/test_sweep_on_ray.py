@@ -3,22 +3,20 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flows.cli import run
+from tests.ray_cluster import RayCluster
 from tests.training.small_shards import shop, write_build
+from tests.waiting import SECONDS, runs, wait_until
 from training.trial_process import Ended, Told
 
-DEPLOY = Path(__file__).parents[2] / "deploy" / "ray"
 BIN = Path(sys.executable).parent
-SECONDS = 240
 
 SWEEP = """
 shards = "{shards}"
@@ -45,101 +43,21 @@ def shards(tmp_path_factory) -> str:
     return write_build(place, {"train-00000": pairs, "dev-00000": dev}, pool)
 
 
-class Cluster:
-    """A head without CPUs and two nodes of one each, as deploy/ray starts them, on ports of its own."""
-
-    def __init__(self, work: Path) -> None:
-        self.work, self._started = work, dict[str, subprocess.Popen]()
-        self._port, self.dashboard, self._agent = _free_ports(3)
-        (work / "token").write_text("a-token-of-at-least-some-length-0123456789")
-        # A dead node is noticed after five seconds instead of half a minute.
-        quick = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "5"}
-        quick |= {"RAY_health_check_initial_delay_ms": "0"}
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": f"{work}/token"}
-        self.environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | token | quick
-
-    def start(self) -> None:
-        # The head's agent takes the jobs, by default on one port of the machine: another cluster may be here.
-        ports = (f"--port={self._port}", f"--dashboard-port={self.dashboard}")
-        self._start("head", "start-head", *ports, f"--dashboard-agent-listen-port={self._agent}")
-        for name in ("node-1", "node-2"):
-            self._start(name, "start-node", "1", f"--address=127.0.0.1:{self._port}")
-
-    def _start(self, name: str, script: str, *options: str) -> None:
-        """Until it runs: on a busy machine `ray start` may give up, which it does after half a minute."""
-        log = self.work / f"{name}.log"
-        for _ in range(3):
-            with log.open("wb") as file:
-                self._started[name] = subprocess.Popen(
-                    [str(DEPLOY / script), str(self.work), *options],
-                    stdout=file,
-                    stderr=file,
-                    env=self.environment,
-                    start_new_session=True,
-                )
-            wait_for(lambda: "Ray runtime started" in log.read_text() or self._ended(name), log.read_text)
-            if not self._ended(name):
-                return
-        raise AssertionError(log.read_text())
-
-    def _ended(self, name: str) -> bool:
-        return self._started[name].poll() is not None
-
-    def job(self, *words: str) -> subprocess.Popen:
-        """`ray job ...` with the token, at the dashboard."""
-        command = [str(BIN / "ray"), "job", words[0], "--address", f"http://127.0.0.1:{self.dashboard}", *words[1:]]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=self.environment)
-
-    def processes(self, name: str) -> set[int]:
-        """Those of a node: its raylet, its workers and what they started."""
-        listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
-        found = {self._started[name].pid}
-        while more := {pid for pid, parent in parents if parent in found} - found:
-            found |= more
-        return found
-
-    def kill(self, name: str) -> None:
-        """kill -9 of all of a node at once, as when its machine is gone."""
-        for pid in self.processes(name):
-            os.kill(pid, signal.SIGKILL)
-        self._started.pop(name).wait()
-
-    def stop(self) -> None:
-        for name in reversed(list(self._started)):
-            self._started[name].terminate()
-        for name, process in list(self._started.items()):
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.kill(name)
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory) -> Iterator[RayCluster]:
     pytest.importorskip("ray")
-    cluster = Cluster(tmp_path_factory.mktemp("ray"))
-    try:
-        cluster.start()
+    # A dead node is noticed after five seconds instead of half a minute.
+    quick = {"period_ms": "1000", "failure_threshold": "5", "initial_delay_ms": "0"}
+    environment = {f"RAY_health_check_{name}": value for name, value in quick.items()}
+    with RayCluster(tmp_path_factory.mktemp("ray"), {"node-1": 1, "node-2": 1}, **environment) as cluster:
         yield cluster
-    finally:
-        cluster.stop()
 
 
-def wait_for(is_so: Callable[[], object], tell: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, tell()
-        time.sleep(0.05)
+def job(cluster: RayCluster, *words: str) -> subprocess.Popen:
+    """`ray job ...` with the token, at the dashboard."""
+    command = [str(BIN / "ray"), "job", words[0], "--address", f"http://127.0.0.1:{cluster.dashboard}", *words[1:]]
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"} | cluster.environment
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def trainings(store: Path) -> list[int]:
@@ -151,13 +69,6 @@ def trainings(store: Path) -> list[int]:
         except (OSError, ValueError):  # given back, or being signed
             continue
     return found
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def write(path: Path, shards: str, *, epochs: int, more: str = "", halving: str = "") -> tuple[str, Path]:
@@ -180,16 +91,16 @@ def told(rows: list[dict]) -> list:
 def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(cluster, shards, tmp_path, capsys):
     """The node is killed, as a whole, while it trains the last trial from the checkpoint of the rung before."""
     config, store = write(tmp_path / "on-ray", shards, epochs=60, halving=HALVING)
-    job = cluster.job("submit", "--", "clicktower", "sweep", config, "--json")
+    submitted = job(cluster, "submit", "--", "clicktower", "sweep", config, "--json")
     before: set[int] = set()
-    wait_for(lambda: _is_in_last_rung(store, before) or job.poll() is not None)
-    assert job.poll() is None, job.communicate()[0]
+    wait_until(lambda: _is_in_last_rung(store, before) or submitted.poll() is not None)
+    assert submitted.poll() is None, submitted.communicate()[0]
     [process] = trainings(store)
-    [node] = [name for name in ("node-1", "node-2") if process in cluster.processes(name)]
+    [node] = [name for name in ("node-1", "node-2") if process in {one.pid for one in cluster.processes(name)}]
     cluster.kill(node)
     assert not list(store.glob("train/*/manifest.json")), "it was to be killed before it finished"
-    output = job.communicate(timeout=SECONDS)[0]
-    assert job.returncode == 0, output
+    output = submitted.communicate(timeout=SECONDS)[0]
+    assert submitted.returncode == 0, output
     result = json.loads(next(line for line in output.splitlines() if line.startswith('{"stage"')))
 
     here, _ = write(tmp_path / "here", shards, epochs=60, more="at_once = 2", halving=HALVING)
@@ -215,14 +126,14 @@ def _is_in_last_rung(store: Path, before: set[int]) -> bool:
 @pytest.mark.engine
 def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluster, shards, tmp_path, capsys):
     config, store = write(tmp_path / "stopped", shards, epochs=100_000)
-    job = cluster.job("submit", "--submission-id", "to-be-stopped", "--", "clicktower", "sweep", config)
-    wait_for(lambda: trainings(store) or job.poll() is not None)
-    assert job.poll() is None, job.communicate()[0]
+    submitted = job(cluster, "submit", "--submission-id", "to-be-stopped", "--", "clicktower", "sweep", config)
+    wait_until(lambda: trainings(store) or submitted.poll() is not None)
+    assert submitted.poll() is None, submitted.communicate()[0]
     [process, *_] = trainings(store)
-    stop = cluster.job("stop", "to-be-stopped")
+    stop = job(cluster, "stop", "to-be-stopped")
     assert stop.wait(SECONDS) == 0, stop.communicate()[0]
-    wait_for(lambda: not is_there(process))
-    job.communicate(timeout=SECONDS)
+    wait_until(lambda: not runs(process))
+    submitted.communicate(timeout=SECONDS)
     assert not list(store.glob("sweep/*/manifest.json"))
 
 
@@ -233,7 +144,7 @@ def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
 
     came = Path(trainings[0]["came"])
     if config["trial"]:
-        wait_for(lambda: came.exists() and came.read_text() == "twice")
+        wait_until(lambda: came.exists() and came.read_text() == "twice")
         tune.report({"ended": Ended()})
     elif came.exists():
         came.write_text("twice")

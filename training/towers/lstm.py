@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import torch
 
+from training.elementary import tanh
 from training.kept_memory import empty
-from training.tanh import tanh
 from training.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes
 from training.trigram_embedding import sum_by_word

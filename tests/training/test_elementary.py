@@ -1,8 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from training.tanh import tanh
+from training.elementary import ln, tanh
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -16,3 +18,12 @@ def test_tanh_is_that_of_float64_in_place_and_into_a_column(dtype):
     np.testing.assert_allclose(values.numpy(), expected, rtol=8 * torch.finfo(dtype).eps, atol=0)
     assert torch.equal(rows[:, 1], values)
     assert not rows[:, [0, 2]].any()
+
+
+def test_logarithms_are_the_c_librarys_of_each_value():
+    values = np.array([[1.0, 2.5, 1.0], [np.e, 1e300, 2.5]])
+    found = ln(values)
+    assert found.dtype == np.float64
+    assert found.tolist() == [[math.log(value) for value in row] for row in values.tolist()]
+    assert ln(np.array([3, 1, 3])).tolist() == [math.log(3), 0.0, math.log(3)]
+    assert ln(np.empty(0)).tolist() == []
