@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Some environments forbid Python to keep compiled bytecode. Each process (a run has a dozen, the tests thousands) would
+# compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo engines test check lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
