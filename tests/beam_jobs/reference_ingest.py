@@ -13,9 +13,15 @@ from beam_jobs.bot_rules import BotRules
 from beam_jobs.content_filters import says_nothing
 from schemas.words import normalise
 
+KINDS = {"click": "click", "click_through": "click", "impression": "impression"}
+
 
 def _refuse(constant):
     raise ValueError(constant)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+_digits = re.compile("[0-9]{10,18}")
 
 
 def reference_line(line: bytes):
@@ -25,12 +31,13 @@ def reference_line(line: bytes):
     except UnicodeDecodeError:
         return "unreadable_not_utf8"
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = _decoder.decode(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()  # raises for lone surrogates, which are no text
     except (ValueError, RecursionError):
         return "unreadable_not_json"
-    if not isinstance(value, dict) or _depth(value) > 200:
+    might_be_deep = text.count("[") + text.count("{") > 200
+    if not isinstance(value, dict) or (might_be_deep and _depth(value) > 200):
         return "unreadable_not_json"
     if not _has_right_types(value):
         return "unreadable_field"
@@ -44,10 +51,8 @@ def reference_line(line: bytes):
                 return "unreadable_field"
     attributes = value.get("event_attributes") or {}
     shown, rank = attributes.get("object") or {}, attributes.get("position") or {}
-    kind = {"click": "click", "click_through": "click", "impression": "impression"}.get(
-        value.get("action_name"), "other"
-    )
-    kind = kind if value.get("action_name") else "search"
+    action_name = value.get("action_name")
+    kind = KINDS.get(action_name, "other") if action_name else "search"
     query = value.get("user_query")
     try:
         time = _time(value.get("timestamp"))
@@ -79,24 +84,32 @@ def _depth(value) -> int:
     return depth
 
 
-def _has_right_types(value) -> bool:
-    def is_a(found, *kinds):
-        return found is None or (isinstance(found, kinds) and not isinstance(found, bool))
+_NONE = type(None)
+_OBJECT, _TEXT, _TEXT_OR_NUMBER = {dict, _NONE}, {str, _NONE}, {str, int, _NONE}
+_RANK = {int, float, dict, _NONE}
 
+
+def _has_right_types(value) -> bool:
+    """Of what json.loads gives; true and false are of no type that is wanted anywhere."""
     attributes, asked = value.get("event_attributes"), value.get("query_attributes")
-    if not (is_a(attributes, dict) and is_a(asked, dict)):
+    if type(attributes) not in _OBJECT or type(asked) not in _OBJECT:
         return False
     shown, rank = (attributes or {}).get("object"), (attributes or {}).get("position")
-    if not (is_a(shown, dict) and is_a(rank, dict)):
+    if type(shown) not in _OBJECT or type(rank) not in _OBJECT:
         return False
     ordinal = (rank or {}).get("ordinal")
     return (
-        all(is_a(value.get(name), str, int) for name in ("query_id", "client_id", "timestamp"))
-        and all(is_a(value.get(name), str) for name in ("user_query", "action_name", "application"))
-        and is_a((asked or {}).get("user_agent"), str)
-        and all(is_a((shown or {}).get(name), str, int) for name in ("object_id", "internal_id"))
-        and is_a(ordinal, int, float, dict)
-        and (not isinstance(ordinal, dict) or is_a(ordinal.get("index"), int, float))
+        type(value.get("query_id")) in _TEXT_OR_NUMBER
+        and type(value.get("client_id")) in _TEXT_OR_NUMBER
+        and type(value.get("timestamp")) in _TEXT_OR_NUMBER
+        and type(value.get("user_query")) in _TEXT
+        and type(value.get("action_name")) in _TEXT
+        and type(value.get("application")) in _TEXT
+        and type((asked or {}).get("user_agent")) in _TEXT
+        and type((shown or {}).get("object_id")) in _TEXT_OR_NUMBER
+        and type((shown or {}).get("internal_id")) in _TEXT_OR_NUMBER
+        and type(ordinal) in _RANK
+        and (type(ordinal) is not dict or type(ordinal.get("index")) in {int, float, _NONE})
     )
 
 
@@ -116,7 +129,7 @@ def _rank(value) -> int:
 def _time(value):
     if value is None or value == "":
         return None
-    if isinstance(value, str) and re.fullmatch("[0-9]{10,18}", value):
+    if isinstance(value, str) and _digits.fullmatch(value):
         value = int(value)
     if isinstance(value, int):
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
@@ -160,18 +173,20 @@ def reference_ingest(lines: list[bytes], rules: BotRules, is_bot_agent=lambda ag
     queries, exposures = defaultdict(lambda: [set(), 0]), defaultdict(lambda: [0, 0])
     for row, found, client in joined:
         query, fate_of_query = _query_and_fate(found["query"])
-        if is_bot_agent(found["agent"]) or {client, found["client"]} & named:
+        clients = (client, found["client"])
+        if is_bot_agent(found["agent"]) or not named.isdisjoint(clients):
             fates["bot_user_agent"] += 1
-        elif {client, found["client"]} & behaving:
+        elif not behaving.isdisjoint(clients):
             fates["bot_behaviour"] += 1
-        elif {client, found["client"]} & unsure:
+        elif not unsure.isdisjoint(clients):
             fates["bot_unsure"] += 1
         elif fate_of_query:
             fates[fate_of_query] += 1
         else:
             fates[f"day_{row['kind']}"] += 1
             if row is found:
-                queries[query][0] |= {client} - {None}
+                if client is not None:
+                    queries[query][0].add(client)
                 queries[query][1] += row["kind"] == "search"
             if row["kind"] != "search":
                 exposures[query, row["document"], row["position"]][row["kind"] == "click"] += 1
@@ -208,7 +223,7 @@ def _bots(joined, rules, is_bot_agent):
         clicked = [row["position"] for row, _ in lines if row["kind"] == "click"]
         on_one_rank = max(Counter(min(rank, 200) for rank in clicked if rank >= 0).values(), default=0)
         few_clicks = num >= rules.sign_searches and len(clicked) <= rules.few_clicks_share * num
-        queries = {normalise(row["query"]) for row in asked}
+        queries = {_query_and_fate(row["query"])[0] for row in asked}
         distinct = num >= rules.sign_searches and len(queries) >= rules.distinct_share * num
         all_day = max(hours_of_day.values(), default=0) >= rules.clock_hours
         even = _is_even(hours, 20, 2, rules) or _is_even(days, 14, 4, rules)
@@ -240,15 +255,18 @@ def _bots(joined, rules, is_bot_agent):
 def _is_even(counts, fewest, per_part, rules):
     if not counts:
         return False
-    inside = [counts.get(part, 0) for part in range(min(counts) + 1, max(counts))]
-    if len(inside) < fewest:
+    first, last = min(counts), max(counts)
+    num = last - first - 1  # the parts between
+    if num < fewest:
         return False
-    mean = sum(inside) / len(inside)
-    return (
-        mean >= per_part and sum((count - mean) ** 2 for count in inside) / len(inside) <= rules.even_dispersion * mean
-    )
+    mean = sum(count for part, count in counts.items() if first < part < last) / num
+    if mean < per_part:
+        return False
+    inside = [counts.get(part, 0) for part in range(first + 1, last)]
+    return sum((count - mean) ** 2 for count in inside) / num <= rules.even_dispersion * mean
 
 
+@cache
 def is_any_bot_agent(agent: str | None) -> bool:
     """For the real log: the programs that name themselves in it."""
     return bool(agent) and bool(re.search(r"bot|curl/|python-requests", agent))

@@ -52,20 +52,38 @@ DAY_2 = {
 }
 
 
-@pytest.fixture
-def window(tmp_path):
-    store = tmp_path / "store"
+def _window(folder):
+    """Two days in a store, and what else `build` is asked with."""
+    store = folder / "store"
     days = [
         make_day(store, **DAY_1, logs=["a"], repeats=5, labels={"simulated": True}),
         make_day(store, **DAY_2, logs=["b"], repeats=1),
     ]
-    (tmp_path / "judged.tsv").write_text("q1\tJudged  ONE\nq2\tnever asked\n")
+    (folder / "judged.tsv").write_text("q1\tJudged  ONE\nq2\tnever asked\n")
     return {
         "days": days,
-        "documents": write_documents(tmp_path / "documents.tsv", TITLES),
+        "documents": write_documents(folder / "documents.tsv", TITLES),
         "store": str(store),
-        "judged_queries": str(tmp_path / "judged.tsv"),
+        "judged_queries": str(folder / "judged.tsv"),
     }
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A window whose store all tests build into: its days stay as they are, and what was built before is reused."""
+    return _window(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture(scope="module")
+def made(shared):
+    """What is built of it; to be read."""
+    return build(**shared, config=_config())
+
+
+@pytest.fixture
+def window(tmp_path):
+    """A window of the test's own, whose days it may change."""
+    return _window(tmp_path)
 
 
 def _config(**changes):
@@ -73,11 +91,9 @@ def _config(**changes):
     return BuildConfig(**({"k": 3, "num_negatives": 2, "dev_share": 0.3, "split_salt": salt} | changes))
 
 
-def test_pairs_and_fates_of_a_window_worked_by_hand(window):
-    result = build(**window, config=_config())
-
+def test_pairs_and_fates_of_a_window_worked_by_hand(made):
     # angle: d1 twice and d2 once have one title: 3 clicks; d4 once. The click on "gone" has no title.
-    pairs = [(row["query"], row["clicked"], row["clicks"], row["split"]) for row in read_pairs(result)]
+    pairs = [(row["query"], row["clicked"], row["clicks"], row["split"]) for row in read_pairs(made)]
     assert pairs == [
         ("angle", "angle bracket", 3, "train"),
         ("angle", "deck paint", 1, "train"),
@@ -86,7 +102,7 @@ def test_pairs_and_fates_of_a_window_worked_by_hand(window):
     # query_judged: searches 3 + 1, impressions 3, click 1. query_below_k: "rare secret": 2 + 1 searches, 2 + 1
     # impressions, 2 + 1 clicks. document_unknown: "gone" for angle: 2 impressions, 1 click. search: angle 3 + 2,
     # screw 3. impression: angle 3 + 3 + 2 + 2, screw 3. click_train: 2 + 1 + 1. click_dev: 3. repeat: 5 + 1, of ingest.
-    ledger = result.manifest.outcome.ledger
+    ledger = made.manifest.outcome.ledger
     assert {fate: lines for fate, lines in ledger.lines.items() if lines} == {
         "repeat": 6,
         "query_judged": 8,
@@ -98,11 +114,11 @@ def test_pairs_and_fates_of_a_window_worked_by_hand(window):
         "click_dev": 3,
     }
     assert ledger.total == 6 + 8 + 9 + 3 + 8 + 13 + 4 + 3
-    assert result.manifest.outcome.labels == {"simulated": True}
+    assert made.manifest.outcome.labels == {"simulated": True}
 
 
-def test_what_the_gate_costs_is_told_for_every_k(window):
-    metrics = build(**window, config=_config()).manifest.outcome.metrics
+def test_what_the_gate_costs_is_told_for_every_k(made):
+    metrics = made.manifest.outcome.metrics
     # People: angle 3, rare secret 2, screw 3. Pairs: 2, 1, 1; clicks on titled documents: 4, 2, 3. Judged: not counted.
     left = {row["k"]: (row["queries"], row["clicks"], row["pairs"]) for row in metrics["left_at_k"]}
     assert left[0] == left[1] == left[2] == (3, 9, 4)
@@ -111,9 +127,8 @@ def test_what_the_gate_costs_is_told_for_every_k(window):
     assert metrics["privacy_gate"] == "k = 3 keeps 7 of 9 clicks (3 of 4 pairs; 2 of 3 queries)"
 
 
-def test_catalogue_and_folders_are_as_the_contract_says(window):
-    result = build(**window, config=_config())
-    catalogue = read_catalogue(result)
+def test_catalogue_and_folders_are_as_the_contract_says(made):
+    catalogue = read_catalogue(made)
     assert [(entry["name"], entry["pairs"], entry["queries"], entry["clicks"]) for entry in catalogue["shards"]] == [
         ("dev-00000", 1, 1, 3),
         ("train-00000", 2, 1, 4),
@@ -123,16 +138,15 @@ def test_catalogue_and_folders_are_as_the_contract_says(window):
     assert catalogue["labels"] == {"simulated": True}
     tables = ("exclusions", "pairs", "texts", "words")
     names = [f"{folder}/{table}.arrow" for folder in ("dev-00000", "train-00000") for table in tables]
-    assert storage.list_files(result.data) == sorted(
+    assert storage.list_files(made.data) == sorted(
         ["catalogue.json", *names, "pool/pool.arrow", "pool/texts.arrow", "pool/words.arrow"]
     )
-    assert not damage(result.folder, result.manifest, hashes=True)
+    assert not damage(made.folder, made.manifest, hashes=True)
 
 
-def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(window):
+def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(made):
     # "rare secret" is behind the gate but its clicks would count; angle's clicks on d1, d2 (one title) and d4 are out.
-    result = build(**window, config=_config())
-    for row in read_pairs(result):
+    for row in read_pairs(made):
         clicked = {"angle": {"angle bracket", "deck paint"}, "screw": {"wood screw"}}[row["query"]]
         assert set(row["excluded"]) == clicked
         assert len(set(row["negatives"])) == 2
@@ -141,33 +155,31 @@ def test_negatives_are_never_clicked_for_the_query_by_id_or_by_title(window):
         assert row["weight"] == 1
 
 
-def test_no_query_below_k_is_anywhere_in_the_output(window):
-    result = build(**window, config=_config())
-    for path in storage.list_files(result.folder):
-        content = storage.read_bytes(storage.join(result.folder, path))
+def test_no_query_below_k_is_anywhere_in_the_output(made):
+    for path in storage.list_files(made.folder):
+        content = storage.read_bytes(storage.join(made.folder, path))
         for private in (b"rare", b"secret", b"judged one"):
             assert private not in content, path
-    assert b"angle" in storage.read_bytes(storage.join(result.data, "train-00000/texts.arrow"))
+    assert b"angle" in storage.read_bytes(storage.join(made.data, "train-00000/texts.arrow"))
 
 
-def test_the_order_and_the_cut_of_days_do_not_show(window, tmp_path):
+def test_the_order_and_the_cut_of_days_do_not_show(shared, made, tmp_path):
     one_day = make_day(
         tmp_path / "other",
         [("judged one", [1, 2, 3, 4], 4), ("screw", [4, 5, 6], 3), ("rare secret", [1, 2], 3), ("angle", [1, 2, 3], 5)],
         list(reversed(DAY_1["shown"] + DAY_2["shown"])),
     )
-    two = build(**window, config=_config())
-    reversed_days = build(**(window | {"days": window["days"][::-1]}), config=_config())
-    one = build(**(window | {"days": [one_day], "store": str(tmp_path / "other")}), config=_config())
+    reversed_days = build(**(shared | {"days": shared["days"][::-1]}), config=_config())
+    one = build(**(shared | {"days": [one_day], "store": str(tmp_path / "other")}), config=_config())
     assert reversed_days.reused
-    assert one.manifest.digest != two.manifest.digest
-    assert one.manifest.outcome.logical_digest == two.manifest.outcome.logical_digest
-    assert read_pairs(one) == read_pairs(two)
+    assert one.manifest.digest != made.manifest.digest
+    assert one.manifest.outcome.logical_digest == made.manifest.outcome.logical_digest
+    assert read_pairs(one) == read_pairs(made)
 
 
-def test_shards_follow_from_the_number_of_pairs_and_hold_the_same_rows(window):
-    whole = build(**window, config=_config(k=2))
-    cut = build(**window, config=_config(k=2, pairs_per_shard=1))
+def test_shards_follow_from_the_number_of_pairs_and_hold_the_same_rows(shared):
+    whole = build(**shared, config=_config(k=2))
+    cut = build(**shared, config=_config(k=2, pairs_per_shard=1))
     assert len(read_catalogue(cut)["shards"]) > len(read_catalogue(whole)["shards"])
     assert cut.manifest.outcome.logical_digest == whole.manifest.outcome.logical_digest
     strip = [{k: v for k, v in row.items() if k != "shard"} for row in read_pairs(whole)]
@@ -178,16 +190,15 @@ def test_shards_follow_from_the_number_of_pairs_and_hold_the_same_rows(window):
     assert all(len(shards) == 1 for shards in shards_of_query.values())
 
 
-def test_a_store_stands_for_all_its_days_and_the_same_request_is_reused(window):
-    from_store = build(**(window | {"days": [window["store"]]}), config=_config())
-    again = build(**window, config=_config())
-    assert not from_store.reused
-    assert again.reused
-    assert again.folder == from_store.folder
+def test_a_store_stands_for_all_its_days_and_the_same_request_is_reused(shared, made):
+    from_store = build(**(shared | {"days": [shared["store"]]}), config=_config())
+    again = build(**shared, config=_config())
+    assert not made.reused
+    assert (from_store.reused, from_store.folder) == (again.reused, again.folder) == (True, made.folder)
 
 
-def test_another_seed_moves_negatives_and_nothing_else(window):
-    one, other = (build(**window, config=_config(seed=seed)) for seed in (0, 1))
+def test_another_seed_moves_negatives_and_nothing_else(shared, made):
+    one, other = made, build(**shared, config=_config(seed=1))
     strip = ("negatives",)
     rows = [[{k: v for k, v in row.items() if k not in strip} for row in read_pairs(result)] for result in (one, other)]
     assert rows[0] == rows[1]
@@ -196,9 +207,9 @@ def test_another_seed_moves_negatives_and_nothing_else(window):
 
 
 @pytest.mark.engine
-def test_two_processes_make_the_same_rows_as_one(window, tmp_path):
-    one = build(**window, config=_config())
-    two = build(**(window | {"store": str(tmp_path / "two")}), config=_config(), beam_options=TWO_MULTI)
+def test_two_processes_make_the_same_rows_as_one(shared, made, tmp_path):
+    one = made
+    two = build(**(shared | {"store": str(tmp_path / "two")}), config=_config(), beam_options=TWO_MULTI)
     assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
     assert two.manifest.outcome.ledger == one.manifest.outcome.ledger
     assert read_pairs(two) == read_pairs(one)
@@ -221,28 +232,28 @@ def test_nothing_behind_the_gate_says_what_k_would_leave_and_keeps_nothing(windo
     assert not [name for name in storage.list_files(window["store"]) if name.startswith("build/")]
 
 
-def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(window, tmp_path):
+def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(shared, tmp_path):
     published = {"queries": [("angle", [], 0)], "shown": [("angle", "d3", 1, 0, 3)]}
     day = make_day(tmp_path / "published", **published, logs=["c"], labels={"no_people": True})
-    of_it = window | {"days": [day], "store": str(tmp_path / "published")}
+    of_it = shared | {"days": [day], "store": str(tmp_path / "published")}
     with pytest.raises(StageError, match=r"name no client.*`--k 0`"):
         build(**of_it, config=_config(k=1))
     result = build(**of_it, config=_config(k=0))
     assert [(row["query"], row["clicked"], row["clicks"]) for row in read_pairs(result)] == [("angle", "wood screw", 3)]
 
 
-def test_ids_that_match_no_document_are_named_as_the_cause(window, tmp_path):
+def test_ids_that_match_no_document_are_named_as_the_cause(shared, tmp_path):
     documents = write_documents(tmp_path / "others.tsv", {f"x{i}": f"title {i}" for i in range(9)})
     # Clicked: d1, gone, d4, d3, d5 on the first day, d2 on the second.
     with pytest.raises(StageError, match="None of the 6 document ids that were clicked"):
-        build(**(window | {"documents": documents}), config=_config())
+        build(**(shared | {"documents": documents}), config=_config())
 
 
-def test_a_pool_that_is_too_small_is_an_error(window):
+def test_a_pool_that_is_too_small_is_an_error(shared):
     # Six distinct titles, two of them clicked for angle: four are left.
-    build(**window, config=_config(num_negatives=4))
+    build(**shared, config=_config(num_negatives=4))
     with pytest.raises(StageError, match="Each pair needs 5 unclicked negatives from a pool of 6 documents"):
-        build(**window, config=_config(num_negatives=5))
+        build(**shared, config=_config(num_negatives=5))
 
 
 def test_adult_and_spam_queries_end_in_build_and_another_list_decides_and_names_the_result(window, tmp_path):
@@ -304,9 +315,9 @@ def test_a_truncated_day_is_noticed(window):
         ({"judged_queries": "/nowhere/queries.tsv"}, "There is no such file"),
     ],
 )
-def test_inputs_that_are_not_there_are_usage_errors(window, change, message):
+def test_inputs_that_are_not_there_are_usage_errors(shared, change, message):
     with pytest.raises(UsageError, match=message):
-        build(**(window | change), config=_config())
+        build(**(shared | change), config=_config())
 
 
 @pytest.mark.parametrize(
@@ -323,20 +334,19 @@ def test_a_k_above_what_days_keep_is_explained():
         BuildConfig(k=33)
 
 
-def test_a_store_behind_another_file_system_holds_the_same_shards(window):
+def test_a_store_behind_another_file_system_holds_the_same_shards(shared, made):
     store = "memory://remote/store"
     days = [make_day(store, **DAY_1, logs=["a"], repeats=5), make_day(store, **DAY_2, logs=["b"], repeats=1)]
-    remote = build(**(window | {"days": days, "store": store}), config=_config())
-    local = build(**window, config=_config())
-    assert remote.manifest.outcome.logical_digest == local.manifest.outcome.logical_digest
-    assert storage.list_files(remote.data) == storage.list_files(local.data)
+    remote = build(**(shared | {"days": days, "store": store}), config=_config())
+    assert remote.manifest.outcome.logical_digest == made.manifest.outcome.logical_digest
+    assert storage.list_files(remote.data) == storage.list_files(made.data)
     assert not damage(remote.folder, remote.manifest, hashes=True)
 
 
-def test_a_store_that_cannot_be_written_is_a_stage_error(window, tmp_path):
+def test_a_store_that_cannot_be_written_is_a_stage_error(shared, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StageError, match=r"(?i)files were to be written below"):
-        build(**(window | {"store": str(tmp_path / "file" / "store")}), config=_config())
+        build(**(shared | {"store": str(tmp_path / "file" / "store")}), config=_config())
 
 
 def test_days_without_any_search_or_click_are_an_error_that_says_so(window):

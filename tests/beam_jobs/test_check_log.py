@@ -133,6 +133,12 @@ def test_qid_for_query_id_fails_and_a_mapping_that_reads_it_is_proposed(tmp_path
     assert checked.facts["joins"]["joined"] == 160  # as it would be read with the proposal
 
 
+@pytest.fixture(scope="module")
+def codes_of_good(tmp_path_factory):
+    """What is found in a log with nothing wrong."""
+    return codes(check_log([write(tmp_path_factory.mktemp("good") / "log", small_log(280))]))
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -155,12 +161,11 @@ def test_qid_for_query_id_fails_and_a_mapping_that_reads_it_is_proposed(tmp_path
          "nothing_at_k"),
     ],
 )  # fmt: skip
-def test_what_looks_wrong_is_told_and_is_not_where_it_does_not(tmp_path, change, code):
-    good = small_log(280)
-    changed = [json.dumps(change(json.loads(line))).encode() for line in good]
+def test_what_looks_wrong_is_told_and_is_not_where_it_does_not(tmp_path, codes_of_good, change, code):
+    changed = [json.dumps(change(json.loads(line))).encode() for line in small_log(280)]
     checked = check_log([write(tmp_path / "log", changed)])
     assert code in codes(checked)
-    assert code not in codes(check_log([write(tmp_path / "good", good)]))
+    assert code not in codes_of_good
     assert all(finding.do and finding.found for finding in checked.findings)
 
 

@@ -1,15 +1,15 @@
 """Dated days: versions of a date, late files, windows, and what a store stands for."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date, timedelta
 
 import pytest
 
 from beam_jobs import day_versions
 from beam_jobs.bot_rules import BotRules
 from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig
+from beam_jobs.build_config import BuildConfig, build_request
 from beam_jobs.days import open_days, open_window
 from beam_jobs.erased_days import finished_ingests
 from beam_jobs.ingest import ingest
@@ -24,6 +24,8 @@ from tests.beam_jobs.day_folders import write_documents
 
 DOCUMENTS = {f"d{i}": f"Thing number {i}" for i in range(40)}  # more than are ever clicked
 CONFIG = BuildConfig(k=2, num_negatives=2, dev_share=0.2)
+DATES = ("2026-09-29", "2026-09-30", "2026-10-01")  # the last one comes when the logs of the others are gone
+LINES = {day: day_lines(day, 7, num_searches=60) for day in DATES}
 
 
 def _dated_request(date_: str, logs: list[str], *, person_key="key-1", rules=0) -> Request:
@@ -209,87 +211,95 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
     assert len(finished_ingests(store)) == 2
 
 
-def test_a_late_file_changes_the_build_and_leaves_the_one_before(tmp_path):
-    store = str(tmp_path / "store")
-    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
-    config = IngestConfig(date="2026-09-01")
-    whole, late = day_lines("2026-09-01", 1), day_lines("2026-09-01", 2)
-    first = ingest([write_lines(tmp_path / "1.ndjson", whole)], store=store, config=config)
-    window = Window(last=1)
+def _ingest_day(folder, date_: str, lines=None, **config):
+    log = write_lines(folder / "logs" / f"{date_}.ndjson", lines or LINES[date_])
+    return ingest([log], store=str(folder / "store"), config=IngestConfig(date=date_, **config))
+
+
+@pytest.fixture(scope="module")
+def two_days(tmp_path_factory):
+    """A folder whose store holds the first two dates, without their logs; to be read or copied."""
+    folder = tmp_path_factory.mktemp("two-days")
+    for day in DATES[:2]:
+        _ingest_day(folder, day)
+    shutil.rmtree(folder / "logs")
+    write_documents(folder / "documents.tsv", DOCUMENTS)
+    return folder
+
+
+@pytest.fixture
+def grown(two_days, tmp_path):
+    """A folder of the test's own with the same two days."""
+    return shutil.copytree(two_days, tmp_path / "grown")
+
+
+def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
+    store, documents = str(grown / "store"), str(grown / "documents.tsv")
+    window, day = Window(last=1), DATES[1]
+    late = day_lines(day, 2)
+    (first,) = open_days([store], window)
     before = build([store], documents, store=store, config=CONFIG, window=window)
-    file = write_lines(tmp_path / "2.ndjson", late)
-    (tmp_path / "1.ndjson").unlink()
-    second = ingest([file], store=store, config=config)
-    assert ingest([file], store=store, config=config).reused
-    assert ingest([file], store=store, config=config).folder == second.folder
+    second = _ingest_day(grown, day, late)
+    again = _ingest_day(grown, day, late)
+    assert (again.reused, again.folder) == (True, second.folder)
 
     after = build([store], documents, store=store, config=CONFIG, window=window)
     assert after.manifest.request.inputs["days"] == sorted([first.manifest.digest, second.manifest.digest])
-    assert after.manifest.outcome.metrics["window"]["versions"] == {"2026-09-01": 2}
+    assert after.manifest.outcome.metrics["window"]["versions"] == {day: 2}
     assert before.manifest.digest != after.manifest.digest
     assert storage.exists(storage.join(before.folder, "manifest.json"))
-    assert after.manifest.outcome.ledger.total == len(whole) + len(late)
-    old = build([f"{store}/days/2026-09-01/version-00001.json"], documents, store=store, config=CONFIG)
-    assert old.manifest.outcome.logical_digest == before.manifest.outcome.logical_digest
-    assert old.manifest.outcome.logical_digest != after.manifest.outcome.logical_digest
+    assert after.manifest.outcome.ledger.total == len(LINES[day]) + len(late)
+    assert after.manifest.outcome.logical_digest != before.manifest.outcome.logical_digest
+    (old,) = open_days([f"{store}/days/{day}/version-00001.json"])  # what `before` was made of
+    assert [old.manifest.digest] == before.manifest.request.inputs["days"]
+    assert not damage(old.folder, old.manifest, hashes=True)
 
 
-def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(tmp_path):
-    store = str(tmp_path / "store")
-    log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
-    ingest([log], store=store, config=IngestConfig(date="2026-09-01"))
-    strict = IngestConfig(date="2026-09-01", bots=BotRules(searches_per_day=3))
-    other = ingest([log], store=store, config=strict)
-    assert [day.folder for day in open_days([store])] == [other.folder]
+def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(grown):
+    other = _ingest_day(grown, DATES[1], bots=BotRules(searches_per_day=3))
+    assert not other.reused
+    assert [day.folder for day in open_days([str(grown / "store")], Window(last=1))] == [other.folder]
 
 
-def test_settings_of_build_alone_leave_the_days_as_they_are(tmp_path):
-    store = str(tmp_path / "store")
-    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
-    for number in range(3):
-        day = f"2026-09-{number + 1:02d}"
-        log = write_lines(tmp_path / "log.ndjson", day_lines(day, 1))
-        ingest([log], store=store, config=IngestConfig(date=day))
-    (tmp_path / "log.ndjson").unlink()
-    written = {path: path.read_bytes() for path in (tmp_path / "store" / "ingest").rglob("*") if path.is_file()}
-    (tmp_path / "words.txt").write_text("garden hose\n")
-    configs = [
+def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
+    store, documents = str(grown / "store"), str(grown / "documents.tsv")
+    written = {path: path.read_bytes() for path in (grown / "store" / "ingest").rglob("*") if path.is_file()}
+    assert written
+    (grown / "words.txt").write_text("garden hose\n")
+    words = str(grown / "words.txt")
+    everything = BuildConfig(k=3, num_negatives=2, dev_share=0.5, adult_list=words)
+    window = Window(last=1)
+    made = [
+        build([store], documents, store=store, config=CONFIG),
+        build([store], documents, store=store, config=everything, window=window),
+    ]
+    days = [day.manifest.digest for day in open_days([store])]
+    settings = [
         CONFIG,
         BuildConfig(k=3, num_negatives=2, dev_share=0.2),
         BuildConfig(k=2, num_negatives=2, dev_share=0.5),
-        BuildConfig(k=2, num_negatives=2, dev_share=0.2, adult_list=str(tmp_path / "words.txt")),
+        BuildConfig(k=2, num_negatives=2, dev_share=0.2, adult_list=words),
+        everything,
     ]
-    digests = {build([store], documents, store=store, config=config).manifest.digest for config in configs}
-    digests |= {build([store], documents, store=store, config=CONFIG, window=Window(last=2)).manifest.digest}
-    assert len(digests) == 5
-    assert written == {path: path.read_bytes() for path in (tmp_path / "store" / "ingest").rglob("*") if path.is_file()}
+    names = [build_request(days, documents, None, config).digest for config in settings]
+    assert made[0].manifest.digest == names[0]
+    assert len({*names, made[1].manifest.digest}) == 6
+    assert written == {path: path.read_bytes() for path in (grown / "store" / "ingest").rglob("*") if path.is_file()}
 
 
-def test_thirty_days_whose_logs_are_gone_and_day_31_give_the_shards_of_a_run_from_scratch(tmp_path):
-    documents = write_documents(tmp_path / "documents.tsv", DOCUMENTS)
-    dates = [(date(2026, 9, 1) + timedelta(days=number)).isoformat() for number in range(31)]
-    lines = {day: day_lines(day, 7) for day in dates}
+def test_days_whose_logs_are_gone_and_a_new_one_give_the_shards_of_a_run_from_scratch(grown, tmp_path):
+    a, documents = str(grown / "store"), str(grown / "documents.tsv")
+    build([a], documents, store=a, config=CONFIG, window=Window(last=2))
+    _ingest_day(grown, DATES[2])
+    incremental = build([a], documents, store=a, config=CONFIG, window=Window(last=3))
 
-    def ingest_one(store, day):
-        log = write_lines(tmp_path / store / "logs" / f"{day}.ndjson", lines[day])
-        return ingest([log], store=str(tmp_path / store / "store"), config=IngestConfig(date=day))
-
-    for day in dates[:30]:
-        ingest_one("a", day)
-    a = str(tmp_path / "a" / "store")
-    build([a], documents, store=a, config=CONFIG, window=Window(last=30))
-    for log in (tmp_path / "a" / "logs").iterdir():
-        log.unlink()
-    ingest_one("a", dates[30])
-    grown = build([a], documents, store=a, config=CONFIG, window=Window(last=31))
-
-    for day in dates[::-1]:  # from scratch, under a key of its own, and in another order
-        ingest_one("b", day)
-    b = str(tmp_path / "b" / "store")
-    scratch = build([b], documents, store=b, config=CONFIG, window=Window(last=31))
-    assert grown.manifest.outcome.logical_digest == scratch.manifest.outcome.logical_digest
-    assert grown.manifest.outcome.ledger == scratch.manifest.outcome.ledger
-    assert grown.manifest.outcome.ledger.total == sum(map(len, lines.values()))
-    # A person who comes back on another day is one person: at k = 9 only what all nine of them typed passes.
-    assert grown.manifest.outcome.metrics["left_at_k"][-2] == {"k": 10, "queries": 0, "clicks": 0, "pairs": 0}
-    assert grown.manifest.outcome.counts["train_pairs"] > 0
+    for day in DATES[::-1]:  # from scratch, under a key of its own, and in another order
+        _ingest_day(tmp_path / "scratch", day)
+    b = str(tmp_path / "scratch" / "store")
+    scratch = build([b], documents, store=b, config=CONFIG, window=Window(last=3))
+    assert incremental.manifest.outcome.logical_digest == scratch.manifest.outcome.logical_digest
+    assert incremental.manifest.outcome.ledger == scratch.manifest.outcome.ledger
+    assert incremental.manifest.outcome.ledger.total == sum(map(len, LINES.values()))
+    # A person who comes back on another day is one person: the nine of them are no ten, however many days they came.
+    assert incremental.manifest.outcome.metrics["left_at_k"][-2] == {"k": 10, "queries": 0, "clicks": 0, "pairs": 0}
+    assert incremental.manifest.outcome.counts["train_pairs"] > 0

@@ -1,6 +1,7 @@
 """Erasing a person: what goes, what stays, what is told, and that nothing brings the person back."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -31,11 +32,20 @@ WHO, OTHER = "client-3", "client-4"
 DATES = ("2026-09-01", "2026-09-02")
 
 
-@pytest.fixture
-def store(tmp_path):
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory):
+    """A folder with the logs of two days and the store that they were ingested into; to be copied."""
+    folder = tmp_path_factory.mktemp("ingested")
     for number, day in enumerate(DATES):
-        log = write_lines(tmp_path / f"{day}.ndjson", day_lines(day, number, num_searches=60))
-        ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date=day))
+        log = write_lines(folder / f"{day}.ndjson", day_lines(day, number, num_searches=60))
+        ingest([log], store=str(folder / "store"), config=IngestConfig(date=day))
+    return folder
+
+
+@pytest.fixture
+def store(ingested, tmp_path):
+    """The store of the test's own copy, below tmp_path beside the logs."""
+    shutil.copytree(ingested, tmp_path, dirs_exist_ok=True)
     return str(tmp_path / "store")
 
 
@@ -129,8 +139,6 @@ def test_the_digest_of_what_is_left_is_that_of_its_rows(store):
 
 
 def test_one_after_the_other_is_both_at_once(store, tmp_path):
-    import shutil
-
     shutil.copytree(store, tmp_path / "copy")
     erase([WHO], store=store)
     erase([OTHER], store=store)
@@ -159,16 +167,14 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
     assert {day_version.newest(store, day).version for day in DATES} == {2}
 
 
-def test_an_undated_ingest_and_an_older_version_are_erased_too(tmp_path):
-    store = str(tmp_path / "store")
-    lines = day_lines("2026-09-01", 1, num_searches=60)
-    half = write_lines(tmp_path / "half.ndjson", lines[: len(lines) // 2])
-    rest = write_lines(tmp_path / "rest.ndjson", lines[len(lines) // 2 :])
-    old = ingest([half], store=store, config=IngestConfig(date="2026-09-01"))
+def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
+    half = str(tmp_path / "2026-09-01.ndjson")
+    rest = write_lines(tmp_path / "rest.ndjson", day_lines("2026-09-01", 9, num_searches=60))
+    (old,) = open_days([store], Window(until="2026-09-01"))
     ingest([half, rest], store=store, config=IngestConfig(date="2026-09-01"))
     plain = ingest([half], store=store, config=IngestConfig())
     who = _hash(store, OTHER)
-    assert len({name.split("/")[1] for name in _bytes_with(store, who)}) == 3
+    assert len({name.split("/")[1] for name in _bytes_with(store, who)}) == 4  # and the day after
     erase([OTHER], store=store)
     assert _bytes_with(store, who) == []
     # Whoever names the folder, or the older version, is led to what is left of it.
@@ -258,17 +264,15 @@ def test_days_whose_key_is_gone_are_named_as_past_changing(store):
     assert done.num_ingests == 0
 
 
-def test_a_person_is_found_under_the_key_of_an_old_window_too(tmp_path):
-    store = str(tmp_path / "store")
-    for number, day in enumerate(DATES):
-        log = write_lines(tmp_path / f"{day}.ndjson", day_lines(day, number, num_searches=60))
-        ingest([log], store=store, config=IngestConfig(date=day, renew_key=True))
-        path = tmp_path / "store" / "private" / "person-key.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"expires": "2020-01-01"}))
+def test_a_person_is_found_under_the_key_of_an_old_window_too(store, tmp_path):
+    path = tmp_path / "store" / "private" / "person-key.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"expires": "2020-01-01"}))
+    log = write_lines(tmp_path / "new.ndjson", day_lines("2026-09-03", 2, num_searches=60))
+    ingest([log], store=store, config=IngestConfig(date="2026-09-03", renew_key=True))
     hashes = [hash_people(pa.array([WHO]), read_key(path).key)[0].as_py() for path in key_paths(store)]
     assert len(set(hashes)) == 2
     assert all(_bytes_with(store, who) for who in hashes)
-    assert erase([WHO], store=store).num_ingests == 2
+    assert erase([WHO], store=store).num_ingests == 3
     assert not any(_bytes_with(store, who) for who in hashes)
 
 
@@ -283,10 +287,10 @@ def test_a_copy_that_went_wrong_changes_nothing(store, monkeypatch):
     assert _queries(store) == before
 
 
-def test_a_store_that_is_no_local_folder_is_erased_alike(store, tmp_path):
+def test_a_store_that_is_no_local_folder_is_erased_alike(store):
     remote = "memory://erase-test/store"
-    for day in DATES:
-        ingest([str(tmp_path / f"{day}.ndjson")], store=remote, config=IngestConfig(date=day))
+    for name in storage.list_files(store):
+        storage.write_atomic(storage.join(remote, name), storage.read_bytes(storage.join(store, name)))
     who = _hash(remote, WHO)
     here, there = erase([WHO], store=store), erase([WHO], store=remote)
     assert (here.num_ingests, here.num_queries, here.num_sets, here.dates) == (

@@ -15,23 +15,21 @@ from schemas.errors import TransientError
 TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
-def _process_of(_number: int) -> tuple[int, int]:
-    time.sleep(0.2)  # or else one worker may do all
-    return os.getpid(), os.getppid()
+def _meet(_number: int, folder: str) -> None:
+    """Leave the ids of this process and its parent, and wait for another to do so, or else one worker may do all."""
+    Path(folder, f"{os.getpid()}-{os.getppid()}").touch()
+    end = time.monotonic() + 300
+    while len(list(Path(folder).iterdir())) < 2:
+        assert time.monotonic() < end, "there is one worker alone"
+        time.sleep(0.02)
 
 
-def _killed(_number: int) -> tuple[int, int]:
+def _killed(_number: int, _folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it is dead")
 
 
-def _write_processes(pipeline: beam.Pipeline, path: str, process_of=_process_of) -> None:
-    processes = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(process_of)
-    _ = processes | beam.Map(_write, path)
-
-
-def _write(processes: tuple[int, int], folder: str) -> None:
-    Path(folder, "{}-{}".format(*processes)).touch()
+def _in_each_worker(pipeline: beam.Pipeline, do, folder: str) -> None:
+    _ = pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(do, folder)
 
 
 @pytest.mark.engine
@@ -41,7 +39,9 @@ def test_two_jobs_have_workers_of_one_process_and_none_is_left(tmp_path):
         for job in ("first", "second"):
             (tmp_path / job).mkdir()
             path = str(tmp_path / job)
-            run_pipeline(lambda pipeline, path=path: _write_processes(pipeline, path), TWO_PROCESSES, workers=workers)
+            run_pipeline(
+                lambda pipeline, path=path: _in_each_worker(pipeline, _meet, path), TWO_PROCESSES, workers=workers
+            )
             found.append({tuple(map(int, file.name.split("-"))) for file in (tmp_path / job).iterdir()})
         server = workers._server.pid
     assert [len(pids) for pids in found] == [2, 2]
@@ -54,9 +54,7 @@ def test_two_jobs_have_workers_of_one_process_and_none_is_left(tmp_path):
 @pytest.mark.engine
 def test_a_worker_that_a_signal_ends_is_named_and_the_job_may_be_tried_again(tmp_path):
     with pytest.raises(TransientError, match="ended by SIGKILL"), forked_workers() as workers:
-        run_pipeline(
-            lambda pipeline: _write_processes(pipeline, str(tmp_path), _killed), TWO_PROCESSES, workers=workers
-        )
+        run_pipeline(lambda pipeline: _in_each_worker(pipeline, _killed, str(tmp_path)), TWO_PROCESSES, workers=workers)
     with pytest.raises(ProcessLookupError):
         os.killpg(workers._server.pid, 0)
 

@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,22 @@ from schemas.errors import StageError, UsageError
 from tests.beam_jobs.ubi_lines import event, random_log, search
 
 GOOD = [search("a", "angle bracket"), event("a", "click", "D1")]
+LENIENT = IngestConfig(max_unreadable_share=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a log, and the store that it was ingested into; to be read or copied."""
+    folder = tmp_path_factory.mktemp("made")
+    log = _write(folder / "log.ndjson", random_log(4))
+    return folder, ingest([str(log)], store=str(folder / "store"), config=LENIENT)
+
+
+@pytest.fixture
+def key_path(made, tmp_path):
+    """The person key of a store of the test's own, beside the log that the store holds."""
+    shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path / "store" / "private" / "person-key.json"
 
 
 def _fails(logs, store, config=None, kind=StageError) -> StageError:
@@ -156,36 +174,29 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 
 
-def test_an_expired_person_key_says_what_to_do(tmp_path):
-    log = _write(tmp_path / "log.ndjson", GOOD)
-    ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
-    path = tmp_path / "store" / "private" / "person-key.json"
-    value = json.loads(path.read_text())
-    path.write_text(json.dumps(value | {"expires": "2020-01-01"}))
+def test_an_expired_person_key_says_what_to_do(key_path, tmp_path):
+    value = json.loads(key_path.read_text())
+    key_path.write_text(json.dumps(value | {"expires": "2020-01-01"}))
     with pytest.raises(StageError, match="expired on 2020-01-01") as caught:
-        ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
+        ingest([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
     assert "--renew-key" in caught.value.do
     assert value["key"] not in str(caught.value)
 
 
-def test_the_person_key_must_be_its_owners_alone(tmp_path):
-    log = _write(tmp_path / "log.ndjson", GOOD)
-    ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
-    path = tmp_path / "store" / "private" / "person-key.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    os.chmod(path, 0o644)
+def test_the_person_key_must_be_its_owners_alone(key_path, tmp_path):
+    assert key_path.stat().st_mode & 0o777 == 0o600
+    os.chmod(key_path, 0o644)
     with pytest.raises(StageError, match="chmod 600"):
-        ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
+        ingest([str(tmp_path / "log.ndjson")], store=str(tmp_path / "store"), config=LENIENT)
 
 
-def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(tmp_path):
-    log = str(_write(tmp_path / "log.ndjson", GOOD))
-    _fails([log], tmp_path / "a", IngestConfig(person_key=str(tmp_path / "no-key.json")), UsageError)
-    first = ingest([log], store=str(tmp_path / "b"), config=IngestConfig())
-    key = str(tmp_path / "b" / "private" / "person-key.json")
-    again = ingest([log], store=str(tmp_path / "c"), config=IngestConfig(person_key=key))
+def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the_result(made, tmp_path):
+    folder, first = made
+    log, key = str(folder / "log.ndjson"), str(folder / "store" / "private" / "person-key.json")
+    _fails([log], tmp_path / "a", replace(LENIENT, person_key=str(tmp_path / "no-key.json")), UsageError)
+    again = ingest([log], store=str(tmp_path / "b"), config=replace(LENIENT, person_key=key))
     assert again.manifest.digest == first.manifest.digest
-    assert not (tmp_path / "c" / "private").exists()
+    assert not (tmp_path / "b" / "private").exists()
 
 
 @pytest.mark.parametrize("field", [{"format": "csv"}, {"max_unreadable_share": 1.5}])
@@ -201,11 +212,9 @@ def test_an_option_beam_does_not_take_is_wrong_usage(tmp_path):
     _assert_nothing_committed(tmp_path / "s")
 
 
-def test_a_store_that_is_no_local_folder_works_alike(tmp_path):
-    log = str(_write(tmp_path / "log.ndjson", random_log(4)))
-    config = IngestConfig(max_unreadable_share=1)
-    remote = ingest([log], store="memory://clicktower-test-store", config=config)
-    local = ingest([log], store=str(tmp_path / "store"), config=config)
+def test_a_store_that_is_no_local_folder_works_alike(made):
+    folder, local = made
+    remote = ingest([str(folder / "log.ndjson")], store="memory://clicktower-test-store", config=LENIENT)
     assert remote.manifest.outcome.logical_digest == local.manifest.outcome.logical_digest
     assert [file.path.split("/")[1] for file in remote.manifest.files] == [
         file.path.split("/")[1] for file in local.manifest.files

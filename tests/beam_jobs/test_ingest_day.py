@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -14,21 +15,76 @@ from beam_jobs.arrow_files import read_table
 from beam_jobs.bot_rules import BotRules
 from beam_jobs.build import BuildConfig, build
 from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.ingest_config import ingest_request
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.log_row import REJECT, SIMULATED_APPLICATION
 from schemas.stage import StageResult
+from tests.beam_jobs.day_folders import read_pairs
 from tests.beam_jobs.reference_ingest import is_any_bot_agent, reference_ingest
 from tests.beam_jobs.ubi_lines import BROWSER, CRAWLER, event, random_log, search
 
 TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 LENIENT = IngestConfig(max_unreadable_share=1.0)
+# With CRLF an empty line is another line than without: the log that is cut anew has none.
+LOGS = {seed: [line for line in random_log(seed) if line or seed != 2] for seed in range(4)}
+# What is private in them: clients, a text that is rejected, and who their programs say they are.
+PRIVATE_LINES = [
+    search("a", "angle bracket", "client-4711"),
+    event("a", "click", "D1", 1, "client-4711"),
+    b'{"query_id": "b", "user_query": "secret-rejected-text',
+    search("c", "drill", "client-4712", agent=CRAWLER),
+]
+
+
+class Day(NamedTuple):
+    """A log that was ingested, what was told of it on the way, and the result."""
+
+    log: str
+    told: list[tuple]
+    result: StageResult
 
 
 def write_log(folder, lines, name="log.ndjson"):
     path = folder / name
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return str(path)
+
+
+def _ingest(folder, lines, store="store", config=LENIENT) -> Day:
+    folder.mkdir(exist_ok=True)
+    log, told = write_log(folder, lines), []
+    result = ingest([log], store=str(folder / store), config=config, progress=lambda *step: told.append(step))
+    return Day(log, told, result)
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    """LOGS by their seeds, each ingested into a store of its own; to be read."""
+    folder = tmp_path_factory.mktemp("days")
+    return {seed: _ingest(folder / str(seed), lines) for seed, lines in LOGS.items()}
+
+
+@pytest.fixture(scope="module")
+def private_day(tmp_path_factory):
+    """PRIVATE_LINES, ingested; to be read."""
+    return _ingest(tmp_path_factory.mktemp("private"), PRIVATE_LINES)
+
+
+@pytest.fixture(scope="module")
+def recut_day(tmp_path_factory):
+    """The log of seed 2, cut, named, packed and ordered otherwise, in a store of its own; to be read."""
+    folder = tmp_path_factory.mktemp("recut")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("beam_jobs.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
+        return ingest([_recut(folder / "recut", LOGS[2], 1)], store=str(folder / "store"), config=LENIENT)
+
+
+@pytest.fixture(scope="module")
+def real_day(tmp_path_factory, real_data):
+    """The product log, ingested; to be read."""
+    folder = tmp_path_factory.mktemp("real")
+    return ingest([str(real_data / "homedepot_log" / "*.gz")], store=str(folder / "store"), config=IngestConfig())
 
 
 def read_rows(result: StageResult, kind: str) -> pa.Table:
@@ -121,11 +177,10 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
     assert read_rows(result, "exposures").schema.equals(EXPOSURES, check_metadata=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_rows_and_fates_match_a_line_by_line_reference(tmp_path, seed):
-    lines = random_log(seed)
-    result = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "store"), config=LENIENT)
-    fates, queries, exposures = reference_ingest(lines, BotRules())
+@pytest.mark.parametrize("seed", LOGS)
+def test_rows_and_fates_match_a_line_by_line_reference(days, seed):
+    result = days[seed].result
+    fates, queries, exposures = reference_ingest(LOGS[seed], BotRules())
     assert Counter(result.manifest.outcome.ledger.lines) == fates
     assert queries_of(result) == queries
     assert exposures_of(result) == exposures
@@ -148,52 +203,46 @@ def _recut(folder, lines, seed):
     return str(folder)
 
 
-def test_the_same_lines_give_the_same_digest_however_they_are_cut_named_packed_and_ordered(tmp_path, monkeypatch):
-    lines = [line for line in random_log(7) if line]  # with CRLF an empty line is another line than without
-    whole = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "a"), config=LENIENT)
-    monkeypatch.setattr("beam_jobs.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
-    recut = ingest([_recut(tmp_path / "recut", lines, 1)], store=str(tmp_path / "b"), config=LENIENT)
-    assert recut.manifest.outcome.ledger == whole.manifest.outcome.ledger
-    assert recut.manifest.outcome.logical_digest == whole.manifest.outcome.logical_digest
-    assert recut.manifest.outcome.counts == whole.manifest.outcome.counts
+def test_the_same_lines_give_the_same_digest_however_they_are_cut_named_packed_and_ordered(days, recut_day):
+    recut, whole = recut_day.manifest.outcome, days[2].result.manifest.outcome
+    assert recut.ledger == whole.ledger
+    assert recut.logical_digest == whole.logical_digest
+    assert recut.counts == whole.counts
 
 
-def test_another_person_key_changes_the_hashes_and_not_the_digest(tmp_path):
-    log = write_log(tmp_path, random_log(3))
-    one, two = (ingest([log], store=str(tmp_path / name), config=LENIENT) for name in "ab")
-    assert one.manifest.digest != two.manifest.digest
+def test_another_person_key_changes_the_hashes_and_not_the_digest(days, recut_day):
+    one, two = days[2].result, recut_day  # each store made a key of its own
+    keys = [result.manifest.request.inputs["person_key"] for result in (one, two)]
+    assert keys[0] != keys[1]
+    assert ingest_request([days[2].log], keys[0], LENIENT).digest == one.manifest.digest
+    assert ingest_request([days[2].log], keys[1], LENIENT).digest != one.manifest.digest
     assert one.manifest.outcome.logical_digest == two.manifest.outcome.logical_digest
-    assert read_rows(one, "queries")["people"] != read_rows(two, "queries")["people"]
+    hashes = [{hash_ for row in read_rows(result, "queries")["people"].to_pylist() for hash_ in row}
+              for result in (one, two)]  # fmt: skip
+    assert len(hashes[0]) == len(hashes[1]) > 0
+    assert not hashes[0] & hashes[1]
 
 
-def test_the_digest_changes_with_one_line(tmp_path):
-    lines = [search("a", "angle bracket"), event("a", "click", "D1")]
-    before = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "a"), config=LENIENT)
-    lines[1] = event("a", "click", "D2")
-    after = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "b"), config=LENIENT)
-    assert before.manifest.outcome.logical_digest != after.manifest.outcome.logical_digest
+def test_the_digest_changes_with_one_line(private_day, tmp_path):
+    after = _ingest(tmp_path, [*PRIVATE_LINES[:1], event("a", "click", "D2", 1, "client-4711"), *PRIVATE_LINES[2:]])
+    before, after = private_day.result.manifest.outcome, after.result.manifest.outcome
+    assert before.ledger == after.ledger
+    assert before.logical_digest != after.logical_digest
 
 
-def test_a_renamed_log_is_reused_and_a_changed_setting_is_not(tmp_path):
-    log = write_log(tmp_path, random_log(1))
-    store = str(tmp_path / "store")
-    first = ingest([log], store=store, config=LENIENT)
-    renamed = write_log(tmp_path, random_log(1), "other-name.ndjson")
-    assert ingest([renamed], store=store, config=LENIENT).reused
-    assert first.folder == ingest([renamed], store=store, config=LENIENT).folder
+def test_a_renamed_log_is_reused_and_a_changed_setting_is_not(days, tmp_path):
+    first = days[1].result
+    renamed = write_log(tmp_path, LOGS[1], "other-name.ndjson")
+    again = ingest([renamed], store=str(Path(first.folder).parents[1]), config=LENIENT)
+    assert (again.reused, again.folder) == (True, first.folder)
     stricter = IngestConfig(max_unreadable_share=1.0, bots=BotRules(searches_per_hour=5))
-    assert not ingest([log], store=store, config=stricter).reused
+    key = first.manifest.request.inputs["person_key"]
+    assert ingest_request([renamed], key, LENIENT).digest == first.manifest.digest
+    assert ingest_request([renamed], key, stricter).digest != first.manifest.digest
 
 
-def test_no_client_id_user_agent_or_rejected_text_is_anywhere_in_the_output(tmp_path):
-    lines = [
-        search("a", "angle bracket", "client-4711"),
-        event("a", "click", "D1", 1, "client-4711"),
-        b'{"query_id": "b", "user_query": "secret-rejected-text',
-        search("c", "drill", "client-4712", agent=CRAWLER),
-    ]
-    store = tmp_path / "store"
-    ingest([write_log(tmp_path, lines)], store=str(store), config=LENIENT)
+def test_no_client_id_user_agent_or_rejected_text_is_anywhere_in_the_output(private_day):
+    store = Path(private_day.result.folder).parents[1]
     found = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     key = json.loads(found.pop(store / "private" / "person-key.json"))["key"]
     assert len(found) >= 4
@@ -210,16 +259,14 @@ def test_no_client_id_user_agent_or_rejected_text_is_anywhere_in_the_output(tmp_
         assert bytes.fromhex(key) not in content
 
 
-def test_simulated_lines_label_the_day(tmp_path):
+def test_simulated_lines_label_the_day(private_day, tmp_path):
     lines = [search("a", "angle bracket"), search("b", "drill", application=SIMULATED_APPLICATION)]
-    labelled = ingest([write_log(tmp_path, lines)], store=str(tmp_path / "a"), config=LENIENT)
-    assert labelled.manifest.outcome.labels == {"simulated": True}
-    unlabelled = ingest([write_log(tmp_path, lines[:1])], store=str(tmp_path / "b"), config=LENIENT)
-    assert unlabelled.manifest.outcome.labels == {}
+    assert _ingest(tmp_path, lines).result.manifest.outcome.labels == {"simulated": True}
+    assert private_day.result.manifest.outcome.labels == {}
 
 
-def test_only_final_names_are_in_the_output(tmp_path):
-    result = ingest([write_log(tmp_path, random_log(2))], store=str(tmp_path / "store"), config=LENIENT)
+def test_only_final_names_are_in_the_output(days):
+    result = days[2].result
     names = storage.list_files(result.data)
     assert all(re.fullmatch(r"(queries|exposures|rejects)-\d{5}\.arrow", name) for name in names)
     assert [file.path for file in result.manifest.files] == [f"{result.manifest.attempt}/{name}" for name in names]
@@ -238,43 +285,38 @@ def test_bulk_action_lines_alone_give_a_day_without_rows(tmp_path):
     assert result.manifest.outcome.ledger.to_json() == {"total": 3, "lines": {"action_line": 3}}
 
 
-def test_progress_goes_from_no_byte_read_to_all_of_the_day_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.progress.NOTE_SECONDS", 0.0)
-    log = write_log(tmp_path, random_log(5))
-    told = []
-    tell = lambda *step: told.append(step)  # noqa: E731
-    ingest([log], store=str(tmp_path / "store"), config=LENIENT, progress=tell)
-    assert told[0] == ("reading the log (bytes)", 0, storage.size_bytes(log))
+def test_progress_goes_from_no_byte_read_to_all_of_the_day_written(days):
+    told = days[0].told
+    assert told[0] == ("reading the log (bytes)", 0, storage.size_bytes(days[0].log))
     assert told[-1][0] == "writing the day (buckets)"
     assert 0 < told[-1][1] <= told[-1][2] == 4
 
 
-def test_bundles_that_run_twice_count_once_and_leave_no_files(tmp_path):
-    log = write_log(tmp_path, random_log(6))
-    once = ingest([log], store=str(tmp_path / "a"), config=LENIENT)
-    twice = ingest([log], store=str(tmp_path / "b"), config=LENIENT, beam_options=["--direct_runner_bundle_repeat=1"])
+def test_bundles_that_run_twice_count_once_leave_no_files_and_print_nothing(days, tmp_path, capfd):
+    capfd.readouterr()
+    once = days[0].result
+    repeated = ["--direct_runner_bundle_repeat=1"]
+    twice = ingest([days[0].log], store=str(tmp_path), config=LENIENT, beam_options=repeated)
     assert twice.manifest.outcome.ledger == once.manifest.outcome.ledger
     assert twice.manifest.outcome.logical_digest == once.manifest.outcome.logical_digest
     assert storage.list_files(twice.data) == storage.list_files(once.data)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.engine
-def test_two_processes_give_the_same_day_and_print_nothing(tmp_path, capfd):
-    lines = random_log(11)
-    log = write_log(tmp_path, lines)
-    told = []
+def test_two_processes_give_the_same_day_and_print_nothing(days, tmp_path, capfd):
+    alone, told = days[3].result, []
+    capfd.readouterr()
     tell = lambda *step: told.append(step)  # noqa: E731
-    alone = ingest([log], store=str(tmp_path / "a"), config=LENIENT)
-    together = ingest([log], store=str(tmp_path / "b"), config=LENIENT, beam_options=TWO_PROCESSES, progress=tell)
+    together = ingest([days[3].log], store=str(tmp_path), config=LENIENT, beam_options=TWO_PROCESSES, progress=tell)
     assert together.manifest.outcome.ledger == alone.manifest.outcome.ledger
     assert together.manifest.outcome.logical_digest == alone.manifest.outcome.logical_digest
     assert capfd.readouterr() == ("", "")
     assert told[-1][1] > 0  # word came from the workers
 
 
-def test_the_real_log_adds_up_and_matches_the_reference(tmp_path, real_data):
-    logs = str(real_data / "homedepot_log" / "*.gz")
-    result = ingest([logs], store=str(tmp_path / "store"), config=IngestConfig())
+def test_the_real_log_adds_up_and_matches_the_reference(real_day, real_data):
+    result = real_day
     lines = [
         line
         for file in sorted((real_data / "homedepot_log").glob("*.gz"))
@@ -288,31 +330,41 @@ def test_the_real_log_adds_up_and_matches_the_reference(tmp_path, real_data):
     assert exposures_of(result) == exposures
 
 
+def test_the_ledger_of_the_product_log_adds_up_to_every_line(real_day, tmp_path, real_data):
+    result = build(
+        [real_day.folder],
+        f"{real_data}/homedepot/documents.tsv",
+        store=str(tmp_path / "store"),
+        config=BuildConfig(),
+        judged_queries=f"{real_data}/homedepot/queries.dev.tsv",
+    )
+    outcome = result.manifest.outcome
+    assert outcome.ledger.total == sum(outcome.ledger.lines.values()) == 541_918
+    pairs = read_pairs(result)
+    assert len(pairs) == outcome.counts["train_pairs"] + outcome.counts["dev_pairs"]
+    assert all(not set(row["negatives"]) & set(row["excluded"]) for row in pairs)
+    splits = {}
+    for row in pairs:
+        splits.setdefault(row["query"], set()).add(row["split"])
+    assert all(len(split) == 1 for split in splits.values())
+
+
 @pytest.mark.engine
-def test_the_real_log_gives_the_same_shards_rearranged_and_in_two_processes(tmp_path, real_data):
+def test_the_real_log_gives_the_same_shards_rearranged_and_in_two_processes(real_day, tmp_path, real_data):
     """Renamed, cut anew, compressed otherwise and shuffled; both jobs on one process and on two."""
     folder = real_data / "homedepot_log"
     lines = [
         line for file in sorted(folder.glob("*.gz")) for line in gzip.decompress(file.read_bytes()).split(b"\n")[:-1]
     ]
-    one = ingest([str(folder)], store=str(tmp_path / "a"), config=IngestConfig())
     processes = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     two = ingest(
         [_recut(tmp_path / "recut", lines, 2)], store=str(tmp_path / "b"), config=IngestConfig(), beam_options=processes
     )
-    assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
-    assert two.manifest.outcome.ledger == one.manifest.outcome.ledger
+    assert two.manifest.outcome.logical_digest == real_day.manifest.outcome.logical_digest
+    assert two.manifest.outcome.ledger == real_day.manifest.outcome.ledger
 
     documents = str(real_data / "homedepot" / "documents.tsv")
-    shards = build([one.folder], documents, store=str(tmp_path / "a"), config=BuildConfig())
+    shards = build([real_day.folder], documents, store=str(tmp_path / "a"), config=BuildConfig())
     again = build([two.folder], documents, store=str(tmp_path / "b"), config=BuildConfig(), beam_options=processes)
     assert again.manifest.outcome.logical_digest == shards.manifest.outcome.logical_digest
     assert again.manifest.outcome.ledger == shards.manifest.outcome.ledger
-
-
-def test_the_bulk_sample_adds_up(tmp_path, real_data):
-    result = ingest([str(real_data / "ubi_sample")], store=str(tmp_path / "store"), config=IngestConfig())
-    ledger = result.manifest.outcome.ledger
-    assert ledger.total == 7842 == sum(ledger.lines.values())
-    assert ledger.lines["action_line"] == 3921
-    assert ledger.lines["day_search"] + ledger.lines["search_repeated"] > 470

@@ -53,8 +53,10 @@ def _ubi_line(record):
     return event(*facts, record["time"], **more)
 
 
-def _write_logs(folder):
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
     """(log, config) of the same events in every form."""
+    folder = tmp_path_factory.mktemp("logs")
     records = [dict.fromkeys(NAMES) | record for record in _records()]
     ubi, jsonl, tsv, parquet = (folder / name for name in ("ubi.ndjson", "log.jsonl", "log.csv", "log.parquet"))
     ubi.write_bytes(b"".join(_ubi_line(record) + b"\n" for record in _records()))
@@ -78,10 +80,16 @@ def _write_logs(folder):
     }
 
 
-def test_the_same_events_in_every_form_make_the_same_day(tmp_path):
-    outcomes = {}
-    for name, (log, config) in _write_logs(tmp_path).items():
-        outcomes[name] = ingest([str(log)], store=str(tmp_path / "store"), config=config).manifest.outcome
+@pytest.fixture(scope="module")
+def outcomes(logs, tmp_path_factory):
+    """What became of them; to be read."""
+    store = str(tmp_path_factory.mktemp("outcomes") / "store")
+    return {
+        name: ingest([str(log)], store=store, config=config).manifest.outcome for name, (log, config) in logs.items()
+    }
+
+
+def test_the_same_events_in_every_form_make_the_same_day(outcomes):
     first = outcomes["ubi"]
     assert first.ledger.lines == {"day_search": 40, "day_impression": 120, "day_click": 41, "other_action": 1,
                                   "search_unknown": 1}  # fmt: skip
@@ -139,15 +147,16 @@ def test_homedepot_clicks_add_up_as_polars_adds_them(tmp_path, real_data):
 
 def test_the_ubi_sample_is_read_whole(tmp_path, real_data):
     (log,) = (real_data / "ubi_sample").iterdir()
-    result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig())
+    result = ingest([str(real_data / "ubi_sample")], store=str(tmp_path / "store"), config=IngestConfig())
     with gzip.open(log) as file:
         values = [json.loads(line) for line in file]
     actions = sum(set(value) == {"index"} for value in values)
     searches = {value["query_id"] for value in values if "user_query" in value and "action_name" not in value}
     events = [value for value in values if "action_name" in value]
     lines = result.manifest.outcome.ledger.lines
-    assert result.manifest.outcome.ledger.total == len(values)
-    assert lines["action_line"] == actions
+    assert result.manifest.outcome.ledger.total == len(values) == sum(lines.values()) == 7842
+    assert lines["action_line"] == actions == 3921
+    assert lines["day_search"] + lines["search_repeated"] > 470
     joinable = [
         value
         for value in events
@@ -164,35 +173,30 @@ def test_the_ubi_sample_is_read_whole(tmp_path, real_data):
     assert kept <= len(joinable) - len(unknown)
 
 
-@pytest.mark.parametrize("kind", ["gzip", "zstd", "file://", "memory://"])
-def test_packed_logs_and_uris_make_the_same_day(tmp_path, kind):
-    log, config = _write_logs(tmp_path)["delimited"]
-    plain = ingest([str(log)], store=str(tmp_path / "store"), config=config)
-    content = log.read_bytes()
-    middle = len(content) // 2
-    if kind == "file://":
-        other = f"file://{log}"
-    elif kind == "memory://":
-        other = "memory://clicktower-test-logs/log.csv"
-        storage.write_atomic(other, content)
-    else:
-        path = tmp_path / "packed"
-        parts = content[:middle], content[middle:]
-        path.write_bytes(b"".join(
-            gzip.compress(part) if kind == "gzip" else pa.compress(part, codec="zstd", asbytes=True) for part in parts
-        ))  # fmt: skip
-        other = str(path)
-    result = ingest([other], store=str(tmp_path / "other"), config=config)
-    assert result.manifest.outcome.logical_digest == plain.manifest.outcome.logical_digest
-    assert result.manifest.outcome.ledger == plain.manifest.outcome.ledger
+def test_packed_logs_and_uris_make_the_same_day(logs, outcomes, tmp_path):
+    log, config = logs["delimited"]
+    header, *lines = log.read_bytes().splitlines(keepends=True)
+    parts = [header + b"".join(lines[n::4]) for n in range(4)]
+    for name, part, pack in (
+        ("packed", parts[0], gzip.compress),
+        ("squeezed", parts[1], lambda half: pa.compress(half, codec="zstd", asbytes=True)),
+    ):
+        middle = len(part) // 2
+        (tmp_path / name).write_bytes(pack(part[:middle]) + pack(part[middle:]))
+    (tmp_path / "plain.csv").write_bytes(parts[2])
+    remote = "memory://clicktower-test-logs/log.csv"
+    storage.write_atomic(remote, parts[3])
+    all_four = [str(tmp_path / "packed"), str(tmp_path / "squeezed"), f"file://{tmp_path / 'plain.csv'}", remote]
+    result = ingest(all_four, store=str(tmp_path / "store"), config=config)
+    assert result.manifest.outcome.logical_digest == outcomes["delimited"].logical_digest
+    assert result.manifest.outcome.ledger == outcomes["delimited"].ledger
 
 
 WRONG = [("ubi", "orcas"), ("ubi", "jsonl"), ("delimited", "ubi"), ("delimited", "orcas"), ("jsonl", "orcas")]
 
 
 @pytest.mark.parametrize(("is_a", "read_as"), WRONG)
-def test_a_log_taken_for_another_form_is_refused_without_quoting_it(tmp_path, is_a, read_as):
-    logs = _write_logs(tmp_path)
+def test_a_log_taken_for_another_form_is_refused_without_quoting_it(logs, tmp_path, is_a, read_as):
     config = IngestConfig(format="orcas") if read_as == "orcas" else logs[read_as][1]
     with pytest.raises((StageError, UsageError)) as caught:
         ingest([str(logs[is_a][0])], store=str(tmp_path / "store"), config=config)
@@ -200,7 +204,6 @@ def test_a_log_taken_for_another_form_is_refused_without_quoting_it(tmp_path, is
     assert not list((tmp_path / "store").rglob("manifest.json"))
 
 
-def test_a_parquet_file_taken_for_text_is_told_by_its_first_bytes(tmp_path):
-    logs = _write_logs(tmp_path)
+def test_a_parquet_file_taken_for_text_is_told_by_its_first_bytes(logs, tmp_path):
     with pytest.raises(StageError, match="--format parquet"):
         ingest([str(logs["parquet"][0])], store=str(tmp_path / "store"), config=IngestConfig())

@@ -36,29 +36,41 @@ def _searches(seed: int, number: int) -> list[list[str]]:
     return found
 
 
-@pytest.fixture
-def log(tmp_path):
-    """Two files whose searches are disjoint, and a documents file that lacks ten of the ids."""
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Two files whose searches are disjoint, a documents file that lacks ten of the ids, and a folder for a store."""
+    folder = tmp_path_factory.mktemp("log")
     names = []
     for seed in (1, 2):
         lines = [line for search in _searches(seed, 120) for line in search]
         random.Random(seed).shuffle(lines)
-        path = tmp_path / f"log-{seed}.ndjson"
+        path = folder / f"log-{seed}.ndjson"
         path.write_text("\n".join([*lines, "not json"]) + "\n")
         names.append(str(path))
-    documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing number {i // 2}" for i in range(190)})
-    return names, documents
+    documents = write_documents(folder / "documents.tsv", {f"d{i}": f"Thing number {i // 2}" for i in range(190)})
+    return names, documents, str(folder / "store")
 
 
-def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, tmp_path):
-    files, documents = log
-    store = str(tmp_path / "store")
+@pytest.fixture(scope="module")
+def days(log):
+    """The folders of the two files as two days; to be read."""
+    files, _, store = log
+    return [ingest([file], store=store, config=IngestConfig()).folder for file in files]
+
+
+@pytest.fixture(scope="module")
+def shards_of_both(log, days):
+    """The shards of the two days together; to be read."""
+    _, documents, store = log
+    return build(days, documents, store=store, config=CONFIG)
+
+
+def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, shards_of_both):
+    files, documents, store = log
     whole = ingest(files, store=store, config=IngestConfig())
-    days = [ingest([file], store=store, config=IngestConfig()) for file in files]
-    one = build([whole.folder], documents, store=store, config=CONFIG)
-    two = build([day.folder for day in days], documents, store=store, config=CONFIG)
+    one, two = build([whole.folder], documents, store=store, config=CONFIG), shards_of_both
 
-    assert not two.reused
+    assert two.folder != one.folder
     assert two.manifest.outcome.logical_digest == one.manifest.outcome.logical_digest
     assert read_pairs(two) == read_pairs(one)
     assert two.manifest.outcome.ledger == one.manifest.outcome.ledger
@@ -70,33 +82,10 @@ def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, tmp_path):
     assert "secret diary" not in {row["query"] for row in read_pairs(one)}
 
 
-def test_a_new_day_leaves_the_held_out_queries_held_out(log, tmp_path):
-    files, documents = log
-    store = str(tmp_path / "store")
-    days = [ingest([file], store=store, config=IngestConfig()).folder for file in files]
-    before, after = (build(days[:n], documents, store=store, config=CONFIG) for n in (1, 2))
+def test_a_new_day_leaves_the_held_out_queries_held_out(log, days, shards_of_both):
+    _, documents, store = log
+    before = build(days[:1], documents, store=store, config=CONFIG)
     split_before = {row["query"]: row["split"] for row in read_pairs(before)}
-    split_after = {row["query"]: row["split"] for row in read_pairs(after)}
+    split_after = {row["query"]: row["split"] for row in read_pairs(shards_of_both)}
     assert set(split_before.values()) == {"train", "dev"}
     assert split_before.items() <= split_after.items()
-
-
-def test_the_ledger_of_the_product_log_adds_up_to_every_line(tmp_path, real_data):
-    data, store = real_data, str(tmp_path / "store")
-    day = ingest([f"{data}/homedepot_log"], store=store, config=IngestConfig())
-    result = build(
-        [day.folder],
-        f"{data}/homedepot/documents.tsv",
-        store=store,
-        config=BuildConfig(),
-        judged_queries=f"{data}/homedepot/queries.dev.tsv",
-    )
-    outcome = result.manifest.outcome
-    assert outcome.ledger.total == sum(outcome.ledger.lines.values()) == 541_918
-    pairs = read_pairs(result)
-    assert len(pairs) == outcome.counts["train_pairs"] + outcome.counts["dev_pairs"]
-    assert all(not set(row["negatives"]) & set(row["excluded"]) for row in pairs)
-    splits = {}
-    for row in pairs:
-        splits.setdefault(row["query"], set()).add(row["split"])
-    assert all(len(split) == 1 for split in splits.values())

@@ -1,18 +1,24 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.judge_clicks import query_id
+from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
+from beam_jobs.days import day_files, open_days, read_day_file
+from beam_jobs.exposure_cells import gated_cells, merge_samples, sample_of
+from beam_jobs.judge_clicks import measure, query_id
 from beam_jobs.judgments import JudgmentsConfig, judgments
+from beam_jobs.judgments_commit import require_impressions
 from beam_jobs.judgments_config import GRADE_SHARES
+from beam_jobs.tally import Tally
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
 from schemas.manifest import damage
 from tests.beam_jobs.clicked_cells import drawn_day
-from tests.beam_jobs.day_folders import make_day, write_documents
+from tests.beam_jobs.day_folders import make_day
+from tests.beam_jobs.test_trained_days import built_from
 
 TWO_MULTI = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 PEOPLE = [1, 2, 3, 4, 5, 6]
@@ -27,10 +33,26 @@ def log():
     return [drawn_day(seed, PROPENSITIES, ATTRACTIVENESS, searches=150, order_noise=0.15) for seed in (1, 2)]
 
 
-@pytest.fixture
-def days(tmp_path, log):
-    store = tmp_path / "store"
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store that tests judge into; what was judged before is reused."""
+    return str(tmp_path_factory.mktemp("judged") / "store")
+
+
+@pytest.fixture(scope="module")
+def days(store, log):
+    """The log as two days; to be read."""
+    return _days(store, log)
+
+
+def _days(store, log):
     return [make_day(store, *day, logs=[f"log-{number}"]) for number, day in enumerate(log)]
+
+
+@pytest.fixture(scope="module")
+def judged(store, days):
+    """The judgments of both; to be read."""
+    return judgments(days, store=store, config=JudgmentsConfig())
 
 
 def files(result):
@@ -51,13 +73,12 @@ def true_order(grades: dict[str, dict[str, float]], texts: dict[str, str]) -> fl
     return right / total
 
 
-def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(tmp_path, days, log):
-    result = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig())
-    at = files(result)
+def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(judged, log):
+    at = files(judged)
     queries, qrels = read_queries(at["queries"]), read_qrels(at["qrels"])
     assert list(queries) == list(qrels)
     assert {grade for of_query in qrels.values() for grade in of_query.values()} == {0, 1, 2, 3}
-    counts = result.manifest.outcome.counts
+    counts = judged.manifest.outcome.counts
     assert (counts["queries"], counts["judgments"]) == (len(qrels), sum(map(len, qrels.values())))
 
     sums: dict[tuple[str, str], list[int]] = {}
@@ -75,11 +96,10 @@ def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(tmp_path, 
     assert true_order(raw, queries) < 0.9
 
 
-def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(tmp_path, days, log):
-    result = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig())
-    queries, run = read_queries(files(result)["queries"]), read_run(files(result)["logged"])
+def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(judged, log):
+    queries, run = read_queries(files(judged)["queries"]), read_run(files(judged)["logged"])
     assert list(run) == list(queries)
-    assert result.manifest.outcome.counts["logged_results"] == sum(map(len, run.values()))
+    assert judged.manifest.outcome.counts["logged_results"] == sum(map(len, run.values()))
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     for _, shown in log:
         for text, document, rank, impressions, clicks in shown:
@@ -95,18 +115,17 @@ def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(tmp_path, d
     assert true_order(run, queries) < 0.3  # this engine shows the worst first
 
 
-def test_propensities_are_told_and_near_the_truth(tmp_path, days):
-    result = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig())
-    told = json.loads(storage.read_bytes(files(result)["propensities"]))
-    assert told["propensities"] == result.manifest.outcome.metrics["propensities"]
+def test_propensities_are_told_and_near_the_truth(judged):
+    told = json.loads(storage.read_bytes(files(judged)["propensities"]))
+    assert told["propensities"] == judged.manifest.outcome.metrics["propensities"]
     assert told["click_model"] == "pbm"
     assert told["labels"]["judgments"] == "click-derived"
     for row, true in zip(told["propensities"], PROPENSITIES, strict=True):
         assert row["propensity"] == pytest.approx(true, rel=max(4 * row["relative_error"], 1e-6))
 
 
-def test_every_impression_and_click_has_a_fate(tmp_path, days, log):
-    fates = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig()).manifest.outcome.metrics["fates"]
+def test_every_impression_and_click_has_a_fate(judged, log):
+    fates = judged.manifest.outcome.metrics["fates"]
     rows = [row for _, shown in log for row in shown]
     assert sum(fates["impressions"].values()) == sum(impressions for *_, impressions, _ in rows)
     assert sum(fates["clicks"].values()) == sum(clicks for *_, clicks in rows)
@@ -149,33 +168,33 @@ def test_what_fewer_than_k_people_typed_is_nowhere(tmp_path, log):
     assert storage.list_folders(result.folder) == [result.manifest.attempt]  # no scratch is left
 
 
-def test_the_cut_of_days_and_the_number_of_workers_change_nothing(tmp_path, days, log):
-    config = JudgmentsConfig()
-    apart = judgments(days, store=str(tmp_path / "store"), config=config)
+def test_the_cut_of_days_changes_nothing(tmp_path, judged, log):
     people = {text: of for text, of, _ in log[0][0]}
     queries = [(text, people[text], searches * 2) for text, _, searches in log[0][0]]
     day = make_day(tmp_path / "one", queries, [*log[0][1], *log[1][1]])
-    together = judgments([day], store=str(tmp_path / "one"), config=config)
-    assert together.manifest.outcome.logical_digest == apart.manifest.outcome.logical_digest
-    multi = judgments(days, store=str(tmp_path / "multi"), config=config, beam_options=TWO_MULTI)
-    assert multi.manifest.outcome.logical_digest == apart.manifest.outcome.logical_digest
+    together = judgments([day], store=str(tmp_path / "one"), config=JudgmentsConfig())
+    assert together.manifest.outcome.logical_digest == judged.manifest.outcome.logical_digest
+
+
+@pytest.mark.engine
+def test_the_number_of_workers_changes_nothing(tmp_path, days, judged):
+    multi = judgments(days, store=str(tmp_path / "multi"), config=JudgmentsConfig(), beam_options=TWO_MULTI)
+    assert multi.manifest.outcome.logical_digest == judged.manifest.outcome.logical_digest
     for name in ("queries", "qrels", "logged"):
-        assert storage.read_bytes(files(multi)[name]) == storage.read_bytes(files(apart)[name])
+        assert storage.read_bytes(files(multi)[name]) == storage.read_bytes(files(judged)[name])
 
 
-def test_the_same_request_is_reused_and_another_setting_is_another_folder(tmp_path, days):
-    store = str(tmp_path / "store")
-    first = judgments(days, store=store, config=JudgmentsConfig())
+def test_the_same_request_is_reused_and_another_setting_is_another_folder(store, days, judged):
     again = judgments(days[::-1], store=store, config=JudgmentsConfig())
-    assert (first.reused, again.reused, again.folder) == (False, True, first.folder)
-    assert not damage(first.folder, first.manifest, hashes=True)
+    assert (judged.reused, again.reused, again.folder) == (False, True, judged.folder)
+    assert not damage(judged.folder, judged.manifest, hashes=True)
     other = judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
-    assert other.folder != first.folder
-    assert other.manifest.outcome.counts["judgments"] < first.manifest.outcome.counts["judgments"]
+    assert other.folder != judged.folder
+    assert other.manifest.outcome.counts["judgments"] < judged.manifest.outcome.counts["judgments"]
 
 
-def test_a_minimum_of_impressions_is_kept(tmp_path, days, log):
-    result = judgments(days, store=str(tmp_path / "store"), config=JudgmentsConfig(min_impressions=100))
+def test_a_minimum_of_impressions_is_kept(store, days, log):
+    result = judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
     texts, qrels = read_queries(files(result)["queries"]), read_qrels(files(result)["qrels"])
     seen: dict[tuple[str, str], int] = {}
     for _, shown in log:
@@ -219,13 +238,30 @@ def test_ranks_that_are_too_little_known_are_left_out_and_named(tmp_path, log):
         ([("a", [1, 2], 9)], [("a", "d", 1, 9, 3)], "0 of 1 queries passed k = 5"),
         ([("a", PEOPLE, 9)], [("a", "d", -1, 9, 3)], "9 without a rank"),
         ([("a", PEOPLE, 9)], [("a", "d", 1, 90, 30)], "1 ranks occur"),
-        ([], [], "no click in 0 impressions"),
     ],
 )
 def test_a_log_that_judges_nothing_is_refused_with_the_reason(tmp_path, queries, shown, found):
-    store = str(tmp_path / "store")
+    """By the functions that the job calls; what its graph makes of such an error, the log without anything tells."""
     with pytest.raises(StageError, match=found):
-        judgments([make_day(store, queries, shown)], store=store, config=JudgmentsConfig())
+        _measure(make_day(tmp_path, queries, shown))
+
+
+def _measure(day: str) -> None:
+    """What the job does until the ranks are measured."""
+    opened, config = open_days([day]), JudgmentsConfig()
+    queries, exposures = (
+        pa.concat_tables([read_day_file(uri) for uri in day_files(opened, kind)]) for kind in ("queries", "exposures")
+    )
+    terms = shipped_list(ADULT_ENGLISH).terms
+    cells, counts = gated_cells(queries, exposures, k=config.k, max_rank=config.max_rank, adult_terms=terms)
+    require_impressions(Tally(counts=counts), config, "judgments were to be derived")
+    measure(merge_samples([sample_of(cells)], config.sample_cells), config)
+
+
+def test_a_log_without_anything_is_refused_and_leaves_nothing(tmp_path):
+    store = str(tmp_path / "store")
+    with pytest.raises(StageError, match="no click in 0 impressions"):
+        judgments([make_day(store, [], [])], store=store, config=JudgmentsConfig())
     assert storage.list_files(storage.join(store, "judgments")) == []
 
 
@@ -243,17 +279,16 @@ def test_settings_out_of_range_are_usage_errors(wrong):
         JudgmentsConfig(**wrong)
 
 
-def test_days_that_a_model_was_trained_on_are_refused(tmp_path, days, log):
+def test_days_that_a_model_was_trained_on_are_refused(tmp_path, log):
     store = str(tmp_path / "store")
-    titles = {f"d{number}": f"title {number}" for number in range(12)}
-    documents = write_documents(tmp_path / "documents.tsv", titles)
-    built = build([days[0]], documents, store=store, config=BuildConfig(num_negatives=1))
+    days = _days(store, log)
+    built = built_from(store, *open_days([days[0]]))
     with pytest.raises(StageError, match=r"It was made from .* as well"):
-        judgments(days, store=store, config=JudgmentsConfig(), trained_on=built.folder)
+        judgments(days, store=store, config=JudgmentsConfig(), trained_on=built)
     queries, shown = log[1]
     same_log = make_day(store, queries[1:], [row for row in shown if row[0] != "query 000"], logs=["log-0"])
     with pytest.raises(StageError, match="a log file that it was made from"):
-        judgments([same_log], store=store, config=JudgmentsConfig(), trained_on=built.folder)
-    assert judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=built.folder).manifest
+        judgments([same_log], store=store, config=JudgmentsConfig(), trained_on=built)
+    assert judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=built).manifest
     with pytest.raises(UsageError, match="output of ingest"):
         judgments([days[1]], store=store, config=JudgmentsConfig(), trained_on=days[0])

@@ -4,12 +4,15 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from beam_jobs.arrow_files import read_table
 from tests.privacy.every_byte import files_with, hashes_of, places_of
 from tests.privacy.planted_log import (
     CLIENTS,
@@ -44,38 +47,84 @@ minibatch = 32
 """
 
 
-@pytest.fixture
-def place(tmp_path) -> Path:
+# Runs commands in one process, each with its limit on the size of files (0: none), and prints their exit codes.
+SEVERAL = """
+import json, resource, signal, sys
+from flows.cli import run
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+free = resource.getrlimit(resource.RLIMIT_FSIZE)
+codes = []
+for limit, *command in json.loads(sys.argv[1]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit or free[0], free[1]))
+    codes.append(run(command))
+resource.setrlimit(resource.RLIMIT_FSIZE, free)
+print(codes)
+"""
+
+
+class Made(NamedTuple):
+    """A place with what ingest and build made in it, and what they printed."""
+
+    place: Path
+    day: dict
+    built: dict
+
+
+def _place(folder: Path) -> Path:
     """input/ holds what is given, work/ what is left: the store, the temporary folder, what was said."""
     for name in ("input", "work/tmp", "work/said"):
-        (tmp_path / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True)
     log = planted_log()
-    (tmp_path / "input" / "log.ndjson").write_bytes(b"".join(line + b"\n" for line in log.lines))
-    (tmp_path / "input" / "documents.tsv").write_bytes(DOCUMENTS)
-    return tmp_path
+    (folder / "input" / "log.ndjson").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    (folder / "input" / "documents.tsv").write_bytes(DOCUMENTS)
+    return folder
 
 
-def _run(place: Path, *arguments: str, limit_bytes: int | None = None, code: int = 0) -> str:
-    """What a command prints; also kept below work/said, with what it printed on stderr."""
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    if limit_bytes:  # what a full disk does, to the processes of this command alone
-        limited = (
-            "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-            f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes})); "
-            "sys.argv = sys.argv[1:]; runpy.run_module('flows.cli', run_name='__main__')"
-        )
-        command = [sys.executable, "-c", limited, "clicktower", *arguments]
+def _make(place: Path, engine: tuple[str, ...] = ()) -> Made:
+    given = ("--documents", str(place / "input/documents.tsv"), "--into", "store", "--json")
+    day = json.loads(_run(place, "ingest", str(place / "input" / "log.ndjson"), "--into", "store", "--json", *engine))
+    built = json.loads(_run(place, "build", "--days", day["path"], *given, *engine))
+    _run(place, "verify", day["path"])
+    _run(place, "verify", built["path"])
+    return Made(place, day, built)
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    return _place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Made:
+    """What one process made; to be read or copied."""
+    return _make(_place(tmp_path_factory.mktemp("made")))
+
+
+def _run(place: Path, *arguments: str) -> str:
+    """What a command prints that succeeds; also kept below work/said, with what it printed on stderr."""
+    return _said(place, ["-m", "flows.cli", *arguments])
+
+
+def _assert_all_fail(place: Path, *commands: tuple[int | str, ...]) -> None:
+    """Each of the commands, written behind its limit on the size of files in bytes, ends with exit code 1."""
+    codes = _said(place, ["-c", SEVERAL, json.dumps(commands)]).splitlines()[-1]
+    assert json.loads(codes) == [1] * len(commands)
+
+
+def _said(place: Path, command: list[str]) -> str:
     temporary = str(place / "work" / "tmp")
     environment = os.environ | {
         "TMPDIR": temporary,
         "PREFECT_HOME": f"{temporary}/prefect",
         "PYTHONPATH": str(Path.cwd()),
     }
-    done = subprocess.run(command, capture_output=True, cwd=place / "work", env=environment, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, cwd=place / "work", env=environment, check=False, timeout=300
+    )
     said = place / "work" / "said"
     number = len(list(said.iterdir()))
     (said / f"{number:02d}.txt").write_bytes(done.stdout + b"\n" + done.stderr)
-    assert done.returncode == code, done.stderr.decode()[-2000:]
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
     return done.stdout.decode()
 
 
@@ -92,12 +141,8 @@ def _assert_nothing_private(place: Path) -> set[tuple[str, str]]:
 @pytest.mark.parametrize(
     "engine", [pytest.param((), id="in memory"), pytest.param(TWO_PROCESSES, id="two", marks=pytest.mark.engine)]
 )
-def test_nothing_private_is_found_outside_the_private_aggregate(place, engine):
-    given = ("--documents", str(place / "input/documents.tsv"), "--into", "store", "--json")
-    day = json.loads(_run(place, "ingest", str(place / "input" / "log.ndjson"), "--into", "store", "--json", *engine))
-    built = json.loads(_run(place, "build", "--days", day["path"], *given, *engine))
-    _run(place, "verify", day["path"])
-    _run(place, "verify", built["path"])
+def test_nothing_private_is_found_outside_the_private_aggregate(made, tmp_path, engine):
+    place, day, built = _make(_place(tmp_path), engine) if engine else made
     # the rules caught whom they should, so there was something to hide
     caught = day["metrics"]["bots"]
     assert caught.keys() >= {"user_agent", "pace", "clicks_everything", "around_the_clock", "crowd", "unsure_pace"}
@@ -128,37 +173,40 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     assert "report.html" in seen  # the search finds what may be there
 
 
-def test_failing_runs_say_nothing_private_and_leave_nothing(place):
+def test_failing_runs_say_nothing_private_and_leave_nothing(place, made):
     log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
-    strict = ("--set", "max_unreadable_share=0.0001")
-    _run(place, "ingest", log, "--into", "store", *strict, code=1)
-    _run(place, "ingest", log, "--into", "store", limit_bytes=100_000, code=1)
     cut = place / "input" / "cut.ndjson.gz"
     cut.write_bytes(gzip.compress(Path(log).read_bytes())[:-500])
-    _run(place, "ingest", str(cut), "--into", "store", code=1)
-    _run(place, "ingest", documents, "--into", "store", code=1)
+    _assert_all_fail(
+        place,
+        (0, "ingest", log, "--into", "store", "--set", "max_unreadable_share=0.0001"),
+        (100_000, "ingest", log, "--into", "store"),  # what a full disk does
+        (0, "ingest", str(cut), "--into", "store"),
+        (0, "ingest", documents, "--into", "store"),
+    )
     assert _assert_nothing_private(place) == set()
 
-    day = json.loads(_run(place, "ingest", log, "--into", "store", "--json"))
-    given = ("--days", day["path"], "--into", "store")
-    _run(place, "build", *given, "--documents", documents, limit_bytes=3_000, code=1)
+    for store in ("store", "damaged/store"):
+        shutil.copytree(made.place / "work/store/ingest", place / "work" / store / "ingest", dirs_exist_ok=True)
+    day = Path(made.day["path"]).relative_to("store")
+    victim = next((place / "work/damaged" / made.day["data"]).glob("queries-*.arrow"))
+    victim.write_bytes(victim.read_bytes()[:-200])
     other = place / "input" / "other.tsv"
     other.write_bytes(b"E1\tAnother catalogue\n")
-    _run(place, "build", *given, "--documents", str(other), code=1)
-    victim = next((place / "work" / day["data"]).glob("queries-*.arrow"))
-    victim.write_bytes(victim.read_bytes()[:-200])
-    _run(place, "build", *given, "--documents", documents, code=1)
+    _assert_all_fail(
+        place,
+        (3_000, "build", "--days", f"store/{day}", "--documents", documents, "--into", "store"),
+        (0, "build", "--days", f"store/{day}", "--documents", str(other), "--into", "store"),
+        (0, "build", "--days", f"damaged/store/{day}", "--documents", documents, "--into", "store"),
+    )
     _assert_nothing_private(place)
 
 
-def test_rejected_lines_are_named_by_their_places_alone(place):
-    day = json.loads(_run(place, "ingest", str(place / "input" / "log.ndjson"), "--into", "store", "--json"))
-    from beam_jobs.arrow_files import read_table
-
-    content = (place / "input" / "log.ndjson").read_bytes()
+def test_rejected_lines_are_named_by_their_places_alone(made):
+    content = (made.place / "input" / "log.ndjson").read_bytes()
     broken = set(planted_log().broken)
     rejected = set()
-    for path in (place / "work" / day["data"]).glob("rejects-*.arrow"):
+    for path in (made.place / "work" / made.day["data"]).glob("rejects-*.arrow"):
         for row in read_table(str(path)).to_pylist():
             rejected.add(content[row["offset"] : content.index(b"\n", row["offset"])])
             assert row.keys() == {"file", "offset", "reason"}

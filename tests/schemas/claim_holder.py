@@ -1,6 +1,6 @@
 """What tests/schemas/test_claim.py runs as a process of its own: make a stage, slowly, in a store.
 
-Arguments: the store, the seconds to take, and a file to write a line to when the work begins.
+Arguments: the store, a file that the work lasts until it is there, and one to write a line to when the work begins.
 """
 
 import os
@@ -16,18 +16,19 @@ from schemas.stage import run_stage
 REQUEST = Request(stage="build", stage_version=1, config={"k": 5}, inputs={"log": "abc"})
 
 
-def main(store: str, seconds: str, begun: str) -> None:
+def main(store: str, let_go: str, begun: str) -> None:
     def produce(folder: str) -> Outcome:
         storage.write_atomic(storage.join(folder, "a.bin"), b"0123456789")
         # Both outlive this process where that is killed: one that it executed, and one that it forked.
-        subprocess.Popen(["sleep", "60"], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+        subprocess.Popen(["sleep", "600"], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
         if os.fork() == 0:
             os.closerange(0, 3)
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
         with open(begun, "a") as file:
             file.write("began\n")
-        time.sleep(float(seconds))
+        while not os.path.exists(let_go):
+            time.sleep(0.02)
         return Outcome(counts={"rows": 10})
 
     result = run_stage(store, REQUEST, produce, lambda *told: print(*told, file=sys.stderr, flush=True))

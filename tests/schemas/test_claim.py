@@ -16,23 +16,28 @@ from schemas.manifest import Outcome
 from schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
 
-SECONDS = 60
+SECONDS = 300
 
 
 class Holder:
-    """A process that makes REQUEST in a store, taking so many seconds."""
+    """A process that makes REQUEST in a store, and is at it until it is let go."""
 
-    def __init__(self, store: Path, seconds: float) -> None:
+    def __init__(self, store: Path) -> None:
         self.begun = store / "begun"
+        self._let_go = store / f"let-go-{time.monotonic_ns()}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.schemas.claim_holder", str(store), str(seconds), str(self.begun)],
+            [sys.executable, "-m", "tests.schemas.claim_holder", str(store), str(self._let_go), str(self.begun)],
             stdout=subprocess.PIPE, stderr=(store / f"told-{time.monotonic_ns()}").open("w+"), text=True,
             start_new_session=True,
         )  # fmt: skip
         self.pid = self._process.pid
         self.told = sorted(store.glob("told-*"))[-1]
 
+    def let_go(self) -> None:
+        self._let_go.touch()
+
     def answer(self) -> str:
+        self.let_go()
         return self._process.communicate(timeout=SECONDS)[0].strip()
 
     def kill(self) -> None:
@@ -50,8 +55,8 @@ class Holder:
 def hold(tmp_path) -> Iterator:
     holders = []
 
-    def start(seconds: float) -> Holder:
-        holders.append(Holder(tmp_path, seconds))
+    def start() -> Holder:
+        holders.append(Holder(tmp_path))
         return holders[-1]
 
     yield start
@@ -71,9 +76,9 @@ def has_begun(holder: Holder, times: int = 1) -> bool:
 
 
 def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hold):
-    first = hold(3)
+    first = hold()
     until(lambda: has_begun(first))
-    second = hold(0)
+    second = hold()
     until(lambda: f"waiting (process {first.pid} on" in second.told.read_text())
     assert sorted([first.answer(), second.answer()]) == ["made", "reused"]
     assert has_begun(first), "the work was done once"
@@ -83,9 +88,9 @@ def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hol
 
 
 def test_a_killed_holder_s_claim_is_free_though_what_it_started_and_forked_lives_on(tmp_path, hold):
-    first = hold(600)
+    first = hold()
     until(lambda: has_begun(first))
-    second = hold(0)
+    second = hold()
     until(lambda: "waiting" in second.told.read_text())
     first.kill()
     assert second.answer() == "made"
@@ -97,7 +102,7 @@ def test_a_holder_that_fails_gives_way_to_the_one_that_waits(tmp_path, hold):
     waiting = []
 
     def fail_once_somebody_waits(folder: str) -> Outcome:
-        waiting.append(hold(0))
+        waiting.append(hold())
         until(lambda: f"waiting (process {os.getpid()} on" in waiting[0].told.read_text())
         raise OSError(28, "No space left on device")
 
