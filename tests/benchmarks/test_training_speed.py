@@ -2,7 +2,7 @@
 
 import json
 import os
-import subprocess
+import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
+from tests.rounding import assert_equal_but_for_rounding
 from training.arithmetic import REFERENCE
 from training.gpu.device import CPU
 from training.kernel import status
@@ -171,15 +172,15 @@ def test_stock_parts_encode_as_the_model_does():
     model = model_of(RECIPE, start, DEFAULT_TABLE_ROWS)
     expected = model.encode(titles, "document")
     encoder = StockEncoder(start["document"], DEFAULT_TABLE_ROWS, threads=2)
-    np.testing.assert_allclose(encoder.encode_raw(titles), expected, atol=1e-5)
+    assert_equal_but_for_rounding(encoder.encode_raw(titles), expected)
     table = table_of(normalise_column(pa.array(titles)))
-    np.testing.assert_allclose(encoder.encode(table), expected, atol=1e-5)
+    assert_equal_but_for_rounding(encoder.encode(table), expected)
     words = sorted({word for title in titles for word in title.split()})
     offsets, ids = trigram_ids(words)
     serving = StockServing(
         start["document"], {w: ids[offsets[i] : offsets[i + 1]].tolist() for i, w in enumerate(words)}
     )
-    np.testing.assert_allclose(serving(titles[3]), expected[3:4], atol=1e-5)
+    assert_equal_but_for_rounding(serving(titles[3]), expected[3:4])
 
 
 @pytest.fixture(scope="module")
@@ -217,17 +218,23 @@ def test_workers_count_the_bytes_of_the_touched_rows(folder):
     assert 0 < measured["seconds_in_sums_per_step"] < measured["seconds_per_step"]
 
 
-def test_the_benchmark_prints_one_json_object(folder):
-    command = [sys.executable, "benchmarks/training.py", "--json", "--minibatch", str(MINIBATCH), "--workers"]
-    ended = subprocess.run(
-        [*command, "--cells", str(CELLS), "--repeats", "1", "--seconds", "0.01"],
-        cwd=ROOT,
-        env=os.environ | {"CLICKTOWER_DATA": str(folder)},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    result = json.loads(ended.stdout)
+@pytest.fixture
+def as_it_was(monkeypatch):
+    """What the benchmark sets for its whole process, it sets for one test. That it runs as a file of its own is in
+    test_run_as_files."""
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: None, raising=False)
+    yield monkeypatch
+    torch.set_num_threads(threads)
+
+
+def test_the_benchmark_prints_one_json_object(folder, as_it_was, capsys):
+    words = ["--json", "--minibatch", str(MINIBATCH), "--workers", "--cells", str(CELLS)]
+    as_it_was.setattr(sys, "argv", ["training.py", *words, "--repeats", "1", "--seconds", "0.01"])
+    as_it_was.setenv("CLICKTOWER_DATA", str(folder))
+    runpy.run_path(str(ROOT / "benchmarks" / "training.py"), run_name="__main__")
+    result = json.loads(capsys.readouterr().out)
     assert result["minibatch"] == MINIBATCH
     rows = result["training"][str(MINIBATCH)]["variants"]
     plain = result["training"][str(MINIBATCH)]["plain"]

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
@@ -15,35 +15,45 @@ from flows import console
 from flows.cli import COMMANDS
 from flows.submit import run_stage_command
 from schemas.errors import StageError, UsageError
-from tests.imported import ENGINES, TOLD, imported
+from tests.imported import ENGINES
+from tests.waiting import SECONDS, wait_until
 
+ROOT = Path(__file__).parents[2]
 # What a help or a wrong call has no use for: loading it would take longer than all the rest.
 HEAVY = ENGINES | {"prefect", "pyarrow", "pydantic_settings"}
+HELPS = [(command, "--help") for command in COMMANDS]
+WRONG = [("nonsense",), ("train",), ("train", "--shards", "x", "--into", "y", "--foo"), ("search", "--k", "many")]
 
 
 def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "flows.cli", *arguments], capture_output=True, text=True, **options)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches_with_an_example_and_loads_nothing_heavy(command):
-    done = clicktower(command, "--help", env=TOLD)
-    assert done.returncode == 0
-    assert re.search(rf"^ clicktower {command}( |$)", done.stdout, re.M), "an example is a line of its own"
-    assert "--json" in done.stdout
-    assert "cyclopts" in imported(done.stderr), "what was imported is told"
-    assert not imported(done.stderr) & HEAVY
+@pytest.fixture(scope="module")
+def told() -> dict[tuple[str, ...], dict]:
+    """What tests.flows.forked_commands tells of each help and wrong call."""
+    command = [sys.executable, "-m", "tests.flows.forked_commands"]
+    asked = json.dumps(HELPS + WRONG)
+    done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    return dict(zip(HELPS + WRONG, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("nonsense",), ("train",), ("train", "--shards", "x", "--into", "y", "--foo"), ("search", "--k", "many")],
-)
-def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments):
-    done = clicktower(*arguments, env=TOLD)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert not imported(done.stderr) & HEAVY
+@pytest.mark.parametrize("arguments", HELPS, ids=list(COMMANDS))
+def test_every_command_teaches_with_an_example_and_loads_nothing_heavy(arguments, told):
+    done = told[arguments]
+    assert done["code"] == 0
+    assert re.search(rf"^ clicktower {arguments[0]}( |$)", done["printed"], re.M), "an example is a line of its own"
+    assert "--json" in done["printed"]
+    assert "cyclopts" in done["loaded"], "what was imported is told"
+    assert not HEAVY.intersection(done["loaded"])
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_usage_exits_with_2_and_loads_nothing_heavy(arguments, told):
+    done = told[arguments]
+    assert done["code"] == 2
+    assert "Traceback" not in done["complained"]
+    assert not HEAVY.intersection(done["loaded"])
 
 
 def test_a_failure_with_json_is_one_object_on_stdout(tmp_path):
@@ -82,20 +92,19 @@ def test_foreign_text_cannot_write_markup_or_escapes_to_a_terminal():
 def test_an_interrupted_submitter_takes_its_stage_with_it(tmp_path):
     """SIGINT to the submitting process: the child that it started is gone."""
     marker = tmp_path / "child.pid"
-    child = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    child = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
     fake = tmp_path / "python"
     fake.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{child}"\n')
     fake.chmod(0o755)
     code = (
-        f"import sys; sys.executable = {str(fake)!r}\n"
+        f"import signal, sys; sys.executable = {str(fake)!r}\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs do without
         "from flows.submit import run_stage_command\nrun_stage_command(['verify', 'x'])"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not (marker.exists() and marker.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: marker.exists() and marker.read_text(), "the stage to begin")
     pid = int(marker.read_text())
     parent.send_signal(signal.SIGINT)
-    parent.wait(30)
+    parent.wait(SECONDS)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

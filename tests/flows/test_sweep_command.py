@@ -6,13 +6,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from flows.cli import build_app, run
 from tests.training.small_shards import shop, write_build
+from tests.training.trials_here import here
+from tests.waiting import SECONDS, wait_until
 
 SWEEP = """
 shards = "{shards}"
@@ -22,7 +23,7 @@ threads = 1
 [set]
 cells = 8
 minibatch = 32
-micro_batch = 8
+micro_batch = 32
 epochs = {epochs}
 [fields]
 step = [0.02, 0.001]
@@ -37,13 +38,19 @@ def shards(tmp_path_factory) -> str:
     return write_build(place, {"train-00000": pairs, "dev-00000": dev}, pool, labels={"simulated": True})
 
 
+@pytest.fixture
+def in_this_process(monkeypatch) -> None:
+    """Trials without processes: those are in the test of a sweep that is ended, and in tests.training.test_sweep."""
+    monkeypatch.setattr("training.sweep.stage.in_processes", lambda at_once: here())
+
+
 def write(folder: Path, shards: str, *, epochs: int = 1, more: str = "") -> str:
     path = folder / "sweep.toml"
     path.write_text(SWEEP.format(shards=shards, epochs=epochs, more=more), encoding="utf-8")
     return str(path)
 
 
-def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_path, shards, capsys):
+def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_path, shards, in_this_process, capsys):
     assert run(["sweep", write(tmp_path, shards, more="at_once = 2"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["stage"], result["reused"], result["counts"]["trials"]) == ("sweep", False, 2)
@@ -75,11 +82,11 @@ def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_pa
     assert run(["verify", f"{tmp_path}/store"]) == 0
 
 
-def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_path, shards, capsys):
+def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_path, shards, in_this_process, capsys):
     (tmp_path / "vectors.txt").write_text("2 3\nhammer 1 0 0\nsteel 0 1 0\n", encoding="utf-8")
     path = tmp_path / "sweep.toml"
     every = 'recipe = "bag-512"\nword_vectors = "vectors.txt"\n'
-    shared = '[set]\ncells = 8\nminibatch = 32\nmicro_batch = 8\nepochs = 1\nstart = "uniform"\n'
+    shared = '[set]\ncells = 8\nminibatch = 32\nmicro_batch = 32\nepochs = 1\nstart = "uniform"\n'
     head = f'shards = "{shards}"\ninto = "store"\nthreads = 1\n{every}{shared}[fields]\n'
     path.write_text(f'{head}word_vectors = ["none", "tuned", "frozen"]\n', encoding="utf-8")
     assert run(["sweep", str(path), "--plan", "--json"]) == 0
@@ -124,38 +131,33 @@ def test_a_sweep_that_makes_no_sense_exits_with_2(tmp_path, shards, more, capsys
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys, ending):
-    """SIGINT to the whole terminal, or SIGTERM to the sweep alone, as a scheduler sends it: all processes end,
+def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp_path, shards, capsys):
+    """SIGINT to the whole terminal, then SIGTERM to the sweep alone, as a scheduler sends it: all processes end,
     half-written models are gone, finished trials stay."""
     config = write(tmp_path, shards, more="at_once = 2")
     text = Path(config).read_text(encoding="utf-8").replace("epochs = 1\n", "")
     Path(config).write_text(text.replace("step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
     command = [sys.executable, "-m", "flows.cli", "sweep", config]
-    sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert sweep.stderr
-    told, line = "", "\n"
-    while line and "✓ 1/2" not in told:
-        line = sweep.stderr.readline()
-        told += line
-    os.killpg(sweep.pid, ending) if ending == signal.SIGINT else sweep.send_signal(ending)
-    told += sweep.communicate(timeout=120)[1]
-    assert sweep.returncode == 130
-    assert "what was finished is kept" in told
-    assert "Traceback" not in told
-    _wait_until_gone(sweep.pid)
-    assert len(list(tmp_path.glob("store/train/*/attempt-*"))) == 1
-    assert not list(tmp_path.glob("store/sweep/*/*"))
+    for ending, end in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):
+        sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert sweep.stderr
+        told, line = "", "\n"
+        while line and "✓ 1/2" not in told:
+            line = sweep.stderr.readline()
+            told += line
+        wait_until(lambda: len(list(tmp_path.glob("store/train/*/attempt-*/steps.jsonl"))) == 2, "the second trial")
+        end(sweep.pid, ending)
+        told += sweep.communicate(timeout=SECONDS)[1]
+        assert sweep.returncode == 130
+        assert ("reused" in told) == (ending == signal.SIGTERM)  # the trial that the first one finished
+        assert "what was finished is kept" in told
+        assert "Traceback" not in told
+        wait_until(lambda group=sweep.pid: not _is_there(group), "the trials to end")
+        assert len(list(tmp_path.glob("store/train/*/attempt-*"))) == 1
+        assert not list(tmp_path.glob("store/sweep/*/*"))
     assert run(["sweep", config, "--plan", "--json"]) == 0
     trials = json.loads(capsys.readouterr().out)["trials"]
     assert [(trial["fields"]["epochs"], trial["reused"]) for trial in trials] == [(1, True), (100_000, False)]
-
-
-def _wait_until_gone(group: int) -> None:
-    deadline = time.monotonic() + 10
-    while _is_there(group) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _is_there(group)
 
 
 def _is_there(group: int) -> bool:

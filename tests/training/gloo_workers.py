@@ -14,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from schemas import storage
@@ -22,8 +21,7 @@ from schemas.stage import silent
 from training.worker import Job, work
 from training.workers import ProcessGroup
 
-pa.array([1]).to_numpy()  # imports what each worker would otherwise import for itself
-SECONDS = 120  # no test may take as long; a worker that waits for a dead one is told by gloo at once
+SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +58,7 @@ class _Doomed(ProcessGroup):
 def run_workers(job: Job, size: int, folder: Path, death: Death | None = None) -> dict[str, Any] | None:
     """Metrics of a run of `size` workers; None where `death` ended it. Raises AssertionError where they failed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tests.training.gloo_preload"])
     folder.mkdir(parents=True, exist_ok=True)
     meeting = folder / f"meeting-{random.getrandbits(64):x}"
     workers = [context.Process(target=_worker, args=(job, rank, size, meeting, death)) for rank in range(size)]

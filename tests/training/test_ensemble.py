@@ -9,6 +9,7 @@ from flows.cli import run
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
+from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
 from training.combine import combine
 from training.ensemble import Ensemble, load_encoder
@@ -57,8 +58,8 @@ def test_its_cosine_is_the_mean_of_its_members_cosines(members, combined):
     query, document = together.encode(TEXTS, "query"), together.encode(TEXTS, "document")
     assert query.dtype == np.float32
     assert query.shape == (len(TEXTS), 8 + 8 + 6)
-    np.testing.assert_allclose(np.linalg.norm(query, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(query @ document.T, expected, atol=2e-6)
+    assert np.linalg.norm(query, axis=1) == rounded(np.ones(len(TEXTS)))
+    assert query @ document.T == rounded(expected)
 
 
 def test_long_vectors_of_one_member_do_not_drown_the_others(members, combined):
@@ -68,12 +69,12 @@ def test_long_vectors_of_one_member_do_not_drown_the_others(members, combined):
     vectors = load_encoder(combined.data).encode(TEXTS, "query")
     sizes = [member.dimensions for member in load_encoder(combined.data).members]
     for part in np.split(vectors, np.cumsum(sizes)[:-1], axis=1):
-        np.testing.assert_allclose(np.linalg.norm(part, axis=1), 3**-0.5, rtol=1e-5)
+        assert np.linalg.norm(part, axis=1) == rounded(np.full(len(TEXTS), 3**-0.5))
 
 
 def test_one_text_and_many_have_the_same_vectors(combined):
     model = load_encoder(combined.data)
-    np.testing.assert_allclose(model.encode(TEXTS, "query")[1], model.encode(TEXTS[1:2], "query")[0], atol=1e-6)
+    assert_equal_but_for_rounding(model.encode(TEXTS, "query")[1], model.encode(TEXTS[1:2], "query")[0])
 
 
 def test_a_text_without_a_word_is_an_error_unless_zero_is_asked_for(combined):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import StageResult, open_result
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
+from tests.waiting import SECONDS
 from training import arithmetic
 from training.agreement import require_equal, state_sums
 from training.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
@@ -43,9 +44,9 @@ RECIPE = Recipe(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, st
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> str:
-    pairs, pool = shop(300)
+    pairs, pool = shop(150)
     dev, _ = shop(40, seed=9)
-    shards = {"train-00000": pairs[:180], "train-00001": pairs[180:], "dev-00000": dev}
+    shards = {"train-00000": pairs[:90], "train-00001": pairs[90:], "dev-00000": dev}
     return write_build(str(tmp_path_factory.mktemp("build")), shards, pool)
 
 
@@ -96,7 +97,7 @@ def killed() -> None:
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_bytes(made, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(made, progress=once(400, killed), **settings)
+        train(made, progress=once(200, killed), **settings)
     [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
     newest, before = list_updates(folder)
     damaged = Path(folder, f"update-{newest:09d}.safetensors")
@@ -114,12 +115,12 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_by
 def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(made, progress=once(400, killed), **settings)
+        train(made, progress=once(200, killed), **settings)
     [folder] = map(str, tmp_path.glob("train/*/checkpoints"))
     newest, before = list_updates(folder)
     Path(folder, f"update-{newest:09d}.json").write_text("{")
     with pytest.raises(Killed):
-        train(made, progress=once(700, killed), **settings)
+        train(made, progress=once(350, killed), **settings)
     assert newest not in list_updates(folder)
     metrics = train(made, **settings).manifest.outcome.metrics
     assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} cannot be read"]
@@ -134,7 +135,7 @@ def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_p
     def full(descriptor: int) -> None:
         nonlocal synced
         synced += 1
-        if synced > 30:
+        if synced > 20:
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
@@ -163,7 +164,7 @@ def test_shards_that_are_not_what_the_build_wrote_are_refused_by_name(build, tmp
         train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
 
 
-@pytest.mark.parametrize(("pairs", "when"), [(100, "after epoch 1"), (700, "after epoch 3")])
+@pytest.mark.parametrize(("pairs", "when"), [(100, "after epoch 1"), (350, "after epoch 3")])
 def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs, when):
     act = once(pairs, lambda: overwrite(build, "pool/words.arrow"))
     with pytest.raises(StageError, match=rf"{when}.*pool/words.arrow has other bytes"):
@@ -174,7 +175,7 @@ def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs
 def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(build, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
-        train(build, progress=once(400, killed), **settings)
+        train(build, progress=once(200, killed), **settings)
     overwrite(build, "train-00000/texts.arrow")
     with pytest.raises(StageError, match=r"train-00000/texts\.arrow"):
         train(build, **settings)
@@ -212,12 +213,13 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
     order = Order(lengths=[pair_lengths(shard) for shard in data.train], micro_batch=8, minibatch=32, seed=1)
     minibatch, path = order.epoch(0)[0], ReferencePath()
     batches = [path.prepare(pairs_of(m, data, RECIPE, 0)) for m in minibatch]
-    others = torch.cat([batch.queries.rows for batch in (batches[0], batches[1], batches[3])])
-    only_there = batches[2].queries.rows[~torch.isin(batches[2].queries.rows, others)]
-    assert len(only_there)
+    touched = [batch.queries.rows.unique() for batch in batches]
+    rows, micro_batches = torch.cat(touched).unique(return_counts=True)
+    only_one = rows[micro_batches == 1]
+    [culprit] = [number for number, rows in enumerate(touched) if torch.isin(only_one[0], rows)]
     layout = layout_of(RECIPE, data.table_rows)
     rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in tower_names(RECIPE)}
-    rows["query"].parameters[only_there[0]] = float("nan")
+    rows["query"].parameters[only_one[0]] = float("nan")
     towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
     error = Diverged(asked="a", found="found so far", do="d")
 
@@ -242,12 +244,12 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
         thread.start()
     for thread in threads:
         thread.join()
-    rows = ", ".join(str(pair) for pair in minibatch[2].pairs[:5])
+    rows = ", ".join(str(pair) for pair in minibatch[culprit].pairs[:5])
     assert (
         found
         == [
-            "found so far; micro-batch 3 of 4 of update 9, whose gradient is not finite, is rows"
-            f" {rows} and 3 more of {data.train_names[minibatch[2].shard]}/pairs.arrow"
+            f"found so far; micro-batch {culprit + 1} of 4 of update 9, whose gradient is not finite, is rows"
+            f" {rows} and 3 more of {data.train_names[minibatch[culprit].shard]}/pairs.arrow"
         ]
         * size
     )
@@ -304,11 +306,11 @@ def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, m
     measure, stepped, waited = Watch.measure, threading.Event(), []
 
     def measure_late(self, encoder):
-        waited.append(stepped.wait(60))
+        waited.append(stepped.wait(SECONDS))
         return measure(self, encoder)
 
     monkeypatch.setattr(Watch, "measure", measure_late)
-    result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(332, stepped.set))
+    result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(182, stepped.set))
     assert waited == [True] * 3
     assert weights(result) == expected
     assert result.manifest.outcome.metrics["epoch"] == 3
@@ -364,16 +366,17 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 # Asking again.
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_same_request_is_answered_without_starting_workers(made, tmp_path, workers):
+def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
     train(made, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (
-        "import sys; from tests.training.test_exactness_faults import RECIPE; from training.launch import train\n"
-        "result = train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, workers=int(sys.argv[3]))\n"
-        "assert result.reused\n"
+        "import json, sys; from training.launch import train; from training.recipe import Recipe\n"
+        "recipe = Recipe(**json.loads(sys.argv[3]))\n"
+        "for workers in (1, 2):\n"
+        "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers).reused\n"
         "assert 'ray' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script, made, str(tmp_path), str(workers)], cwd=ROOT, check=True)
+    given = [made, str(tmp_path), json.dumps(asdict(RECIPE))]
+    subprocess.run([sys.executable, "-c", script, *given], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
+from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
+from tests.training.trials_here import here
+from tests.waiting import SECONDS
 from training.judged_files import Judged
 from training.launch import train
 from training.recipe import Recipe
@@ -21,7 +24,7 @@ from training.sweep.stage import Unfinished, plan, sweep
 from training.sweep.table import Point, Trial
 from training.trial_process import Ended, Told, TrialProcess
 
-RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=8, step=0.02)
+RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +129,10 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
-    monkeypatch.setattr("training.trial_process._work", _die)
+    monkeypatch.setattr("training.trial_process._work", die)
     with pytest.raises(Unfinished, match="1 could not be: signal 9 ended it") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
-    monkeypatch.undo()
+    monkeypatch.setattr("training.sweep.stage.in_processes", lambda at_once: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]
@@ -137,10 +140,6 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     done = sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
     assert done.manifest.outcome.counts["trials_reused"] == 2
     assert all(row["mean"] is not None for row in _rows(done))
-
-
-def _die(pipe, arguments) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _only_new(store: str, swept) -> str:
@@ -160,7 +159,7 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(b
         process = trial._process
         if ending == "nobody listens":  # as when the one that started it is killed
             trial.pipe.close()
-            process.join(60)
+            process.join(SECONDS)
             assert process.exitcode == 0
     assert process.exitcode == (128 + signal.SIGTERM if ending == "asked to" else 0)
     [folder] = (tmp_path / "train").iterdir()
@@ -170,7 +169,7 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(b
 def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
     arguments = {"shards": build, "store": str(tmp_path), "recipe": POINTS[0].recipes[0], "threads": 0}
     with TrialProcess(arguments) as trial:
-        assert wait([trial.pipe], 60)
+        assert wait([trial.pipe], SECONDS)
         ended = trial.read()
     assert isinstance(ended, Ended)
     assert isinstance(ended.error, UsageError)

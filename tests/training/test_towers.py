@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
+from tests.training.finite_differences import STEP
 from tests.training.texts import random_texts, table_of
 from training.encoder import Encoder, encode_batch
 from training.pair_gradient import pair_batch, pair_gradient
@@ -83,7 +85,7 @@ def test_embeddings_equal_the_printed_equations_step_by_step(tower):
     for side in ("query", "document"):
         expected = by_reference(recipe, matrices[side], texts)
         assert expected.shape == (40, tower_of(recipe).dimensions)
-        np.testing.assert_allclose(encode(recipe, matrices, table, range(40), side), expected, rtol=1e-12, atol=1e-14)
+        assert_equal_but_for_rounding(encode(recipe, matrices, table, range(40), side), expected)
 
 
 @every_tower
@@ -93,8 +95,8 @@ def test_texts_of_one_word_are_embedded_alone_and_among_each_other(tower):
     words = [[1, 2], [3, 3, 3], [0]]
     expected = by_reference(recipe, matrices["query"], [[word] for word in words])
     table = table_of([[0], [1], [2]], words)
-    np.testing.assert_allclose(encode(recipe, matrices, table, range(3)), expected, rtol=1e-12)
-    np.testing.assert_allclose(encode(recipe, matrices, table, [1]), expected[1:2], rtol=1e-12)
+    assert_equal_but_for_rounding(encode(recipe, matrices, table, range(3)), expected)
+    assert_equal_but_for_rounding(encode(recipe, matrices, table, [1]), expected[1:2])
 
 
 def at_one_unit(recipe: Recipe, table: list[list[float]], parts: dict[str, list]) -> np.ndarray:
@@ -162,7 +164,7 @@ def test_hops_that_do_not_tell_words_apart_worked_by_hand():
     vectors_Nd, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
     assert tower_.own_loss(trace).item() == pytest.approx(recipe.penalty * (1 + 2), rel=1e-12)
     mean = reference.attention(params, [[0], [1]])[1].mean(axis=0)
-    np.testing.assert_allclose(vectors_Nd[0].numpy(), np.concatenate([mean, mean]), rtol=1e-12)
+    assert_equal_but_for_rounding(vectors_Nd[0], np.concatenate([mean, mean]))
 
 
 def test_one_hop_is_the_vector_form_and_averaging_it_changes_nothing():
@@ -173,7 +175,7 @@ def test_one_hop_is_the_vector_form_and_averaging_it_changes_nothing():
     params = reference.from_matrix(matrices["query"].numpy(), one.cells, reference.kind_of(one))
     for vector, text in zip(vectors, texts, strict=True):
         (weights,), states = reference.attention(params, text)
-        np.testing.assert_allclose(vector, weights @ states, rtol=1e-12)
+        assert_equal_but_for_rounding(vector, weights @ states)
     np.testing.assert_array_equal(encode(replace(one, average_hops=True), matrices, table, range(10)), vectors)
 
 
@@ -244,7 +246,7 @@ def test_batch_mates_and_their_order_never_change_an_embedding(tower):
     alone = np.concatenate([encode(recipe, matrices, table, [i]) for i in range(30)])
     for _ in range(5):
         index = rng.permutation(30)[: rng.integers(2, 31)]
-        np.testing.assert_allclose(encode(recipe, matrices, table, index), alone[index], rtol=3e-6, atol=3e-7)
+        assert_equal_but_for_rounding(encode(recipe, matrices, table, index), alone[index])
 
 
 word = st.lists(st.integers(0, TRIGRAMS - 1), min_size=1, max_size=4)
@@ -262,7 +264,7 @@ def test_longer_texts_beside_it_and_their_order_never_change_an_embedding(tower,
     ends = np.cumsum([len(text) for text in texts]).tolist()
     table = table_of([list(range(end - len(text), end)) for text, end in zip(texts, ends, strict=True)], flat)
     expected = by_reference(recipe, matrices["query"], [texts[i] for i in index])
-    np.testing.assert_allclose(encode(recipe, matrices, table, index), expected, rtol=1e-11, atol=1e-13)
+    assert_equal_but_for_rounding(encode(recipe, matrices, table, index), expected)
 
 
 def test_a_text_without_words_is_refused():
@@ -337,10 +339,10 @@ def check_gradient(recipe: Recipe) -> None:
         for at in np.ndindex(matrix.shape):
             for sign in (1, -1):
                 moved, read = matrix.copy(), dict(unmoved)
-                moved[at] += sign * 1e-6
+                moved[at] += sign * STEP
                 for side in sides:
                     read |= embed(side, moved) if tower_name(recipe, side) == name else {}
-                expected[at] += sign * loss_of(read) / 2e-6
+                expected[at] += sign * loss_of(read) / (2 * STEP)
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=2e-8)
 
 
@@ -360,10 +362,10 @@ def test_gradient_of_every_words_input_equals_finite_differences(tower):
     for at in np.ndindex(tuple(word_UG.shape)):
         for sign in (1, -1):
             moved = word_UG.clone()
-            moved[at] += sign * 1e-6
+            moved[at] += sign * STEP
             vectors_Nd, trace = tower_.forward(moved, parts, batch)
             own = tower_.own_loss(trace) if isinstance(tower_, Penalised) else 0
-            expected[at] += sign * ((vectors_Nd * by_vectors_Nd).sum() + own) / 2e-6
+            expected[at] += sign * ((vectors_Nd * by_vectors_Nd).sum() + own) / (2 * STEP)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6, atol=1e-8)
 
 
@@ -385,7 +387,7 @@ def test_the_limit_changes_only_longer_texts(tower, overflow):
     limited = [[*text[:4], fifth(text[4:])] if len(text) > 5 else text for text in texts]
     assert limited != texts
     expected = by_reference(recipe, matrices["query"], limited)
-    np.testing.assert_allclose(encode(recipe, matrices, table.limited(5, overflow), range(20)), expected, rtol=1e-12)
+    assert_equal_but_for_rounding(encode(recipe, matrices, table.limited(5, overflow), range(20)), expected)
 
 
 # gates x cells x 50,000 trigrams: 3 x 96 x 50,000 = 14,400,000; windows of three words: 3 x 288 x 50,000; and so on.

@@ -19,7 +19,9 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
+from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
 from tests.training.texts import random_texts
 from training.analysis.occlusion import carried
@@ -146,14 +148,14 @@ def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
     model = Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
     np.testing.assert_array_equal(layout.split(towers["query"])[0][TABLE_ROWS:].numpy(), vectors)
     # Float32 numbers come out of encode, whatever computed them.
-    np.testing.assert_allclose(model.encode(TEXTS, "query"), by_reference(recipe, towers["query"], TEXTS), rtol=1e-6)
+    assert_equal_but_for_rounding(model.encode(TEXTS, "query"), by_reference(recipe, towers["query"], TEXTS), 2)
 
 
 def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(build, tuned):
     model = load_model(tuned.data)
     assert model.layout.word_rows.words == IN_SHARDS
     found = model.encode(TEXTS, "document")
-    np.testing.assert_allclose(found, by_reference(model.recipe, model.towers["document"], TEXTS), rtol=1e-4, atol=1e-5)
+    assert_equal_but_for_rounding(found, by_reference(model.recipe, model.towers["document"], TEXTS))
     data = load_shards(open_result(build).data, model.recipe, IN_SHARDS)
     texts = data.train[0].strings.to_pylist()
     as_trained = encode_table(model.encoder, data.train[0].texts, "document")
@@ -187,9 +189,9 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     for row in range(len(matrix)):
         for column in range(matrix.shape[1]):
             above, below = matrix.clone(), matrix.clone()
-            above[row, column] += 1e-6
-            below[row, column] -= 1e-6
-            expected[row, column] = (loss(above) - loss(below)) / 2e-6
+            above[row, column] += STEP
+            below[row, column] -= STEP
+            expected[row, column] = (loss(above) - loss(below)) / (2 * STEP)
     assert expected[4:7].abs().min() > 0  # every word occurs
     if how == "frozen":
         assert not set(range(4, 7)) & set(gradient.rows.tolist())
@@ -296,7 +298,7 @@ def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(
 def test_what_reads_a_model_reads_its_words(tuned):
     model = load_model(tuned.data)
     text = "steel zebra"
-    np.testing.assert_allclose(trace(model, text, "query").vector, model.encode([text], "query")[0], rtol=1e-5)
+    assert_equal_but_for_rounding(trace(model, text, "query").vector, model.encode([text], "query")[0])
     steel, zebra = carried(model, text, "steel hammer").query.words
     assert {trigram.share for trigram in steel.trigrams} == {0.0}  # its letters are not read
     assert all(trigram.share != 0 for trigram in zebra.trigrams)

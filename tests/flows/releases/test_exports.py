@@ -17,6 +17,7 @@ from flows.releases.release_table import open_table
 from flows.search import search
 from schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG
+from tests.rounding import rounded
 
 
 def documents_of(published) -> dict[str, tuple[str, list[float]]]:
@@ -33,7 +34,7 @@ def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
     query = f"SELECT id, title, vector, list_dot_product(vector, vector) AS norm FROM '{into}'"
     rows = duckdb.sql(query).fetchall()
     assert {row[0]: (row[1], list(row[2])) for row in rows} == expected
-    assert [row[3] for row in rows] == pytest.approx([1.0] * 300, abs=1e-5)
+    assert [row[3] for row in rows] == rounded([1.0] * 300)
     frame = polars.read_parquet(into)
     assert dict(zip(frame["id"], zip(frame["title"], frame["vector"].to_list(), strict=True), strict=True)) == expected
     ((about,),) = duckdb.sql(f"SELECT value FROM parquet_kv_metadata('{into}') WHERE key = 'clicktower'").fetchall()

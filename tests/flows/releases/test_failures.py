@@ -1,4 +1,5 @@
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -54,27 +55,22 @@ publishing.publish({model!r}, documents={new!r}, to={live!r}, config=publishing.
     assert not abandoned.exists()
 
 
-def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp_path):
+def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp_path, monkeypatch):
     before = read_pointer(live)
-    new = write_documents(tmp_path / "new.tsv", num_documents=5_000, seed=4)
-    script = f"""
-import resource
-from flows.releases.publish import PublishConfig, publish
-from schemas.errors import StageError
-from flows.releases import make_release as making
-real = making.write_rows
-def on_a_full_disk(*rows):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    return real(*rows)
-making.write_rows = on_a_full_disk
-try:
-    publish({model!r}, documents={new!r}, to={live!r}, config=PublishConfig(num_recall_queries=20))
-except StageError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert "File too large" in done.stdout
-    assert "what is live stays" in done.stdout.lower()
+    new = write_documents(tmp_path / "new.tsv", num_documents=1_000, seed=4)
+    write_rows, (at_most, ever) = making.write_rows, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_a_full_disk(*rows):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, ever))
+        try:
+            return write_rows(*rows)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (at_most, ever))
+
+    monkeypatch.setattr(making, "write_rows", on_a_full_disk)
+    with pytest.raises(StageError, match="File too large") as caught:
+        publish(model, documents=new, to=live, config=CONFIG)
+    assert "what is live stays" in str(caught.value).lower()
     assert read_pointer(live) == before
     assert verify(live) == []
     assert not list(Path(live, "releases").glob(".building-*"))

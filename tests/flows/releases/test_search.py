@@ -15,6 +15,7 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG
+from tests.rounding import rounded
 from training.model import load_model
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
@@ -29,7 +30,7 @@ def test_search_without_an_index_ranks_as_exact_search_does(published, documents
     rows, expected = top_k(scores, 20, descending_order(catalogue.ids))
     hits = search(published.uri, "Angle  BRACKET", 20)
     assert [hit.rank for hit in hits] == list(range(1, 21))
-    assert [hit.score for hit in hits] == pytest.approx(expected[0].tolist(), abs=1e-5)
+    assert [hit.score for hit in hits] == rounded(expected[0].tolist())
     # Two ways to add up a dot product differ by rounding, so only what is further apart has one order.
     apart = np.diff(expected[0], prepend=np.inf, append=-np.inf) < -1e-5
     for rank in np.flatnonzero(apart[:-1] & apart[1:]):
@@ -52,7 +53,7 @@ def test_search_with_an_index_finds_what_it_promises(model, documents, tmp_path)
     for hit in hits:
         row = catalogue.ids.index(hit.id)
         assert catalogue.titles[row] == hit.title
-        assert hit.score == pytest.approx(scores[0, row], abs=1e-5)
+        assert hit.score == rounded(float(scores[0, row]))
 
 
 def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
@@ -61,7 +62,7 @@ def test_equal_titles_are_ordered_by_descending_id(model, tmp_path):
     made = publish(model, documents=str(path), to=str(tmp_path / "live"), config=CONFIG)
     hits = search(made.uri, "angle bracket", 10)
     assert [hit.id for hit in hits] == ["c", "b", "a", "d"]
-    assert hits[0].score == pytest.approx(1.0, abs=1e-6)
+    assert hits[0].score == rounded(1.0)
 
 
 def test_an_index_that_misses_too_much_is_searched_harder_and_at_last_not_used(model, documents, tmp_path, monkeypatch):
@@ -102,7 +103,7 @@ def test_a_release_with_an_index_of_an_earlier_version_is_searched_exactly(tmp_p
     for query in vectors[:50]:
         rows, cosines = opened.best(query, 10)
         assert set(rows.tolist()) == set(np.argsort(vectors @ query)[-10:].tolist())
-        assert cosines == pytest.approx(vectors[rows] @ query, abs=1e-6)
+        assert cosines == rounded(vectors[rows] @ query)
 
 
 def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documents):
@@ -114,9 +115,9 @@ def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documen
     both = {i: (c, b) for i, c, b in zip(catalogue.ids, cosines.tolist(), bm25.tolist(), strict=True)}
     hits = opened.search(query, 300, "hybrid", weight=0.3)
     best = sorted((c + 0.3 * b for c, b in both.values()), reverse=True)
-    assert [hit.score for hit in hits] == pytest.approx(best, abs=1e-5)
+    assert [hit.score for hit in hits] == rounded(best, of=1 + best[0])
     for hit in [*hits, *opened.search(query, 7, both=True), *opened.search(query, 7, "bm25", both=True)]:
-        assert (hit.cosine, hit.bm25) == pytest.approx(both[hit.id], abs=1e-5)
+        assert (hit.cosine, hit.bm25) == rounded(both[hit.id], of=1 + both[hit.id][1])
     lexical = opened.search(query, 300, "bm25")
     assert [hit.score for hit in lexical] == sorted(bm25[bm25 > 0].tolist(), reverse=True)
     assert [hit.cosine for hit in lexical] == [None] * len(lexical)

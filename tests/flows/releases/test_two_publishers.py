@@ -13,6 +13,7 @@ from schemas import storage
 from schemas.errors import StageError
 from schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.waiting import SECONDS
 
 
 def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
@@ -68,7 +69,7 @@ def publish_together(monkeypatch, requests: list[dict]) -> tuple[list[Published]
     ready, real, made, refused = threading.Barrier(len(requests)), publishing.swap, [], []
 
     def when_all_are_ready(*args, **kwargs):
-        ready.wait(timeout=60)
+        ready.wait(timeout=SECONDS)
         return real(*args, **kwargs)
 
     def one(request: dict) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from tests.flows.serve.browser import CONTRASTS, PHONE, chromium, looking
 from tests.flows.serve.page_release import AWKWARD, TITLES, UNSPACED, publish_page_release, write_page_release
 from tests.flows.serve.page_server import serving
+from tests.rounding import rounded
 
 pytestmark = pytest.mark.engine
 MODEL, BM25 = '[data-side="model"] .result', '[data-side="bm25"] .result'
@@ -127,7 +128,7 @@ def test_an_opened_result_shows_what_carried_its_score(browser, origin):
         expect(why.locator("table")).to_have_count(2)
         hit = ask(origin, "search", query="ANGLE braket 4", k=1, mode="vector")["hits"][0]
         found = ask(origin, "explain", query="ANGLE braket 4", id=hit["id"])
-        assert found["cosine"] == pytest.approx(hit["cosine"], abs=1e-5)
+        assert found["cosine"] == rounded(hit["cosine"])
         expect(why.locator(".facts")).to_contain_text(f"cosine {found['cosine']:.3f} · BM25 {found['bm25']:.2f}")
         assert why.locator(".typed").all_text_contents() == ["ANGLE braket 4", hit["title"]]
         for table, side in zip(why.locator("table").all(), ("query", "title"), strict=True):

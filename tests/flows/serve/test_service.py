@@ -15,6 +15,7 @@ from flows.serve.bodies import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXT
 from flows.serve.process import ServeConfig, is_loopback, make_app
 from schemas.errors import StageError, UsageError
 from tests.flows.serve.service_release import publish_named
+from tests.rounding import rounded
 from tests.trained_model import trained_stage
 from training.ranking.embedding import search_vectors
 
@@ -71,8 +72,8 @@ def test_explain_takes_a_document_or_any_title(client, opened):
     by_id = client.post("/v1/explain", json={"query": "copper pipe", "id": hit.id}).json()
     by_title = client.post("/v1/explain", json={"query": "copper pipe", "title": hit.title}).json()
     assert by_id | {"took_ms": 0} == by_title | {"took_ms": 0}
-    assert by_id["cosine"] == pytest.approx(hit.cosine, abs=1e-5)
-    assert by_id["bm25"] == pytest.approx(hit.bm25, abs=1e-5)
+    assert by_id["cosine"] == rounded(hit.cosine)
+    assert by_id["bm25"] == rounded(hit.bm25, of=hit.bm25)
     for wrong in ({}, {"id": hit.id, "title": hit.title}):
         assert client.post("/v1/explain", json={"query": "copper pipe", **wrong}).status_code == 422
     assert client.post("/v1/explain", json={"query": "copper pipe", "id": "nowhere"}).status_code == 404

@@ -11,6 +11,7 @@ import torch
 from schemas import storage
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
 from training.analysis.attention import as_json, attention_table, mean_overlap, overall, overlap, write_attention
@@ -39,10 +40,10 @@ def test_the_weights_of_a_trace_are_those_of_the_printed_equations_in_the_texts_
     weights, states = reference.attention(params, ids)
     found = trace(model, TEXT, side)
     assert np.ptp(weights) > 0.01
-    np.testing.assert_allclose(found.attention, weights, rtol=1e-4)
+    assert_equal_but_for_rounding(found.attention, weights)
     # What is asked of the most active cells is the mean of the hops.
     expected = (weights @ states).mean(axis=0)
-    np.testing.assert_allclose(np.concatenate([t.vector for t in found.traces]), expected, rtol=1e-4, atol=1e-6)
+    assert_equal_but_for_rounding(np.concatenate([t.vector for t in found.traces]), expected)
 
 
 def test_the_arrow_file_has_a_row_for_each_hop_and_word_of_the_models_that_have_them(tmp_path):

@@ -7,6 +7,7 @@ import torch
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 from training.analysis import occlusion
@@ -46,26 +47,26 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
     embed = {side: reader(model, side) for side in ("query", "document")}
     whole = {"query": embed["query"](bags(QUERY)), "document": embed["document"](bags(TITLE))}
     expected = cosine(*whole.values())
-    assert found.score == pytest.approx(expected, abs=2e-6)
+    assert found.score == rounded(expected)
     for shares, other in ((found.query, "document"), (found.title, "query")):
         text = bags(shares.text)
         assert [word.word for word in shares.words] == words(shares.text)
         for number, word in enumerate(shares.words):
             without = embed[shares.side](text[:number] + text[number + 1 :])
-            assert word.share == pytest.approx(expected - cosine(without, whole[other]), abs=4e-6)
+            assert word.share == rounded(expected - cosine(without, whole[other]), of=2)
             if len(word.word) == 1:
                 assert [one.share for one in word.trigrams] == [word.share]
                 continue
             for at, trigram in enumerate(word.trigrams):
                 bag = text[number][:at] + text[number][at + 1 :]
                 without = embed[shares.side]([*text[:number], bag, *text[number + 1 :]])
-                assert trigram.share == pytest.approx(expected - cosine(without, whole[other]), abs=4e-6)
+                assert trigram.share == rounded(expected - cosine(without, whole[other]), of=2)
 
 
 def test_the_cosine_is_that_of_a_search():
     model = model_of("lstm")
     served = search_vectors(model, [QUERY], "query")[0] @ search_vectors(model, [TITLE], "document")[0]
-    assert carried(model, QUERY, TITLE).score == pytest.approx(float(served), abs=1e-6)
+    assert carried(model, QUERY, TITLE).score == rounded(float(served))
 
 
 def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the_word():
@@ -76,25 +77,25 @@ def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the
         return float(np.linalg.norm(one - other))
 
     found = carried(model, QUERY, TITLE)
-    assert found.score == pytest.approx(-apart(QUERY, TITLE), abs=1e-6)
+    assert found.score == rounded(-apart(QUERY, TITLE))
     for shares, other in ((found.query, TITLE), (found.title, QUERY)):
         every = words(shares.text)
         for number, word in enumerate(shares.words):
             without = " ".join(every[:number] + every[number + 1 :])
-            assert word.share == pytest.approx(apart(without, other) - apart(shares.text, other), abs=1e-6)
+            assert word.share == rounded(apart(without, other) - apart(shares.text, other), of=2)
     (word,) = carried(model, "bracket", TITLE).query.words
     # Without it the query is at 0, which is as far from the title as its vector is long.
-    assert word.share == pytest.approx(apart("", TITLE) - apart("bracket", TITLE), abs=1e-6)
+    assert word.share == rounded(apart("", TITLE) - apart("bracket", TITLE), of=2)
 
 
 def test_models_side_by_side_carry_the_mean_of_what_each_carries():
     members = (model_of("lstm"), model_of("bag", seed=2), model_of("rnn", seed=3))
     alone = [carried(member, QUERY, TITLE) for member in members]
     together = carried(Ensemble(members=members), QUERY, TITLE)
-    assert together.score == pytest.approx(np.mean([one.score for one in alone]), abs=1e-6)
+    assert together.score == rounded(np.mean([one.score for one in alone]))
     for side in ("query", "title"):
         shares = [[word.share for word in getattr(one, side).words] for one in (*alone, together)]
-        np.testing.assert_allclose(shares[-1], np.mean(shares[:-1], axis=0), atol=1e-6)
+        assert shares[-1] == rounded(np.mean(shares[:-1], axis=0), of=2)
 
 
 def test_without_its_only_word_a_text_is_like_nothing():
@@ -133,7 +134,7 @@ def test_a_word_that_the_model_does_not_read_has_no_share(overflow):
     assert (shares[2:] == [0.0, 0.0]) == (overflow == "truncate")
     vectors = search_vectors(model, ["steel bracket plate", "steel angle bracket plate"], "document")
     cosines = vectors @ search_vectors(model, ["angle"], "query")[0]
-    assert shares[1] == pytest.approx(float(cosines[1] - cosines[0]), abs=1e-6)  # another word takes its place
+    assert shares[1] == rounded(float(cosines[1] - cosines[0]), of=2)  # another word takes its place
 
 
 def test_long_texts_are_cut_and_say_so():
@@ -145,7 +146,7 @@ def test_long_texts_are_cut_and_say_so():
     assert found.title.cut
     assert not found.query.cut
     served = search_vectors(model, ["angle"], "query")[0] @ search_vectors(model, [title], "document")[0]
-    assert found.score == pytest.approx(float(served), abs=1e-5)  # of the whole text
+    assert found.score == rounded(float(served), 256)  # of the whole text, 10,000 words added up
 
 
 def test_a_word_of_too_many_letters_is_left_out_as_a_whole_only():

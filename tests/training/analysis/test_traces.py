@@ -12,6 +12,7 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 from training.analysis.traces import STATES, read_words, trace, trace_table, write_traces
@@ -60,7 +61,7 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
         assert set(one.states) == set(expected) - (set() if model.recipe.forget_gate else {"f"})
         for name, rows in one.states.items():
             assert rows.dtype == np.float32
-            np.testing.assert_allclose(rows[one.reading], expected[name], rtol=3e-5, atol=3e-6, err_msg=name)
+            assert_equal_but_for_rounding(rows[one.reading], expected[name])
 
 
 @every_tower
@@ -68,7 +69,7 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
 def test_the_vector_of_a_trace_is_the_embedding_that_is_served(tower, text):
     model = small_model(tower)
     for side in ("query", "document"):
-        np.testing.assert_allclose(trace(model, text, side).vector, model.encode([text], side)[0], rtol=2e-5, atol=2e-6)
+        assert_equal_but_for_rounding(trace(model, text, side).vector, model.encode([text], side)[0])
 
 
 def test_the_cells_of_a_max_pooled_model_are_asked_by_their_largest_output():
@@ -83,7 +84,7 @@ def test_the_cells_of_a_variational_model_are_asked_by_what_its_distribution_is_
     _, parts = model.layout.split(model.towers["query"])
     last = np.concatenate([one.vector for one in found.traces])
     mean = last @ parts["W_mu"].numpy() + parts["b_mu"].numpy()
-    np.testing.assert_allclose(mean, found.vector[:3], rtol=1e-5, atol=1e-6)
+    assert_equal_but_for_rounding(mean, found.vector[:3])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_words_beyond_the_limit_are_traced_as_they_are_read(changes, tokens):
     found = trace(model, text, "query")
     assert found.words == tokens == tuple(read_words(text, model.recipe))
     assert len(found.traces[0].states["y"]) == len(tokens)
-    np.testing.assert_allclose(found.vector, model.encode([text], "query")[0], rtol=2e-5, atol=2e-6)
+    assert_equal_but_for_rounding(found.vector, model.encode([text], "query")[0])
 
 
 def test_ten_thousand_words_are_traced_to_the_last():

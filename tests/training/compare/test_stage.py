@@ -1,6 +1,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from tests.training.compare.judged_shop import judged_shop
 from training.compare.rows import Row, all_rows, chosen
 from training.compare.stage import Unfinished, Where, compare
 from training.evaluate import EvaluateConfig
+from training.launch import train
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
+from training.recipe import Recipe
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
 NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]
@@ -25,17 +28,34 @@ def inputs(tmp_path_factory) -> dict:
     return {"shards": shards, "files": files}
 
 
+def small(recipe: Recipe) -> Recipe:
+    return replace(recipe, cells=16, hidden=min(recipe.hidden, 16), epochs=1, minibatch=32, micro_batch=32)
+
+
+@cache
+def small_rows() -> list[Row]:
+    return all_rows(change=small)
+
+
 def rows(names=NAMES, **given) -> list[Row]:
-    made = all_rows(change=lambda recipe: replace(recipe, cells=16, epochs=1, minibatch=32, micro_batch=32), **given)
-    return chosen(made, names)
+    return chosen(all_rows(change=small, **given) if given else small_rows(), names)
+
+
+def train_here(inputs: dict, store: str, row: Row, **changes) -> None:
+    """Train a row's tower in this process, so that a comparison finds it and starts none."""
+    train(inputs["shards"], store=store, recipe=replace(row.recipe, **changes), threads=1)
 
 
 @pytest.fixture(scope="module")
 def compared(inputs, tmp_path_factory):
+    """(store, result, what was told of each row): one tower was trained before, the other is by the comparison."""
     store = str(tmp_path_factory.mktemp("compared"))
+    [dssm] = rows(["dssm"])
+    train_here(inputs, store, dssm)
     ended = []
     result = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1),
                      row_ended=lambda one, done, total: ended.append((one.row.name, done, total)))  # fmt: skip
+    assert len(list(Path(store, "train").iterdir())) == 2, "what is in the store counts"
     return store, result, ended
 
 
@@ -149,6 +169,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
 
 def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     store, result, _ = compared
+    train_here(inputs, store, rows(["dssm"])[0], seed=2)
     two = compare(rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], where=Where(threads=1))
     row = two.manifest.outcome.metrics["rows"][1]
     manifest = json.loads(Path(store, "measure", row["digest"], "manifest.json").read_text())

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.rounding import assert_equal_but_for_rounding
+from tests.training.finite_differences import STEP
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
 from training.generative.decoder import Decoder, initial_decoder
@@ -63,8 +65,8 @@ def test_gradient_of_every_parameter_and_of_z_equals_finite_differences_of_the_p
         for at in np.ndindex(expected.shape):
             middle = arrays[name][at]
             for sign in (1, -1):
-                arrays[name][at] = middle + sign * 1e-6
-                expected[at] += sign * total() / 2e-6
+                arrays[name][at] = middle + sign * STEP
+                expected[at] += sign * total() / (2 * STEP)
             arrays[name][at] = middle
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
@@ -126,8 +128,8 @@ def test_batch_mates_and_their_order_never_change_a_loss_or_the_gradient_of_its_
     for _ in range(5):
         index = rng.permutation(20)[: rng.integers(2, 21)].tolist()
         found_losses, found_by_z = of(index)
-        np.testing.assert_allclose(found_losses, losses[index], rtol=1e-6)
-        np.testing.assert_allclose(found_by_z, by_z[index], rtol=1e-5, atol=1e-6)
+        assert_equal_but_for_rounding(found_losses, losses[index])
+        assert_equal_but_for_rounding(found_by_z, by_z[index])
 
 
 def test_greedy_words_are_the_likeliest_by_the_printed_equations_each_given_those_before():

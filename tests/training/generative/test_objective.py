@@ -3,6 +3,7 @@ import math
 import numpy as np
 import torch
 
+from tests.training.finite_differences import STEP
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, targets
 from training.generative.objective import generative_gradient
@@ -42,8 +43,8 @@ def test_gradient_of_every_mean_and_spread_equals_finite_differences_with_weight
     for at in np.ndindex(vectors.shape):
         for sign in (1, -1):
             moved = vectors.copy()
-            moved[at] += sign * 1e-6
-            expected[at] += sign * total(moved) / 2e-6
+            moved[at] += sign * STEP
+            expected[at] += sign * total(moved) / (2 * STEP)
     np.testing.assert_allclose(by_vectors.numpy(), expected, rtol=1e-6, atol=1e-8)
     assert not by_vectors[2].any(), "a text of weight 0 teaches nothing"
     # The decoder's own gradient is its losses' alone, with the same weights.

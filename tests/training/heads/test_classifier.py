@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.training.finite_differences import STEP
 from tests.training.heads import reference
 from training.heads.dropout import draw_masks
 from training.heads.head_of import head_of
@@ -82,12 +83,12 @@ def test_gradients_of_every_part_and_vector_equal_finite_differences(features, k
         expected, flat = np.zeros(tuple(numbers.shape)), numbers.view(-1)
         for at in range(flat.numel()):
             middle, ends = flat[at].item(), []
-            for end in (middle + 1e-6, middle - 1e-6):
+            for end in (middle + STEP, middle - STEP):
                 flat[at] = end
                 logits_BC, _ = head.forward(vectors, parts, masks)
                 ends.append((logits_BC * by_logits_BC).sum().item())
             flat[at] = middle
-            expected.flat[at] = (ends[0] - ends[1]) / 2e-6
+            expected.flat[at] = (ends[0] - ends[1]) / (2 * STEP)
         np.testing.assert_allclose(found[name].numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
 

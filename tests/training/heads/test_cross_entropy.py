@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.training.finite_differences import STEP
 from training.heads.cross_entropy import cross_entropy
 
 
@@ -21,12 +22,12 @@ def test_gradient_equals_finite_differences():
     by_logits_BC = cross_entropy(logits_BC, labels_B)[1]
     for at in np.ndindex(4, 3):
         ends = []
-        for step in (1e-6, -1e-6):
+        for step in (STEP, -STEP):
             moved = logits_BC.clone()
             moved[at] += step
             row = [math.exp(number) for number in moved[at[0]].tolist()]
             ends.append(math.log(math.fsum(row) / row[labels_B[at[0]]]))
-        assert by_logits_BC[at].item() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-8)
+        assert by_logits_BC[at].item() == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-6, abs=1e-8)
 
 
 def test_large_logits_give_finite_losses():

@@ -11,6 +11,7 @@ import torch
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.encode import BATCH_TEXTS, encode_table, text_table
 from training.encoder import Encoder, encode_batch
@@ -70,10 +71,8 @@ def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
     model = model_of(recipe)
     expected = by_reference(model, side)
     assert model.compiled
-    np.testing.assert_allclose(model.encode(TEXTS, side), expected, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(
-        np.concatenate([model.encode([text], side) for text in TEXTS]), expected, rtol=0, atol=1e-6
-    )
+    assert_equal_but_for_rounding(model.encode(TEXTS, side), expected)
+    assert_equal_but_for_rounding(np.concatenate([model.encode([text], side) for text in TEXTS]), expected)
 
 
 def some_texts(num_texts: int) -> list[str]:
@@ -107,7 +106,7 @@ def test_the_compiled_path_equals_pure_torch():
     model, texts = model_of(replace(LSTM, cells=96, initial_range=0.2)), some_texts(BATCH_TEXTS)
     batch = text_batch([(text_table(texts, WordRows(ROWS)), np.arange(len(texts)))])
     by_torch = encode_batch(batch, "document", model.encoder).numpy()
-    np.testing.assert_allclose(model.encode(texts, "document"), by_torch, rtol=0, atol=1e-6)
+    assert_equal_but_for_rounding(model.encode(texts, "document"), by_torch)
 
 
 @pytest.mark.parametrize("recipe", [LSTM, replace(LSTM, tower="bilstm", forget_gate=True, peepholes=True)])
@@ -132,7 +131,7 @@ def test_words_beyond_the_limit_are_merged_or_dropped_also_in_a_short_text(max_w
     together = model.encode(TEXTS, "query")
     assert np.array_equal(together, np.concatenate([model.encode([text], "query") for text in TEXTS]))
     if overflow == "merge":
-        np.testing.assert_allclose(together, by_reference(model, "query", max_words - 1), rtol=0, atol=1e-6)
+        assert_equal_but_for_rounding(together, by_reference(model, "query", max_words - 1))
     else:
         cut = [" ".join(words(text)[:max_words]) for text in TEXTS]
         assert np.array_equal(together, model_of(LSTM).encode(cut, "query"))

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from training.kernel.rows import RowSum, TouchedRows, from_fixed, ranges
 from training.kernel.towers import Addend
 from training.nesterov import LazyRows, MomentumSchedule
@@ -56,7 +57,8 @@ def test_the_exact_sum_is_that_of_pythons_integers_in_any_order(seed, num, num_r
     assert fixed.tolist() == expected.tolist()
     assert torch.equal(floats, fixed.to(torch.float32) * UNIT)
     assert torch.equal(through, floats)
-    np.testing.assert_allclose(squares, (floats.double() ** 2).sum(1), rtol=1e-5)
+    exact = (floats.double() ** 2).sum(1)
+    assert_sums_equal(squares.astype(np.float32), exact, exact, COLUMNS + 1)
     assert np.array_equal(squares, total.squares_R)
     assert total.num_misfits == 0
 
@@ -88,6 +90,7 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
     schedule = MomentumSchedule(0.5, 0.9, 100)
     start = torch.from_numpy(rng.standard_normal((1_500, COLUMNS)).astype(np.float32))
     compiled, reference = LazyRows.start(start.clone()), LazyRows.start(start.clone())
+    # 16 roundings: each update of a number is a few operations, and no sum.
     with ThreadPoolExecutor(num_threads) as pool:
         for update in (1, 2, 7, 8, 60):
             rows = torch.from_numpy(np.flatnonzero(rng.random(1_500) < 0.6))
@@ -95,12 +98,12 @@ def test_rows_are_moved_and_stepped_as_the_reference_does(num_threads):
             touched = TouchedRows.of(compiled, rows, update, schedule)
             ahead = torch.empty(len(rows), COLUMNS)
             list(pool.map(lambda cut, t=touched, a=ahead: t.look_ahead(a, *cut), ranges(len(rows), num_threads)))
-            torch.testing.assert_close(ahead, reference.look_ahead(rows, update, schedule), rtol=1e-6, atol=1e-6)
+            assert_equal_but_for_rounding(ahead, reference.look_ahead(rows, update, schedule), 16)
             list(pool.map(lambda cut, t=touched, g=gradient: t.step(g, 0.1, 0.5, *cut), ranges(len(rows), num_threads)))
             touched.made()
             reference.apply(rows, gradient * 0.5, update, schedule, 0.1)
     for name in ("parameters", "velocity"):
-        torch.testing.assert_close(getattr(compiled, name), getattr(reference, name), rtol=2e-6, atol=2e-6)
+        assert_equal_but_for_rounding(getattr(compiled, name), getattr(reference, name), 16)
     assert np.array_equal(compiled.last, reference.last)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.kernel.small_batches import (
     TOWERS,
     TRIGRAMS,
@@ -24,8 +25,6 @@ from training.kernel.batch import CHUNK_TEXTS
 from training.kernel.library import library, status
 from training.kernel.towers import Addend, TowerPoint, Workspace
 from training.pair_gradient import pair_gradient
-
-TOLERANCE = 2e-6  # float32 against float64, relative to the largest value
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,11 +56,10 @@ def assert_equals_reference(recipe, pairs):
     if reference.weights is not None:
         reference = replace(reference, weights=reference.weights.double())
     expected, expected_loss = pair_gradient(reference, encoder_of(recipe, layout, matrices, torch.float64))
-    assert loss == pytest.approx(float(expected_loss), rel=1e-6)
+    assert loss == rounded(float(expected_loss), of=float(expected_loss))
     for (rows, values), (_, gradient) in zip(gradients, expected, strict=True):
         assert rows.tolist() == gradient.rows.tolist()
-        scale = gradient.values.abs().max().item()
-        np.testing.assert_allclose(values, gradient.values.numpy(), rtol=0, atol=TOLERANCE * scale)
+        assert_equal_but_for_rounding(values, gradient.values)
 
 
 @pytest.mark.parametrize("tower", TOWERS)
@@ -120,7 +118,7 @@ def test_embeddings_are_the_references(tower):
     point.encode(compiled.documents, vectors)
     expected = encode_batch(reference.documents, "document", encoder_of(recipe, layout, matrices, torch.float64))
     # The compiled path numbers documents pair after pair, the reference as its candidates say.
-    np.testing.assert_allclose(vectors, expected[reference.candidates.ravel().long()].numpy(), atol=1e-6)
+    assert_equal_but_for_rounding(vectors, expected[reference.candidates.ravel().long()])
 
 
 @pytest.mark.parametrize("tower", TOWERS)

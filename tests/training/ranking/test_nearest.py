@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.rounding import gamma, rounded
 from training.ranking.nearest import Nearest, Partitions, partition
 
 
@@ -57,14 +58,15 @@ def test_by_distance_what_float64_finds_nearest_is_found_and_equal_vectors_are_0
     vectors[rng.permutation(3_000)[:200]] = vectors[7]
     found = partition(vectors, similarity="euclidean")
     squares_NP = ((vectors[:, None].astype(np.float64) - found.centres_PD) ** 2).sum(axis=2)
-    # Of terms of 12 * 20² = 4,800 float32 loses some 0.001.
-    assert squares_NP[np.arange(3_000), found.of_N] == pytest.approx(squares_NP.min(axis=1), abs=5e-3)
+    # In float32 they are what is left of sums of 12 products of about 20 by 20.
+    least_N = rounded(squares_NP.min(axis=1), 16, of=np.square(vectors).sum(axis=1).max())
+    assert squares_NP[np.arange(3_000), found.of_N] == least_N
     nearest = Nearest(vectors, found, similarity="euclidean")
     hits = 0
     for query in vectors[:100]:
         exact = np.linalg.norm(vectors.astype(np.float64) - query, axis=1)
         rows, scores = nearest.best(query, 10, probes)
-        assert -scores == pytest.approx(exact[rows], rel=1e-6)
+        assert -scores == pytest.approx(exact[rows], rel=gamma(12 + 4))
         assert np.min(-scores) == 0
         hits += min(10, int((exact[rows] <= np.sort(exact)[9]).sum()))
     assert hits == 1_000 if probes != 1 else 500 < hits < 1_000
@@ -79,8 +81,8 @@ def test_all_partitions_give_what_comparing_with_all_gives(vectors, partitions, 
     exact = vectors.astype(np.float64) @ vectors[:100].astype(np.float64).T
     for query, cosines_N in zip(vectors[:100], exact.T, strict=True):
         rows, cosines = nearest.best(query, 10, probes)
-        assert cosines == pytest.approx(cosines_N[rows], abs=1e-6)
-        assert np.sort(cosines)[-10:] == pytest.approx(np.sort(cosines_N)[-10:], abs=1e-6)
+        assert cosines == rounded(cosines_N[rows])
+        assert np.sort(cosines)[-10:] == rounded(np.sort(cosines_N)[-10:])
         assert len(set(rows.tolist())) == len(rows)
 
 
@@ -116,10 +118,10 @@ def test_the_same_partitions_every_time_and_each_vector_in_that_of_its_nearest_c
     assert (again.of_N == partitions.of_N).all()
     assert again.centres_PD.tobytes() == partitions.centres_PD.tobytes()
     assert partitions.centres_PD.shape == (110, 12)  # 2 √3,000
-    assert np.linalg.norm(partitions.centres_PD, axis=1) == pytest.approx(np.ones(110), abs=1e-5)
+    assert np.linalg.norm(partitions.centres_PD, axis=1) == rounded(np.ones(110))
     to_centres = vectors @ partitions.centres_PD.T
     own = to_centres[np.arange(3_000), partitions.of_N]
-    assert own == pytest.approx(to_centres.max(axis=1), abs=1e-6)
+    assert own == rounded(to_centres.max(axis=1))
     assert (partition(vectors, seed=1).of_N != partitions.of_N).any()
 
 

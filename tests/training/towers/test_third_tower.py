@@ -15,6 +15,7 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
 from training.evaluate import EvaluateConfig, evaluate
 from training.launch import train
@@ -87,7 +88,7 @@ def test_its_embeddings_are_those_of_its_equation_and_of_the_stored_weights(trai
     for text, found in zip(texts, model.encode(texts, "query"), strict=True):
         offsets, ids = trigram_ids(words(text), TABLE_ROWS)
         expected = np.tanh(table[ids].sum(axis=0) / (len(offsets) - 1) + bias)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert_equal_but_for_rounding(found, expected)
 
 
 def _stored(model) -> tuple[torch.Tensor, torch.Tensor]:
