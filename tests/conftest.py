@@ -29,8 +29,8 @@ _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": C
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Tests of engines wait for other processes half of their time, and each process may hold 2 GB."""
-    return min(2 * len(os.sched_getaffinity(0)), 8)
+    """One more than cores, since tests of engines wait for other processes; each may hold 2 GB."""
+    return min(len(os.sched_getaffinity(0)) + 1, 8)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ def forced(name: str) -> dict[str, str]:
         "avx2": {
             "ATEN_CPU_CAPABILITY": "avx2",
             "ONEDNN_MAX_CPU_ISA": "AVX2",
-            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "MKL_CBWR": "AVX2",
             "OPENBLAS_CORETYPE": "Haswell",
             "ARROW_USER_SIMD_LEVEL": "AVX2",
             "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW",
@@ -43,7 +43,7 @@ def forced(name: str) -> dict[str, str]:
         "generic": {
             "ATEN_CPU_CAPABILITY": "default",
             "ONEDNN_MAX_CPU_ISA": "SSE41",
-            "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+            "MKL_CBWR": "COMPATIBLE",
             "OPENBLAS_CORETYPE": "Nehalem",
             "ARROW_USER_SIMD_LEVEL": "NONE",
             "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX2,-FMA",
