@@ -35,7 +35,6 @@ def forced(name: str) -> dict[str, str]:
         "avx2": {
             "ATEN_CPU_CAPABILITY": "avx2",
             "ONEDNN_MAX_CPU_ISA": "AVX2",
-            "MKL_CBWR": "AVX2",
             "OPENBLAS_CORETYPE": "Haswell",
             "ARROW_USER_SIMD_LEVEL": "AVX2",
             "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW",

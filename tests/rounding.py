@@ -9,9 +9,9 @@ sums, as in a tower's vectors and gradients, it is a number of roundings of the 
 import numpy as np
 import pytest
 
-# Of the largest entry of vectors or gradients. The tests' towers were off by up to 22 (the gradient of 1,200 texts)
-# whether their processor had AVX-512, AVX2 or neither; most by up to 5, as is a single tanh of the compiled path. 64
-# are 4e-6 in float32: a term left out, a wrong factor or sign shows at hundreds of times that.
+# Of the largest entry of vectors or gradients. The tests' towers were off by up to 22 (a gradient of more than 1,000
+# texts) whether their processor had AVX-512, AVX2 or neither; most by up to 5, as is a single tanh of the compiled path.
+# 64 are 4e-6 in float32.
 ROUNDINGS = 64
 
 
