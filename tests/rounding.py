@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 # Of the largest entry of vectors or gradients. The tests' towers were off by up to 22 (a gradient of more than 1,000
-# texts) whether their processor had AVX-512, AVX2 or neither; most by up to 5, as is a single tanh of the compiled path.
+# texts) whether their processor had AVX-512, AVX2 or neither; most by up to 5, as is one tanh of the compiled path.
 # 64 are 4e-6 in float32.
 ROUNDINGS = 64
 
