@@ -41,6 +41,7 @@ def test_imports_follow_the_dependency_direction(package):
                 assert top not in FOREIGN.get(package, set()), f"{file} imports {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted(FOREIGN))
 def test_importing_a_package_loads_no_foreign_engine(package):
     """Loaded for real, all of it, in a process of its own: what a worker image would load."""

@@ -242,6 +242,7 @@ def test_statistics_may_be_counted_in_parts(seed):
     ]
 
 
+@pytest.mark.slow
 def test_a_client_with_everything_in_the_world_has_few_rows():
     rng = random.Random(1)
     lines = []

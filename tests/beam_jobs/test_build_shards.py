@@ -91,6 +91,7 @@ def _config(**changes):
     return BuildConfig(**({"k": 3, "num_negatives": 2, "dev_share": 0.3, "split_salt": salt} | changes))
 
 
+@pytest.mark.slow
 def test_pairs_and_fates_of_a_window_worked_by_hand(made):
     # angle: d1 twice and d2 once have one title: 3 clicks; d4 once. The click on "gone" has no title.
     pairs = [(row["query"], row["clicked"], row["clicks"], row["split"]) for row in read_pairs(made)]
@@ -163,6 +164,7 @@ def test_no_query_below_k_is_anywhere_in_the_output(made):
     assert b"angle" in storage.read_bytes(storage.join(made.data, "train-00000/texts.arrow"))
 
 
+@pytest.mark.slow
 def test_the_order_and_the_cut_of_days_do_not_show(shared, made, tmp_path):
     one_day = make_day(
         tmp_path / "other",
@@ -177,6 +179,7 @@ def test_the_order_and_the_cut_of_days_do_not_show(shared, made, tmp_path):
     assert read_pairs(one) == read_pairs(made)
 
 
+@pytest.mark.slow
 def test_shards_follow_from_the_number_of_pairs_and_hold_the_same_rows(shared):
     whole = build(**shared, config=_config(k=2))
     cut = build(**shared, config=_config(k=2, pairs_per_shard=1))
@@ -197,6 +200,7 @@ def test_a_store_stands_for_all_its_days_and_the_same_request_is_reused(shared, 
     assert (from_store.reused, from_store.folder) == (again.reused, again.folder) == (True, made.folder)
 
 
+@pytest.mark.slow
 def test_another_seed_moves_negatives_and_nothing_else(shared, made):
     one, other = made, build(**shared, config=_config(seed=1))
     strip = ("negatives",)
@@ -221,6 +225,7 @@ def test_an_error_in_a_worker_process_arrives_as_what_it_is(window):
         build(**window, config=_config(k=4), beam_options=TWO_MULTI)
 
 
+@pytest.mark.slow
 def test_nothing_behind_the_gate_says_what_k_would_leave_and_keeps_nothing(window):
     with pytest.raises(StageError) as caught:
         build(**window, config=_config(k=4))
@@ -232,6 +237,7 @@ def test_nothing_behind_the_gate_says_what_k_would_leave_and_keeps_nothing(windo
     assert not [name for name in storage.list_files(window["store"]) if name.startswith("build/")]
 
 
+@pytest.mark.slow
 def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(shared, tmp_path):
     published = {"queries": [("angle", [], 0)], "shown": [("angle", "d3", 1, 0, 3)]}
     day = make_day(tmp_path / "published", **published, logs=["c"], labels={"no_people": True})
@@ -242,6 +248,7 @@ def test_a_log_without_people_keeps_nothing_unless_no_gate_is_asked_for(shared, 
     assert [(row["query"], row["clicked"], row["clicks"]) for row in read_pairs(result)] == [("angle", "wood screw", 3)]
 
 
+@pytest.mark.slow
 def test_ids_that_match_no_document_are_named_as_the_cause(shared, tmp_path):
     documents = write_documents(tmp_path / "others.tsv", {f"x{i}": f"title {i}" for i in range(9)})
     # Clicked: d1, gone, d4, d3, d5 on the first day, d2 on the second.
@@ -249,6 +256,7 @@ def test_ids_that_match_no_document_are_named_as_the_cause(shared, tmp_path):
         build(**(shared | {"documents": documents}), config=_config())
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_too_small_is_an_error(shared):
     # Six distinct titles, two of them clicked for angle: four are left.
     build(**shared, config=_config(num_negatives=4))
@@ -256,6 +264,7 @@ def test_a_pool_that_is_too_small_is_an_error(shared):
         build(**shared, config=_config(num_negatives=5))
 
 
+@pytest.mark.slow
 def test_adult_and_spam_queries_end_in_build_and_another_list_decides_and_names_the_result(window, tmp_path):
     day = make_day(
         window["store"],
@@ -291,6 +300,7 @@ def test_days_under_different_person_keys_are_not_united(window, tmp_path):
         build(**(window | {"days": [window["days"][0], other]}), config=_config())
 
 
+@pytest.mark.slow
 def test_days_that_share_a_log_file_are_not_united(window):
     other = make_day(window["store"], **DAY_2, logs=["z", "a"])
     with pytest.raises(StageError, match="made from the same log file"):
@@ -334,6 +344,7 @@ def test_a_k_above_what_days_keep_is_explained():
         BuildConfig(k=33)
 
 
+@pytest.mark.slow
 def test_a_store_behind_another_file_system_holds_the_same_shards(shared, made):
     store = "memory://remote/store"
     days = [make_day(store, **DAY_1, logs=["a"], repeats=5), make_day(store, **DAY_2, logs=["b"], repeats=1)]
@@ -349,6 +360,7 @@ def test_a_store_that_cannot_be_written_is_a_stage_error(shared, tmp_path):
         build(**(shared | {"store": str(tmp_path / "file" / "store")}), config=_config())
 
 
+@pytest.mark.slow
 def test_days_without_any_search_or_click_are_an_error_that_says_so(window):
     day = make_day(window["store"], [], [], logs=["empty"])
     with pytest.raises(StageError, match="0 of 0 queries passed k = 3"):

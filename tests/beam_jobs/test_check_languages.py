@@ -131,6 +131,7 @@ def test_without_the_library_the_rest_is_told_and_what_to_install(tmp_path, monk
     assert checked.facts["languages"]["why_not"] == "py3langid is not installed (pip install 'clicktower[check]')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "language"),
     [

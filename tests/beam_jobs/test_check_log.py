@@ -57,6 +57,7 @@ def test_a_good_log_has_nothing_wrong_and_its_numbers_are_right(tmp_path):
     assert (fields["query_id"], fields["user_query"], fields["action_name"]) == (1.0, 0.2, 0.8)
 
 
+@pytest.mark.slow
 def test_check_counts_what_ingest_and_build_count(tmp_path):
     """The same simulated log through the jobs themselves: every fate, and what every k keeps."""
     simulate(str(tmp_path / "shop"), config=SimulationConfig(num_searches=2_000, seed=5, searches_per_bot=120))
@@ -139,6 +140,7 @@ def codes_of_good(tmp_path_factory):
     return codes(check_log([write(tmp_path_factory.mktemp("good") / "log", small_log(280))]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -233,6 +235,7 @@ def test_a_mapping_that_names_a_missing_column_would_fail(tmp_path):
     assert "'skuu'" in checked.findings[0].found
 
 
+@pytest.mark.slow
 def test_a_real_log_is_told_in_full(real_data):
     checked = check_log(
         [str(real_data / "homedepot_log")], documents=str(real_data / "homedepot/documents.tsv"), sample_lines=600_000
@@ -252,6 +255,7 @@ def test_a_real_log_is_told_in_full(real_data):
     assert facts["documents"]["clicks_titled"] / facts["documents"]["clicks"] > 0.999
 
 
+@pytest.mark.slow
 def test_a_bulk_file_and_orcas_are_known(real_data):
     bulk = check_log([str(real_data / "ubi_sample")])
     assert bulk.facts["looks_like"] == "UBI in a bulk file with action lines, JSON lines"

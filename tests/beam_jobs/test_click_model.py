@@ -114,6 +114,7 @@ def test_the_error_of_a_ratio_is_that_of_two_counts():
     assert errors[1] == pytest.approx(math.sqrt(1 / 4 + 1 / 2))
 
 
+@pytest.mark.slow
 def test_errors_are_the_spread_of_estimates_where_clicks_are_rare():
     true, estimates, told = np.array([1, 0.6, 0.4]), [], []
     for seed in range(120):

@@ -54,6 +54,7 @@ def _odd(lines):
     return odd
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists((LINES | LOGGED).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12))
 def test_everyday_lines_give_the_rows_that_python_gives(lines):
@@ -241,6 +242,7 @@ def _chunked_tables(draw):
     return table, np.array(draw(st.lists(st.integers(0, 5), min_size=len(table), max_size=len(table))), np.int64)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(_chunked_tables(), st.booleans())
 def test_rows_are_regrouped_as_a_stable_sort_regroups_them(given_rows, is_compiled):

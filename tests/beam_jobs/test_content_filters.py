@@ -100,6 +100,7 @@ def test_part_numbers_and_measures_are_not_spam(query):
     assert content_fate(normalise(query)) is None
 
 
+@pytest.mark.slow
 def test_no_query_or_title_of_the_real_shop_is_lost(real_data):
     files = ["queries.train.tsv", "queries.dev.tsv", "documents.tsv"]
     texts = [

@@ -183,6 +183,7 @@ def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
     assert len(open_days([str(tmp_path)], Window(until="2026-09-02"))) == 2
 
 
+@pytest.mark.slow
 def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("beam_jobs.ingest.register", lambda store, request: None)  # as if the client had died by then
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
@@ -190,6 +191,7 @@ def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_
     assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, day_version.FIRST)
 
 
+@pytest.mark.slow
 def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_made(tmp_path, monkeypatch):
     store, day = str(tmp_path / "store"), IngestConfig(date="2026-09-01")
     one, two, three = (
@@ -233,6 +235,7 @@ def grown(two_days, tmp_path):
     return shutil.copytree(two_days, tmp_path / "grown")
 
 
+@pytest.mark.slow
 def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
     store, documents = str(grown / "store"), str(grown / "documents.tsv")
     window, day = Window(last=1), DATES[1]
@@ -261,6 +264,7 @@ def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(grown):
     assert [day.folder for day in open_days([str(grown / "store")], Window(last=1))] == [other.folder]
 
 
+@pytest.mark.slow
 def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
     store, documents = str(grown / "store"), str(grown / "documents.tsv")
     written = {path: path.read_bytes() for path in (grown / "store" / "ingest").rglob("*") if path.is_file()}
@@ -287,6 +291,7 @@ def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
     assert written == {path: path.read_bytes() for path in (grown / "store" / "ingest").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_days_whose_logs_are_gone_and_a_new_one_give_the_shards_of_a_run_from_scratch(grown, tmp_path):
     a, documents = str(grown / "store"), str(grown / "documents.tsv")
     build([a], documents, store=a, config=CONFIG, window=Window(last=2))

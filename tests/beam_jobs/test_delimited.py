@@ -65,6 +65,7 @@ def test_a_log_of_one_search_a_line_with_what_was_clicked(tmp_path, end, start):
     assert rejects == [(str(log), place, reason) for place, reason in zip(places, reasons, strict=True)]
 
 
+@pytest.mark.slow
 def test_orcas_lines_are_clicks_by_nobody_and_agree_with_polars(real_data):
     log = real_data / "homedepot" / "clicks.orcas.tsv"
     rows, rejects, num_lines = read_all([log], IngestConfig(format="orcas"))

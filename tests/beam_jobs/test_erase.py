@@ -79,6 +79,7 @@ def _bytes_with(store, value: int) -> list[str]:
     return [name for name in storage.list_files(store) if wanted in storage.read_bytes(storage.join(store, name))]
 
 
+@pytest.mark.slow
 def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
     who = _hash(store, WHO)
     before, shown = _queries(store), _exposures(store)
@@ -167,6 +168,7 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
     assert {day_version.newest(store, day).version for day in DATES} == {2}
 
 
+@pytest.mark.slow
 def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     half = str(tmp_path / "2026-09-01.ndjson")
     rest = write_lines(tmp_path / "rest.ndjson", day_lines("2026-09-01", 9, num_searches=60))
@@ -183,6 +185,7 @@ def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     assert open_days([version])[0].manifest.request.inputs["erased_from"] == old.manifest.digest
 
 
+@pytest.mark.slow
 def test_what_was_made_before_is_named_and_what_was_made_after_is_not(store, tmp_path):
     documents = write_documents(tmp_path / "documents.tsv", {f"d{i}": f"Thing number {i}" for i in range(12)})
     config = BuildConfig(k=2, num_negatives=2, dev_share=0.2)
@@ -203,6 +206,7 @@ def test_what_was_made_before_is_named_and_what_was_made_after_is_not(store, tmp
     assert (before.folder in paths, after.folder in paths) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["_rewrite", "_require_copied", "mark_erased", "replace_erased", "_finish"])
 def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store, tmp_path, step):
     who = _hash(store, WHO)
@@ -264,6 +268,7 @@ def test_days_whose_key_is_gone_are_named_as_past_changing(store):
     assert done.num_ingests == 0
 
 
+@pytest.mark.slow
 def test_a_person_is_found_under_the_key_of_an_old_window_too(store, tmp_path):
     path = tmp_path / "store" / "private" / "person-key.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"expires": "2020-01-01"}))

@@ -61,6 +61,7 @@ _LINES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(lines=_LINES, ends=st.booleans())
 def test_any_lines_add_up(tmp_path_factory, lines, ends):
@@ -88,6 +89,7 @@ def test_every_damage_is_survived_and_good_lines_beside_it_are_kept(tmp_path, da
     assert sum(after[fate] for fate in unreadable) <= 30
 
 
+@pytest.mark.slow
 def test_thousands_of_fuzzed_lines_and_one_of_ten_megabytes_add_up_in_the_job(tmp_path):
     lines = [*fuzzed_lines(1, 4_000), b'{"query_id": "q1", "user_query": "' + b"x" * (10 * MEGABYTE) + b'"}']
     path = tmp_path / "log.ndjson"

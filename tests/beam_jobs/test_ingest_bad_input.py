@@ -71,6 +71,7 @@ def test_empty_files_are_refused_if_all_are_empty_and_passed_over_otherwise(tmp_
     assert result.manifest.outcome.counts["lines"] == 2
 
 
+@pytest.mark.slow
 def test_a_gzip_of_nothing_has_no_line_to_ingest(tmp_path):
     (tmp_path / "nothing.gz").write_bytes(gzip.compress(b""))
     assert "not one line" in str(_fails([tmp_path / "nothing.gz"], tmp_path / "store"))
@@ -110,6 +111,7 @@ def test_another_format_is_recognised_as_such(tmp_path):
     assert "angle" not in str(error)
 
 
+@pytest.mark.slow
 def test_too_many_unreadable_lines_fail_with_reasons_and_places_and_fewer_pass(tmp_path):
     log = _write(tmp_path / "log.ndjson", GOOD * 9 + [b"\xff", b'{"qid": 1}'])
     error = _fails([log], tmp_path / "store")
@@ -149,6 +151,7 @@ def test_a_store_that_cannot_be_written_is_an_error(tmp_path):
         ingest([str(_write(tmp_path / "log.ndjson", GOOD))], store=str(tmp_path / "file"), config=IngestConfig())
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     """No file may grow beyond 3 kB in a process of its own: what a full disk does to the day's files."""
     log = _write(tmp_path / "log.ndjson", random_log(0))

@@ -177,6 +177,7 @@ def test_every_fate_of_a_hand_worked_log(tmp_path):
     assert read_rows(result, "exposures").schema.equals(EXPOSURES, check_metadata=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", LOGS)
 def test_rows_and_fates_match_a_line_by_line_reference(days, seed):
     result = days[seed].result
@@ -223,6 +224,7 @@ def test_another_person_key_changes_the_hashes_and_not_the_digest(days, recut_da
     assert not hashes[0] & hashes[1]
 
 
+@pytest.mark.slow
 def test_the_digest_changes_with_one_line(private_day, tmp_path):
     after = _ingest(tmp_path, [*PRIVATE_LINES[:1], event("a", "click", "D2", 1, "client-4711"), *PRIVATE_LINES[2:]])
     before, after = private_day.result.manifest.outcome, after.result.manifest.outcome
@@ -292,6 +294,7 @@ def test_progress_goes_from_no_byte_read_to_all_of_the_day_written(days):
     assert 0 < told[-1][1] <= told[-1][2] == 4
 
 
+@pytest.mark.slow
 def test_bundles_that_run_twice_count_once_leave_no_files_and_print_nothing(days, tmp_path, capfd):
     capfd.readouterr()
     once = days[0].result
@@ -315,6 +318,7 @@ def test_two_processes_give_the_same_day_and_print_nothing(days, tmp_path, capfd
     assert told[-1][1] > 0  # word came from the workers
 
 
+@pytest.mark.slow
 def test_the_real_log_adds_up_and_matches_the_reference(real_day, real_data):
     result = real_day
     lines = [
@@ -330,6 +334,7 @@ def test_the_real_log_adds_up_and_matches_the_reference(real_day, real_data):
     assert exposures_of(result) == exposures
 
 
+@pytest.mark.slow
 def test_the_ledger_of_the_product_log_adds_up_to_every_line(real_day, tmp_path, real_data):
     result = build(
         [real_day.folder],

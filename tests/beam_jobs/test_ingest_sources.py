@@ -89,6 +89,7 @@ def outcomes(logs, tmp_path_factory):
     }
 
 
+@pytest.mark.slow
 def test_the_same_events_in_every_form_make_the_same_day(outcomes):
     first = outcomes["ubi"]
     assert first.ledger.lines == {"day_search": 40, "day_impression": 120, "day_click": 41, "other_action": 1,
@@ -127,6 +128,7 @@ def test_orcas_makes_a_day_that_says_it_has_no_people(tmp_path):
     assert exposures_of(result) == {("drill", "D1", -1): (0, 2), ("drill", "D2", -1): (0, 1)}
 
 
+@pytest.mark.slow
 def test_homedepot_clicks_add_up_as_polars_adds_them(tmp_path, real_data):
     log = real_data / "homedepot" / "clicks.orcas.tsv"
     result = ingest([str(log)], store=str(tmp_path / "store"), config=IngestConfig(format="orcas"))
@@ -195,6 +197,7 @@ def test_packed_logs_and_uris_make_the_same_day(logs, outcomes, tmp_path):
 WRONG = [("ubi", "orcas"), ("ubi", "jsonl"), ("delimited", "ubi"), ("delimited", "orcas"), ("jsonl", "orcas")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_a", "read_as"), WRONG)
 def test_a_log_taken_for_another_form_is_refused_without_quoting_it(logs, tmp_path, is_a, read_as):
     config = IngestConfig(format="orcas") if read_as == "orcas" else logs[read_as][1]

@@ -65,6 +65,7 @@ def shards_of_both(log, days):
     return build(days, documents, store=store, config=CONFIG)
 
 
+@pytest.mark.slow
 def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, shards_of_both):
     files, documents, store = log
     whole = ingest(files, store=store, config=IngestConfig())
@@ -82,6 +83,7 @@ def test_one_day_and_two_days_of_one_log_make_the_same_shards(log, shards_of_bot
     assert "secret diary" not in {row["query"] for row in read_pairs(one)}
 
 
+@pytest.mark.slow
 def test_a_new_day_leaves_the_held_out_queries_held_out(log, days, shards_of_both):
     _, documents, store = log
     before = build(days[:1], documents, store=store, config=CONFIG)

@@ -58,6 +58,7 @@ def test_an_event_takes_query_and_agent_and_a_missing_client_from_its_search():
     }
 
 
+@pytest.mark.slow
 @given(st.integers(0, 50), st.randoms())
 def test_rows_and_drops_do_not_depend_on_the_order_of_lines(seed, rng):
     lines = random_log(seed, 20)
@@ -68,6 +69,7 @@ def test_rows_and_drops_do_not_depend_on_the_order_of_lines(seed, rng):
     assert drops == drops_of_shuffled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_reference", [True, False])
 @given(seed=st.integers(0, 200), num_records=st.integers(1, 5), part_bytes=st.integers(2_000, 60_000))
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

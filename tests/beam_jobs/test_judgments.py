@@ -73,6 +73,7 @@ def true_order(grades: dict[str, dict[str, float]], texts: dict[str, str]) -> fl
     return right / total
 
 
+@pytest.mark.slow
 def test_judgments_order_documents_where_raw_shares_of_clicks_mislead(judged, log):
     at = files(judged)
     queries, qrels = read_queries(at["queries"]), read_qrels(at["qrels"])
@@ -204,6 +205,7 @@ def test_a_minimum_of_impressions_is_kept(store, days, log):
     assert min(seen.values()) < 100
 
 
+@pytest.mark.slow
 def test_where_ranks_never_vary_it_says_so_and_a_plain_share_can_be_asked_for(tmp_path):
     queries = [("a", PEOPLE, 100), ("b", PEOPLE, 100)]
     shown = [(q, f"d{d}", d, 100, clicks) for q in "ab" for d, clicks in ((1, 60), (2, 20), (3, 2))]
@@ -219,6 +221,7 @@ def test_where_ranks_never_vary_it_says_so_and_a_plain_share_can_be_asked_for(tm
     assert grades["d1"] > grades["d2"] > grades["d3"]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_too_little_known_are_left_out_and_named(tmp_path, log):
     # One document of one query at rank 30, once clicked.
     queries, shown = log[0]

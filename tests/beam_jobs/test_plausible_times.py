@@ -66,6 +66,7 @@ def test_implausible_lines_of_a_dated_log_have_a_fate_of_their_own(tmp_path):
     assert notes_on_days(result.to_json()) == []
 
 
+@pytest.mark.slow
 def test_lines_of_the_future_in_an_undated_log_are_kept_and_told(tmp_path):
     log = write_lines(tmp_path / "log.ndjson", LINES)
     result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig())

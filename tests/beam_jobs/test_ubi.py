@@ -75,6 +75,7 @@ def _row(line):
     return {names.get(name, name): value for name, value in row.items() if name not in ("application", "line_hash")}
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(LINES)
 @example(b'{"query_id": "a", "query_id": "b", "user_query": "x"}')  # a repeated key: the last one counts

@@ -107,6 +107,7 @@ def ours(log, tmp_path_factory) -> pl.DataFrame:
     return read_shard_pairs(shards.data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("peer", "too_many"), [("polars_pairs", ()), ("duckdb_pairs", ("nan",)), ("elementwise_beam", ())]
 )

@@ -18,6 +18,7 @@ def simulated(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skew", SHARES)
 def test_the_share_of_lines_is_skewed_and_everything_else_stays(simulated, tmp_path, skew):
     before = lines_of(simulated / "log")

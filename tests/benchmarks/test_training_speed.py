@@ -81,6 +81,7 @@ def variants(data: ShardData) -> dict[str, Variant]:
     return found | stock(RECIPE, data, threads=2, device=torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_every_variant_computes_the_reference(data, minibatch):
     errors = compare(variants(data), minibatch, data, lambda told: None)
     assert max(errors.values()) < TOLERANCE
@@ -197,6 +198,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_workers_count_the_bytes_of_the_touched_rows(folder):
     setting = Setting(data=str(folder), cells=CELLS, minibatch=MINIBATCH, num_negatives=4, steps=1)
     (measured,) = measure_workers([2], setting, lambda told: None)
@@ -229,6 +231,7 @@ def as_it_was(monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_one_json_object(folder, as_it_was, capsys):
     words = ["--json", "--minibatch", str(MINIBATCH), "--workers", "--cells", str(CELLS)]
     as_it_was.setattr(sys, "argv", ["training.py", *words, "--repeats", "1", "--seconds", "0.01"])

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "deploy" / "dataflow"
 
 
+@pytest.mark.slow
 def test_the_launchers_arguments_become_an_ingest(tmp_path):
     lines = [search("q1", "angle bracket"), event("q1", "click", "P1")]
     (tmp_path / "log.ndjson").write_bytes(b"\n".join(lines))

@@ -50,6 +50,7 @@ def _only(folder, stage: str) -> str:
     return f"store/{stage}/{output.name}"
 
 
+@pytest.mark.slow
 def test_a_command_whose_packages_are_missing_says_which_extra_brings_them(sites, tmp_path):
     done = clicktower(sites / "cli", "check", "log.ndjson", cwd=tmp_path)
     assert done.returncode == 1

@@ -69,6 +69,7 @@ def assert_nothing_published(folder: Path) -> None:
     assert [p for p in folder.rglob("*") if p.name == "manifest.json" or p.name.startswith("attempt-")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "code", "words"),
     [
@@ -93,6 +94,7 @@ def test_a_folder_where_a_log_should_be_unreadable(place, here):
     assert_refused(here("ingest", "logs", "--into", "store"), 2, "logs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -109,6 +111,7 @@ def test_documents_that_cannot_be_used_are_refused(ingested, here, content, word
     assert_nothing_published(ingested / "store" / "build")
 
 
+@pytest.mark.slow
 def test_a_log_in_which_nothing_survives_k_says_what_would_help(ingested):
     done = clicktower("build", "--days", "store", "--documents", "documents.tsv", "--into", "store")
     assert_refused(done, 1, "k = 5", "Lower")

@@ -74,6 +74,7 @@ def test_wrong_usage_exits_with_2(tmp_path, more, capsys):
     assert run(["check", str(tmp_path / "nowhere")]) == 2
 
 
+@pytest.mark.slow
 def test_nothing_private_is_shown_and_nothing_is_written(tmp_path, capsys, monkeypatch):
     place = tmp_path / "place"
     place.mkdir()

@@ -38,6 +38,7 @@ def told() -> dict[tuple[str, ...], dict]:
     return dict(zip(HELPS + WRONG, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", HELPS, ids=list(COMMANDS))
 def test_every_command_teaches_with_an_example_and_loads_nothing_heavy(arguments, told):
     done = told[arguments]

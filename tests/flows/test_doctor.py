@@ -66,6 +66,7 @@ def test_a_store_of_an_unknown_protocol_is_wrong_usage(capsys):
     assert run(["doctor", "--into", "nowhere://bucket/x"]) == 2
 
 
+@pytest.mark.slow
 def test_no_engine_is_loaded_and_no_secret_or_user_is_told():
     """As a process of its own: what it imports decides how long it takes."""
     told = {

@@ -39,6 +39,7 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
     assert encoded(model, b"") == []
 
 
+@pytest.mark.slow
 def test_a_line_is_answered_before_the_next_one_is_typed(model):
     command = [sys.executable, "-m", "flows.cli", "encode", "--model", model, "--side", "document"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

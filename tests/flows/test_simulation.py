@@ -68,6 +68,7 @@ def _tree(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr("flows.simulation.write.BLOCK_SEARCHES", 2_000)
     config = SimulationConfig(num_searches=3_000, num_judged_queries=40)  # more than one block
@@ -101,6 +102,7 @@ def test_a_document_does_not_depend_on_how_many_there_are():
         np.testing.assert_array_equal(getattr(few, name), getattr(many, name)[:400])
 
 
+@pytest.mark.slow
 def test_every_line_has_one_fate_at_its_place_and_the_ledger_adds_up(shop, raw_lines, fate_of):
     made = json.loads((shop / "SIMULATED.json").read_text())
     ledger = Ledger.from_json(made["ledger"]).check()
@@ -143,6 +145,7 @@ def _reading(raw: bytes) -> str:
     return "readable" if isinstance(value.get("user_query", ""), str) else "unreadable_field"
 
 
+@pytest.mark.slow
 def test_every_readable_line_is_labelled_simulated(readable):
     assert {line["application"] for line in readable.values()} == {SIMULATED_APPLICATION}
 
@@ -199,6 +202,7 @@ def test_undeclared_bots_hurry_and_heavy_people_do_not(shop, readable):
         assert max(by_hour.values()) < 15
 
 
+@pytest.mark.slow
 def test_bots_of_every_kind_can_be_asked_for_and_do_what_they_are_for(tmp_path):
     config = SimulationConfig(
         num_searches=12_000, seed=4, num_judged_queries=40, slow_bots=0.1, clicking_bots=0.03, crowds=0.02,
@@ -304,6 +308,7 @@ def test_judged_sets_are_disjoint_and_graded_over_known_documents(shop):
     assert not texts["dev"] & texts["test"]
 
 
+@pytest.mark.slow
 def test_words_alone_rank_between_chance_and_what_clicks_teach(shop, readable, fate_of):
     """Random < BM25 < word translations learned from the clicks (IBM model 1) < the truth, by NDCG@10.
 
@@ -380,6 +385,7 @@ def _ndcg(ranked: list[int]) -> float:
     return gain(ranked) / gain(sorted(ranked, reverse=True))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
     """Four times the searches over the same catalogue: the peak of allocations stays, save for what is capped."""
     monkeypatch.setattr("flows.simulation.write.BLOCK_SEARCHES", 500)

@@ -143,6 +143,7 @@ SMALL = {"optimiser": "adam", "tie_towers": True, "cells": 8, "latent": 6, "epoc
          "micro_batch": 8, "step": 0.01}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_own_figures(labelled, tmp_path, capsys):
     command = ["train", "--shards", labelled, "--into", str(tmp_path), "--threads", "1", "--json"]
     said = recipe_file(tmp_path, objective="generate", decoder_cells=8, decoder_columns=6, vocabulary=30, **SMALL)

@@ -173,6 +173,7 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     assert "report.html" in seen  # the search finds what may be there
 
 
+@pytest.mark.slow
 def test_failing_runs_say_nothing_private_and_leave_nothing(place, made):
     log, documents = str(place / "input" / "log.ndjson"), str(place / "input" / "documents.tsv")
     cut = place / "input" / "cut.ndjson.gz"

@@ -142,6 +142,7 @@ def lifted(tmp_path_factory):
     return _published(tmp_path_factory.mktemp("lifted"), lines, k=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_recognised_bots_do_not_count_as_people(lifted, kind):
     caught, found = lifted
@@ -156,6 +157,7 @@ def _rule(kind: str) -> str:
     return kind.partition(",")[0].partition(" with")[0]
 
 
+@pytest.mark.slow
 def test_as_many_people_would_have_published_it(tmp_path):
     """The same query, asked by as many who are no group: so it is the verdict that keeps it back above."""
     rng = random.Random(3)

@@ -68,6 +68,7 @@ def job(
     )
 
 
+@pytest.mark.slow
 def test_word_vectors_are_read_alike_by_every_worker(build, tmp_path):
     file = tmp_path / "vectors.txt"
     numbers = np.random.default_rng(3).normal(size=(4, 3)).astype(np.float32)
@@ -98,6 +99,7 @@ def test_the_last_minibatch_of_these_runs_is_uneven(build):
     assert sorted({len(m.pairs) for minibatch in minibatches for m in minibatch}) == [6, 8]
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_show_in_the_bytes(build, arithmetic, tmp_path):
     asked = partial(job, build, arithmetic=arithmetic, recipe=replace(RECIPE, epochs=2))
     expected = alone(asked(tmp_path / "alone"), tmp_path / "alone")
@@ -106,6 +108,7 @@ def test_the_number_of_workers_does_not_show_in_the_bytes(build, arithmetic, tmp
         assert sha256(tmp_path / f"{size}") == expected, f"{size} workers"
 
 
+@pytest.mark.slow
 def test_threads_and_checkpoint_intervals_do_not_show_in_the_bytes(build, arithmetic, tmp_path):
     def trained(name: str, threads: int, seconds: float) -> str:
         short = replace(RECIPE, epochs=1)  # 6 updates
@@ -118,6 +121,7 @@ def test_threads_and_checkpoint_intervals_do_not_show_in_the_bytes(build, arithm
     assert trained("now and then", 2, 0.05) == expected
 
 
+@pytest.mark.slow
 def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build, tmp_path):
     """kill -9 of a random worker at a random moment, before a sum, after one, and while the first worker writes a
     checkpoint (the steps since, the state, and that it is whole): each with every number of workers."""
@@ -155,6 +159,7 @@ def test_a_start_that_is_read_off_the_shards_is_the_same_for_all_workers_and_aft
     assert 0 < metrics["resumed_at"] < 6
 
 
+@pytest.mark.slow
 def test_fast_reduction_is_within_a_tolerance_of_exact(build, tmp_path):
     def weights(name: str, reduction: str, size: int) -> dict[str, np.ndarray]:
         recipe = replace(RECIPE, epochs=2, reduction=reduction)

@@ -94,6 +94,7 @@ def killed() -> None:
 # Checkpoints.
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_bytes(made, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
@@ -112,6 +113,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_by
     assert f"the checkpoint of update {newest} is damaged: went on from before it" in told[-1]
 
 
+@pytest.mark.slow
 def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):
@@ -128,6 +130,7 @@ def test_a_killed_run_still_says_that_a_checkpoint_was_refused(made, tmp_path):
     assert len(metrics["resumed"]) == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(made, expected, tmp_path, monkeypatch):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     sync, synced = os.fsync, 0
@@ -172,6 +175,7 @@ def test_a_shard_that_changes_under_a_run_ends_it_by_name(build, tmp_path, pairs
     assert not storage.list_files(f"{tmp_path}/train")
 
 
+@pytest.mark.slow
 def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(build, expected, tmp_path):
     settings = {"store": str(tmp_path), "recipe": RECIPE, "threads": 1, "checkpoint_seconds": 0.0}
     with pytest.raises(Killed):

@@ -211,6 +211,7 @@ MAX_POOLED = {"tower": "max_pooled", "truncate_steps": 0}
 VARIATIONAL = {"tower": "variational", "latent": 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"tie_towers": True}, ATTENTIVE, MAX_POOLED, VARIATIONAL],

@@ -40,6 +40,7 @@ def test_an_untouched_row_drifts_by_its_velocity_times_the_geometric_sum():
     assert 2 * decay[0] == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     total=st.integers(1, 160),

@@ -94,6 +94,7 @@ def test_shared_negatives_are_unclicked_titles_of_one_pool(shards, recipe):
     assert recipe.pool_softmax or 0 < short <= 50  # the query that nearly everything was clicked for
 
 
+@pytest.mark.slow
 @SHARED
 def test_a_pool_says_the_same_as_its_negatives_given_apart(shards, recipe):
     double = replace(recipe, dtype="float64")

@@ -59,6 +59,7 @@ def test_merging_the_words_of_a_long_title_changes_no_weight(tmp_path):
     assert np.array_equal(weights_of(tmp_path / "whole", pool), merged)
 
 
+@pytest.mark.slow
 def test_before_training_a_bag_ranks_by_weighted_overlap(tmp_path):
     """The cosine of two texts is, to within 1/√d, that of their trigram counts times idf."""
     import torch

@@ -199,6 +199,7 @@ def kill_at(update: int, build: str, store: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_path):
     """kill -9 at two moments, then once more to the end."""
     for update in (4, 15):

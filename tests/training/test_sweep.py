@@ -61,6 +61,7 @@ def swept(build, tmp_path_factory):
     return result, store, told, by_hand
 
 
+@pytest.mark.slow
 def test_one_that_diverges_stops_nobody_and_is_shown_with_its_reason(swept):
     rows = swept[0].manifest.outcome.metrics["rows"]
     assert [row["fields"] for row in rows][-1] == {"gamma": 1e6}
@@ -147,6 +148,7 @@ def _only_new(store: str, swept) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["asked to", "nobody listens"])
 def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(build, tmp_path, ending):
     long = replace(RECIPE, epochs=10_000)

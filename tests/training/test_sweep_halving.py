@@ -116,6 +116,7 @@ def expected(losses: dict[float, list[list[float]]]) -> list:
     return [(step, mean(step, e), rung, [curve[:e] for curve in losses[step]]) for step, e, rung in ended]
 
 
+@pytest.mark.slow
 def test_the_best_go_on_and_the_others_are_told_with_how_far_they_came(build, full, halved, tmp_path):
     assert rungs_of(HALVING, 5, 4) == [Rung(points=5, epochs=1), Rung(points=3, epochs=2), Rung(points=2, epochs=4)]
     assert halved(str(tmp_path)) == expected(full[1])
@@ -129,6 +130,7 @@ def test_the_best_go_on_and_the_others_are_told_with_how_far_they_came(build, fu
     assert "3 of 5 after 1 epoch, 2 of 3 after 2 epochs went on" in told
 
 
+@pytest.mark.slow
 def test_who_goes_on_does_not_depend_on_who_is_first(full, halved, tmp_path):
     assert halved(str(tmp_path), order=lambda keys: keys[::-1]) == expected(full[1])
 
@@ -137,6 +139,7 @@ def test_trainings_that_are_there_whole_count_and_change_nothing(full, halved):
     assert halved(full[0], dies=tuple((s, p) for s in range(2) for p in range(5))) == expected(full[1])
 
 
+@pytest.mark.slow
 def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_sweep_is_asked_again(
     full, halved, tmp_path
 ):

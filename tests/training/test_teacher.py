@@ -159,6 +159,7 @@ def normed(model, texts: list[str], side: str) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
     task = Clicks().load(open_result(build).data, TAUGHT, (), open_result(teacher).data)
     pairs = task.examples(MicroBatch(0, np.arange(100), 0), 0)
@@ -196,6 +197,7 @@ def test_it_is_part_of_the_request(build, store, teacher, members):
     assert "teacher" not in trained(None).manifest.request.inputs
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_and_a_kill_give_the_same_bytes(build, teacher, tmp_path):
     def asked(name: str, seconds: float = 60.0):
         made = job(build, tmp_path / name, recipe=TAUGHT, seconds=seconds)

@@ -253,6 +253,7 @@ word = st.lists(st.integers(0, TRIGRAMS - 1), min_size=1, max_size=4)
 some_texts = st.lists(st.lists(word, min_size=1, max_size=7), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @every_tower
 @settings(max_examples=25, deadline=None)
 @given(texts=some_texts, data=st.data())
@@ -273,11 +274,13 @@ def test_a_text_without_words_is_refused():
         text_batch([(table, np.array([0, 1]))])
 
 
+@pytest.mark.slow
 @every_tower
 def test_gradient_of_every_parameter_equals_finite_differences(tower):
     check_gradient(small(tower, cells=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("tower", COUNTS_BACK)
 def test_gradient_stops_t_steps_before_the_end_that_each_direction_reads_last(tower, steps):
@@ -346,6 +349,7 @@ def check_gradient(recipe: Recipe) -> None:
         np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=2e-8)
 
 
+@pytest.mark.slow
 @every_tower
 def test_gradient_of_every_words_input_equals_finite_differences(tower):
     recipe = small(tower)

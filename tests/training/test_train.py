@@ -119,6 +119,7 @@ class Killed(BaseException):
     """What a test raises where a process would die."""
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_and_ends_with_the_same_bytes_and_curves(build, trained, tmp_path):
     def killer(at: int):
         def progress(what, done, total):
@@ -150,6 +151,7 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
     assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

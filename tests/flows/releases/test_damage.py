@@ -95,6 +95,7 @@ def test_a_release_of_a_later_minor_version_is_read(live):
     assert search(live, "hose", 1)
 
 
+@pytest.mark.slow
 def test_one_byte_flipped_in_any_file_is_found(live, model, documents, tmp_path):
     """Every file below the URI: of the releases, the pointer and the decisions; the lock file is empty."""
     publish(model, documents=write_documents(tmp_path / "new.tsv", 30), to=live, config=CONFIG, candidate=True)

@@ -32,6 +32,7 @@ def test_an_exception_before_the_swap_leaves_the_old_release_live(live, model, t
     assert verify(live) == []
 
 
+@pytest.mark.slow
 def test_a_killed_publisher_leaves_the_old_release_live_and_the_next_one_succeeds(live, model, tmp_path):
     before = read_pointer(live)
     new = write_documents(tmp_path / "new.tsv", seed=2)

@@ -206,6 +206,7 @@ def test_a_release_that_cannot_be_opened_is_tried_again_after_a_while(model, tmp
     assert (live.current.digest, len(failures)) == (second.release.digest, 2)
 
 
+@pytest.mark.slow
 def test_the_old_release_is_given_back_when_its_last_request_ended(model, tmp_path):
     import gc
     import weakref

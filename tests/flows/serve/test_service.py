@@ -182,6 +182,7 @@ LIKELY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", list(LIKELY))
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

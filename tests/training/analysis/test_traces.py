@@ -103,6 +103,7 @@ def test_words_beyond_the_limit_are_traced_as_they_are_read(changes, tokens):
     assert_equal_but_for_rounding(found.vector, model.encode([text], "query")[0])
 
 
+@pytest.mark.slow
 def test_ten_thousand_words_are_traced_to_the_last():
     model, text = small_model("bilstm"), " ".join(f"word{n % 700}" for n in range(10_000))
     found = trace(model, text, "document")

@@ -59,6 +59,7 @@ def compared(inputs, tmp_path_factory):
     return store, result, ended
 
 
+@pytest.mark.slow
 def test_every_row_is_there_in_the_papers_order_with_its_figures_beside_the_papers(compared):
     _, result, ended = compared
     metrics = result.manifest.outcome.metrics

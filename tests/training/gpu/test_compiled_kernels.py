@@ -23,6 +23,7 @@ def made(tmp_path_factory) -> dict[str, dict]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_compiles_for_hopper_and_fits_its_registers(name, made):
     kernel = made[name]

@@ -30,6 +30,7 @@ def test_an_unknown_device_is_refused():
         device_named("tpu")
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (

@@ -75,6 +75,7 @@ def check_against_float64(recipe: Recipe, batch: TextBatch, steps: int, device: 
         np.testing.assert_allclose(found[name], values, rtol=0, atol=4e-6 * abs(values).max(), err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 3])
 @every_tower
 def test_fused_towers_equal_the_plain_ones_forward_and_backward(tower, steps, device):

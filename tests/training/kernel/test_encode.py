@@ -65,6 +65,7 @@ def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.nda
     return np.array(vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.cells}")
 @pytest.mark.parametrize("side", ["query", "document"])
 def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):

@@ -116,6 +116,7 @@ def test_threads_do_not_disturb_one_another():
             assert_follows_the_contract(texts, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["homedepot/documents", "homedepot/queries.train", "sogou_qt/documents", "dbpedia_entity/documents"]
 )

@@ -89,6 +89,7 @@ def test_values_are_measured_by_rank_correlation(model, tmp_path):
     assert not metrics["thresholds"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_says_why(model, tmp_path):
     store = {"store": str(tmp_path), "config": CONFIG}
     (tmp_path / "all").mkdir()

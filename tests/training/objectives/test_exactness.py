@@ -29,15 +29,18 @@ def expected(asked, tmp_path_factory) -> str:
     return alone(asked(folder), folder)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_show_in_the_bytes(asked, expected, tmp_path):
     run_workers(asked(tmp_path), 3, tmp_path)
     assert sha256(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_threads_and_checkpoints_do_not_show_in_the_bytes(asked, expected, tmp_path):
     assert alone(asked(tmp_path, threads=3, checkpoint_seconds=0.0), tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(asked, expected, tmp_path):
     """Adam's counts, dropout's masks and the draws of z are those of the update, not of the process or of how many
     there are: two, then one."""

@@ -49,6 +49,7 @@ def test_which_texts_mean_the_same_is_learnt(pairs_build, store):
     assert result.manifest.outcome.metrics["watched"] == "held-out labels"
 
 
+@pytest.mark.slow
 def test_classes_of_texts_are_learnt_above_a_pruned_head_but_not_permuted_ones(texts_build, store, tmp_path):
     recipe = replace(TEXTS, epochs=5)
     last = curve(train(texts_build, store=store, recipe=recipe, threads=1))[-1]

@@ -77,6 +77,7 @@ print(system.scores(["hose oak"]).tobytes().hex())
 """
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_salt_has_the_same_scores():
     done = subprocess.run(
         [sys.executable, "-c", TRAINED_ELSEWHERE], env={**os.environ, "PYTHONHASHSEED": "7"},

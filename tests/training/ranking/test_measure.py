@@ -149,6 +149,7 @@ def test_examples_say_why_they_are_shown_and_carry_grades():
                 assert result["grade"] == QRELS[example["query_id"]].get(result["id"])
 
 
+@pytest.mark.slow
 def test_bm25_and_random_order_on_the_real_judgments(real_data):
     folder = real_data / "homedepot"
     found = read_documents(str(folder / "documents.tsv"))
