@@ -21,7 +21,7 @@ engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the fi
 test: $(READY)           ## every test; those of engines that are not there are skipped
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-check: lint              ## before each commit: linters, types, and the tests that take no process or engine
+check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
 
 lint: $(READY)           ## ruff and mypy

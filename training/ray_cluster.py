@@ -41,7 +41,7 @@ def cluster(num_cpus: int) -> Iterator[None]:
 
 
 def _start(**options: Any) -> None:
-    for last in [False] * (STARTS - 1) + [True]:
+    for start in range(1, STARTS + 1):
         try:
             ray.init(address="local", include_dashboard=False, **options)
             return
@@ -49,7 +49,7 @@ def _start(**options: Any) -> None:
             ray.shutdown()
             if "timed out during startup" not in str(error):
                 raise
-            if last:
+            if start == STARTS:
                 raise StageError(
                     asked="a Ray of this machine's own was to be started",
                     found=f"it was not ready within 30 seconds, {STARTS} times",
