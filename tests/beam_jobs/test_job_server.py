@@ -1,16 +1,15 @@
 """The server beside a job lives exactly as long as the process that submits it."""
 
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from beam_jobs.job_server import PORT, job_server
 from schemas.errors import StageError
+from tests.waiting import SECONDS, runs, wait_until
 
 # Answers on its port, writes its process id, and ends for nothing but a signal.
 SERVER = [
@@ -31,30 +30,14 @@ with job_server(sys.argv[2:], sys.argv[1]) as endpoint:
 """
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-        return stat.read().rpartition(")")[2].split()[0] != "Z"
-
-
-def _wait_for_the_end_of(pid: int) -> bool:
-    end = time.monotonic() + 300
-    while _is_alive(pid) and time.monotonic() < end:
-        time.sleep(0.05)
-    return not _is_alive(pid)
-
-
 def test_it_answers_within_the_block_and_ends_with_it(tmp_path):
     log = tmp_path / "log"
     with job_server(SERVER, str(log)) as endpoint:
         host, port = endpoint.split(":")
-        socket.create_connection((host, int(port)), timeout=300).close()
+        socket.create_connection((host, int(port)), timeout=SECONDS).close()
         pid = int(log.read_text())
-        assert _is_alive(pid)
-    assert _wait_for_the_end_of(pid)
+        assert runs(pid)
+    wait_until(lambda: not runs(pid), "the server to end")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
@@ -65,7 +48,7 @@ def test_it_does_not_outlive_its_client(tmp_path, sign):
         client.stdout.readline()
         pid = int(log.read_text())
         client.send_signal(sign)
-    assert _wait_for_the_end_of(pid)
+    wait_until(lambda: not runs(pid), "the server to end")
 
 
 def test_one_that_does_not_start_is_an_error_that_names_its_log(tmp_path):

@@ -15,8 +15,7 @@ import pytest
 from schemas.manifest import Outcome
 from schemas.stage import run_stage, stage_folder
 from tests.schemas.claim_holder import REQUEST
-
-SECONDS = 300
+from tests.waiting import SECONDS, wait_until
 
 
 class Holder:
@@ -64,22 +63,15 @@ def hold(tmp_path) -> Iterator:
         holder.end()
 
 
-def until(condition) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def has_begun(holder: Holder, times: int = 1) -> bool:
     return holder.begun.exists() and len(holder.begun.read_text().splitlines()) == times
 
 
 def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hold):
     first = hold()
-    until(lambda: has_begun(first))
+    wait_until(lambda: has_begun(first))
     second = hold()
-    until(lambda: f"waiting (process {first.pid} on" in second.told.read_text())
+    wait_until(lambda: f"waiting (process {first.pid} on" in second.told.read_text())
     assert sorted([first.answer(), second.answer()]) == ["made", "reused"]
     assert has_begun(first), "the work was done once"
     folder = Path(stage_folder(str(tmp_path), REQUEST))
@@ -89,9 +81,9 @@ def test_the_second_waits_for_the_first_says_so_and_answers_reused(tmp_path, hol
 
 def test_a_killed_holder_s_claim_is_free_though_what_it_started_and_forked_lives_on(tmp_path, hold):
     first = hold()
-    until(lambda: has_begun(first))
+    wait_until(lambda: has_begun(first))
     second = hold()
-    until(lambda: "waiting" in second.told.read_text())
+    wait_until(lambda: "waiting" in second.told.read_text())
     first.kill()
     assert second.answer() == "made"
     assert has_begun(first, times=2)
@@ -103,7 +95,7 @@ def test_a_holder_that_fails_gives_way_to_the_one_that_waits(tmp_path, hold):
 
     def fail_once_somebody_waits(folder: str) -> Outcome:
         waiting.append(hold())
-        until(lambda: f"waiting (process {os.getpid()} on" in waiting[0].told.read_text())
+        wait_until(lambda: f"waiting (process {os.getpid()} on" in waiting[0].told.read_text())
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
