@@ -8,14 +8,14 @@ READY  := $(VENV)/.ready
 # compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo engines test check lint format clean
+.PHONY: setup demo engines test check sanitise lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
 	$(BIN)/clicktower demo --work clicktower-demo
 
 # CLICKTOWER_ENGINES names another folder, for this and for every command.
-engines: $(READY)        ## prism and Flink (needs go, java, mvn; minutes the first time)
+engines: $(READY)        ## prism and Flink (needs go, java, mvn, cc; minutes the first time)
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 test: $(READY)           ## every test; those of engines that are not there are skipped
@@ -23,6 +23,9 @@ test: $(READY)           ## every test; those of engines that are not there are 
 
 check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
+
+sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
+	$(BIN)/python -m tests.sanitised
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 import logging
 
+import schemas  # noqa: F401  # before any engine: it says what engines are to tell their makers
+
 # Importing Beam warns that Google's client libraries are missing, or half there (other packages bring a half of them).
 # Nobody asked for them; who gives a gs:// path without them is told by that path's own error.
 _OF_GOOGLE = ("apitools not found", "Failed to import GCSFileSystem")

@@ -28,7 +28,7 @@ from beam_jobs.arrow_files import explained, map_table, write_table
 from beam_jobs.build_commit import Commit, commit_build
 from beam_jobs.build_config import BuildConfig
 from beam_jobs.click_pairs import CLICK_PAIRS, click_pairs
-from beam_jobs.days import read_day_file
+from beam_jobs.days import DayFile, read_day_file
 from beam_jobs.engine import carries_errors
 from beam_jobs.exchange import Exchange, bucket_of
 from beam_jobs.joint_exchange import Bucket, JointExchange, Side
@@ -57,8 +57,8 @@ class Plan:
     between two steps, or None for the runner's own shuffle (beam_jobs.records).
     """
 
-    queries: tuple[str, ...]  # URIs of schemas.day.QUERIES
-    exposures: tuple[str, ...]  # URIs of schemas.day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of schemas.day.QUERIES
+    exposures: tuple[DayFile, ...]  # of schemas.day.EXPOSURES
     documents: str
     documents_parts: tuple[DocumentsPart, ...]
     judged_queries: str | None
@@ -157,15 +157,15 @@ class Parts(beam.PTransform):
 
 
 @carries_errors
-def _read_queries(uri: str, told: str) -> pa.Table:
-    table = read_day_file(uri)
+def _read_queries(file: DayFile, told: str) -> pa.Table:
+    table = read_day_file(file)
     advance(told, READING, 1)
     return table
 
 
 @carries_errors
-def _read_shown(uri: str, told: str) -> pa.Table:
-    table = titles.sum_positions(read_day_file(uri))
+def _read_shown(file: DayFile, told: str) -> pa.Table:
+    table = titles.sum_positions(read_day_file(file))
     advance(told, READING, 1)
     return table
 

@@ -1,7 +1,7 @@
 """The files of a day: written by workers under names of their own, chosen, named and committed in one last step."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,10 +12,11 @@ from beam_jobs.aggregate_day import BOT_LINES, logical_digest
 from beam_jobs.arrow_files import explained, write_table
 from beam_jobs.bot_rules import RULES
 from beam_jobs.bots import Bots
+from beam_jobs.line_sample import write_sample
 from beam_jobs.tally import Tally, add_up
 from schemas import manifest as manifests
 from schemas import storage
-from schemas.errors import StageError
+from schemas.errors import StageError, TransientError
 from schemas.ledger import FATES, Ledger
 from schemas.manifest import Request
 from schemas.shard import LogicalDigest
@@ -94,6 +95,9 @@ def commit_day(
     request: Request,
     *,
     made: str,
+    states: Mapping[str, str],
+    zero_bits: int,
+    key: bytes,
     max_unreadable_share: float,
     started: float,
     tallies: Iterable[Tally],
@@ -101,7 +105,8 @@ def commit_day(
     bots: Bots,
     buckets: Iterable[WrittenBucket],
 ) -> None:
-    """Nothing; the day is committed. Raises StageError: too many unreadable lines, a wrong ledger, no space.
+    """Nothing; the day is committed. Raises StageError: too many unreadable lines, a wrong ledger, no space; and
+    TransientError where a log file is no longer what it was when `states` were taken.
 
     Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
     `made` to its name in `folder`, and listed. Runs again without harm after a failure at any point.
@@ -112,6 +117,7 @@ def commit_day(
     stage_folder, attempt = folder.rsplit("/", 1)
     if storage.exists(join(stage_folder, manifests.FILE_NAME)):
         return
+    require_unchanged(states)
     tally = add_up(tallies)
     rejected = list({bucket.bucket: bucket for bucket in rejects}.values())
     check_readable(tally, rejected, max_unreadable_share, request.config["format"])
@@ -132,7 +138,22 @@ def commit_day(
         for kind in ("queries", "exposures"):
             _name_winners(made, folder, kind, written)
         _name_winners(made, folder, "rejects", rejected)
+        write_sample(folder, tally.sampled, zero_bits, key)
         commit(stage_folder, request, attempt, _outcome(tally, ledger, bots, written, rejected, digest), started)
+
+
+def require_unchanged(states: Mapping[str, str]) -> None:
+    """Nothing. Raises TransientError where one of the files has been written to since its state was taken."""
+    changed = [file for file, now in zip(states, storage.of_each(storage.state, states), strict=True)
+               if now != states[file]]  # fmt: skip
+    if not changed:
+        return
+    raise TransientError(
+        asked=f"{len(states)} log file{'s were' if len(states) > 1 else ' was'} to be read whole",
+        found=f"{changed[0]} was written to meanwhile" + (f", and {len(changed) - 1} more" if changed[1:] else ""),
+        follows="lines could be missing without a sign, so nothing was kept",
+        do="run the same command again; better, give files that nobody writes to any more, such as yesterday's",
+    )
 
 
 def check_readable(

@@ -1,17 +1,23 @@
 """What becomes of a date when something is ingested for it: its first version, a late part, or a day made anew.
 
+No line counts twice. That two ingests read the same lines is known from their files' content, and, for a file that was
+delivered again longer, packed in another way, cut or joined, from samples of their lines (beam_jobs.line_sample).
+
 Decided twice: before the job, so that nobody waits for what will be refused, and when its day is committed, by what
 is the newest version then. Two late files that are ingested side by side both end up in the day, in either order.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from beam_jobs.erased_days import follow, is_erased
+from beam_jobs.line_sample import LineSample, read_sample
 from schemas import day_version, storage
-from schemas.day_version import ANEW, ERASED, FIRST, LATE, DayPart, DayVersion
+from schemas.day_version import AGAIN, ANEW, ERASED, FIRST, LATE, REPLACED, DayPart, DayVersion
 from schemas.errors import StageError
 from schemas.manifest import Request
+from schemas.stage import open_result
 
 # Of an ingest's inputs: what is not a setting.
 _NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure")
@@ -36,30 +42,36 @@ def data_date(request: Request) -> str | None:
     return request.config.get("date")
 
 
-def find_held(store: str, request: Request) -> str | None:
+def find_held(store: str, request: Request, *, replace: bool = False) -> str | None:
     """The folder of an ingest that already stands for this one, or None where there is something to ingest.
 
     That is the one an erasure left of it; or, where its log files are all part of the date's newest version, the part
-    that holds the first of them. Raises StageError where the date cannot take these files (see `_next_parts`).
+    that holds the first of them, unless they are to `replace` all others. Raises StageError where it is plain already
+    that the date cannot take these files (see `_next_parts`).
     """
     own = storage.join(store, "ingest", request.digest)
     if is_erased(own):
         return follow(own)
     date = data_date(request)
     newest = day_version.newest(store, date) if date else None
-    if newest is None:
+    if newest is None or replace:
         return None
     part = part_of(request)
-    if any(other.ingest == part.ingest for other in newest.parts) or _next_parts(newest, part):
+    if any(other.ingest == part.ingest for other in newest.parts) or set(part.logs) >= newest.logs:
         return None
-    holder = next(other for other in newest.parts if part.logs[0] in other.logs)
-    return follow(storage.join(store, "ingest", holder.ingest))
+    if holder := _holder(newest, part):
+        return follow(storage.join(store, "ingest", holder.ingest))
+    _require_one_key(newest, part)
+    if not any(_sample(store, other) for other in newest.parts):  # lines cannot tell later what files do not tell now
+        _next_parts(store, newest, part)
+    return None
 
 
-def register(store: str, request: Request) -> DayVersion | None:
+def register(store: str, request: Request, *, replace: bool = False) -> DayVersion | None:
     """The version of its date that a finished ingest is in, written if need be; None for an undated one.
 
-    May run again at any time: what is in already stays as it is. Raises StageError (see `_next_parts`).
+    `replace`: the date consists of this ingest alone from then on. May run again at any time: what is in already stays
+    as it is. Raises StageError (see `_next_parts`).
     """
     date = data_date(request)
     if date is None:
@@ -67,12 +79,16 @@ def register(store: str, request: Request) -> DayVersion | None:
     part = part_of(request)
     while True:
         newest = day_version.newest(store, date)
+        held = [other.ingest for other in newest.parts] if newest else []
         if newest and (
-            any(other.ingest == part.ingest for other in newest.parts)
+            held == [part.ingest]
+            or (part.ingest in held and not replace)
             or is_erased(storage.join(store, "ingest", part.ingest))
         ):
             return newest
-        next_parts = _next_parts(newest, part) if newest else ((part,), FIRST)
+        next_parts: tuple[Iterable[DayPart], str] | None = (part,), REPLACED if newest else FIRST
+        if newest and not replace:
+            next_parts = _next_parts(store, newest, part)
         if next_parts is None:
             return newest
         version = _following(date, newest, *next_parts)
@@ -98,39 +114,79 @@ def replace_erased(store: str, date: str) -> DayVersion | None:
             return version
 
 
-def _next_parts(newest: DayVersion, part: DayPart) -> tuple[Iterable[DayPart], str] | None:
+def _next_parts(store: str, newest: DayVersion, part: DayPart) -> tuple[Iterable[DayPart], str] | None:
     """What the date consists of once this part is there, and why; None where its files are in it already.
 
-    All files of the date again: the day is made anew from them. Only files that it does not have: a late part. Raises
-    StageError for some of both, and for a late part under another person key.
+    Raises StageError where lines would count twice, or people under two keys.
     """
-    files, held = set(part.logs), newest.logs
-    if files >= held:
+    if set(part.logs) >= newest.logs:
         return (part,), ANEW
-    asked = f"{len(files)} log files were to be ingested for {newest.date}"
-    if not files & held:
-        keys = {other.person_key for other in newest.parts}
-        if keys != {part.person_key}:
-            raise StageError(
-                asked=asked,
-                found=f"that date is there already, with its people hashed under another key"
-                f" ({', '.join(sorted(keys))}; now {part.person_key})",
-                follows="one person would count as several, and queries that fewer than k people typed would pass",
-                do="give all log files of that date together, which makes the day anew; or leave the late file out",
-            )
-        return (*newest.parts, part), LATE
-    if files <= held:
-        settings = {other.settings for other in newest.parts if files & set(other.logs)}
-        if settings == {part.settings} and {other.person_key for other in newest.parts} == {part.person_key}:
-            return None
+    if _holder(newest, part):
+        return None
+    _require_one_key(newest, part)
+    mine, samples = _sample(store, part), {other.ingest: _sample(store, other) for other in newest.parts}
+    again = [other for other in newest.parts if _overlap(part, mine, other, samples[other.ingest])]
+    others = [other for other in newest.parts if other not in again]
+    if not again:
+        return (*others, part), LATE
+    if all(_is_whole(part, mine, other, samples[other.ingest]) for other in again):
+        return (*others, part), AGAIN
+    is_nothing_new = len(again) == 1 and _is_whole(again[0], samples[again[0].ingest], part, mine)
     raise StageError(
-        asked=asked,
-        found=f"{len(files & held)} of them are in version {newest.version} of that day already,"
-        + (" read with other settings" if files <= held else f" and {len(files - held)} are not"),
-        follows="lines would count twice",
-        do="give only files that are new, which are added to the day;"
-        f" or all {len(held | files)} of that date, and it is made anew from them",
+        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
+        found=f"lines of theirs are in version {newest.version} of that day already"
+        + ("; they hold no other" if is_nothing_new else ", and each has lines that the other has not"),
+        follows="these would count twice, so the day was left as it is",
+        do="leave them out"
+        if is_nothing_new
+        else f"give all log files of {newest.date} together with --replace-day: it is made of these alone then",
     )
+
+
+def _holder(newest: DayVersion, part: DayPart) -> DayPart | None:
+    """The part of the date that holds the first of these files, if all of them are in it. Raises StageError where
+    they are, and were read in another way: part of a day cannot be made anew."""
+    files = set(part.logs)
+    holders = [other for other in newest.parts if files & set(other.logs)]
+    if not files <= newest.logs:
+        return None
+    if {(other.settings, other.person_key) for other in holders} == {(part.settings, part.person_key)}:
+        return next(other for other in holders if part.logs[0] in other.logs)
+    raise StageError(
+        asked=f"{len(files)} log files were to be ingested for {newest.date}",
+        found=f"they are in version {newest.version} of that day already, read with other settings",
+        follows="lines would count twice",
+        do=f"give all {len(newest.logs)} log files of that date, and it is made anew from them",
+    )
+
+
+def _require_one_key(newest: DayVersion, part: DayPart) -> None:
+    keys = {other.person_key for other in newest.parts}
+    if keys == {part.person_key}:
+        return
+    raise StageError(
+        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
+        found=f"that date is there already, with its people hashed under another key"
+        f" ({', '.join(sorted(keys))}; now {part.person_key})",
+        follows="one person would count as several, and queries that fewer than k people typed would pass",
+        do="give all log files of that date together with --replace-day, which makes the day anew; or leave these out",
+    )
+
+
+def _sample(store: str, part: DayPart) -> LineSample | None:
+    with suppress(StageError):  # its folder was removed: whoever builds from the day is told
+        return read_sample(open_result(follow(storage.join(store, "ingest", part.ingest))))
+    return None
+
+
+def _overlap(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
+    """Whether two parts read the same files, or the same lines of others."""
+    return bool(set(one.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
+
+
+def _is_whole(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
+    """Whether all that the other part read is in the first, too."""
+    return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
 
 
 def _following(date: str, before: DayVersion | None, parts: Iterable[DayPart], because: str) -> DayVersion:

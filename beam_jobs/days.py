@@ -7,12 +7,16 @@ of an ingest, or by the version's file.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from beam_jobs.day_versions import data_date
 from beam_jobs.erased_days import finished_ingests, follow
+from beam_jobs.line_sample import read_sample
 from beam_jobs.windows import Window, missing_dates, require_complete
 from schemas import day, day_version, manifest, storage
 from schemas.day_version import DayVersion
@@ -125,23 +129,43 @@ def _require_countable(found: Sequence[StageResult], days: Sequence[str]) -> Non
         _require_whole(result)
     _require_one_person_key(found)
     _require_disjoint_logs(found)
+    _require_disjoint_lines(found)
 
 
-def day_files(days: Sequence[StageResult], kind: str) -> list[str]:
-    """The URIs of all files of a kind, `queries` or `exposures`."""
+@dataclass(frozen=True, slots=True)
+class DayFile:
+    """A file of a day, and what it held when it was written."""
+
+    uri: str
+    sha256: str
+
+
+def day_files(days: Sequence[StageResult], kind: str) -> list[DayFile]:
+    """All files of a kind, `queries` or `exposures`."""
     return [
-        storage.join(result.folder, file.path)
+        DayFile(storage.join(result.folder, file.path), file.sha256)
         for result in days
         for file in result.manifest.files
         if file.path.rsplit("/", 1)[-1].startswith(f"{kind}-")
     ]
 
 
-def read_day_file(uri: str) -> pa.Table:
-    """The rows of one day file. Raises UnknownVersionError for another major version."""
-    with storage.open_read(uri) as file:
-        table = pa.ipc.open_file(file).read_all()
-    require_major(uri, (table.schema.metadata or {}).get(day.VERSION_KEY, b"none").decode(), day.SCHEMA_VERSION)
+def read_day_file(file: DayFile) -> pa.Table:
+    """The rows of one day file, every byte of it as it was written: disks change some, and sizes do not tell.
+
+    Raises StageError where it is not, and UnknownVersionError for another major version.
+    """
+    content = storage.read_bytes(file.uri)
+    if sha256(content).hexdigest() != file.sha256:
+        raise StageError(
+            asked=f"{file.uri} was to be read",
+            found="it has other bytes than were written",
+            follows="what is made of the day would be wrong without a sign",
+            do="bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first)",
+        )
+    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    found = (table.schema.metadata or {}).get(day.VERSION_KEY, b"none").decode()
+    require_major(file.uri, found, day.SCHEMA_VERSION)
     return table
 
 
@@ -216,3 +240,27 @@ def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
                     follows="its clicks would count twice",
                     do="name the days that belong to the window one by one, each log once",
                 )
+
+
+def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
+    """Raises StageError where two days were made from the same lines, whatever their files were then.
+
+    Lines without a time may well be the same on two dates.
+    """
+    samples = [(result, sample) for result in days if (sample := read_sample(result))]
+    if not samples:
+        return
+    lines = np.sort(np.concatenate([sample.lines for _, sample in samples]))
+    if not (lines[1:] == lines[:-1]).any():
+        return
+    for (one, mine), (other, theirs) in combinations(samples, 2):
+        may_repeat = data_date(one.manifest.request) and data_date(other.manifest.request) and not (
+            one.manifest.outcome.metrics["first_time"] and other.manifest.outcome.metrics["first_time"]
+        )  # fmt: skip
+        if not may_repeat and mine.overlaps(theirs):
+            raise StageError(
+                asked=f"{len(days)} days were to be united",
+                found=f"{one.folder} and {other.folder} were made from the same lines, of files that are not the same",
+                follows="their clicks would count twice",
+                do="ingest both logs together, or keep one of the two folders and remove the other",
+            )

@@ -12,11 +12,7 @@ import functools
 import inspect
 import json
 import re
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -28,6 +24,7 @@ from beam_jobs.engine_options import runner_name
 from beam_jobs.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
 from beam_jobs.forked_workers import ForkedWorkers
 from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError
+from schemas.signals import sigterm_as_exit
 from schemas.stage import EngineJob, Progress, silent
 
 __all__ = ["carries_errors", "run_pipeline", "runner_name"]
@@ -94,7 +91,7 @@ def run_pipeline(
     """
     name, options = runner_name(beam_options), _options(beam_options)
     name_job(name, options, job.name if job else "")
-    with engine_log() as log, _sigterm_as_exit():
+    with engine_log() as log, sigterm_as_exit():
         _wait_for_the_same(name, options, progress)
         # Looked at only now: it may have committed since the caller looked, and be gone from the list.
         if not (job and job.has_committed()):
@@ -200,19 +197,6 @@ def _last_state(result: PipelineResult | None) -> str:
         return str(result.state) if result else "not submitted"
     except Exception:  # the server is gone
         return "submitted"
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """SIGTERM, by which schedulers cancel, ends the block as an exception does, so that the job is cancelled too."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _pipeline(

@@ -15,6 +15,7 @@ MINI_CLUSTER = ("[local]", "[auto]")  # Flink inside its job server, on this mac
 # The names of what `make engines` puts into its folder (deploy/engines/install.py).
 PRISM = "prism"
 FLINK_JOB_SERVER = "flink-job-server/flink-job-server.jar"
+LOOPBACK = "loopback.so"  # beside the job server's jar
 PYTHON_WORKER = "python-worker"
 
 

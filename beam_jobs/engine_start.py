@@ -26,7 +26,7 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
-from beam_jobs.engine_options import MINI_CLUSTER
+from beam_jobs.engine_options import LOOPBACK, MINI_CLUSTER
 from beam_jobs.flink_rest import cancel_job, require_cluster, wait_for_job, was_cancelled
 from beam_jobs.forked_environment import ForkedEnvironment
 from beam_jobs.forked_workers import ForkedWorkers, forked_workers
@@ -63,8 +63,13 @@ def started(
             return
         if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
             options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
-            command = _prism(options) if name == "PrismRunner" else _flink_job_server(options, log_folder)
-            portable.job_endpoint = stack.enter_context(job_server(command, os.path.join(log_folder, "server.log")))
+            if name == "PrismRunner":
+                command, preload = _prism(options), ""
+            else:
+                command, preload = _flink_job_server(options, log_folder), _for_this_machine_alone(options)
+            portable.job_endpoint = stack.enter_context(
+                job_server(command, os.path.join(log_folder, "server.log"), preload)
+            )
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
             portable.environment_type = "EXTERNAL"
             portable.environment_config = stack.enter_context(
@@ -155,6 +160,12 @@ def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
         "--flink-master", flink.flink_master, "--artifacts-dir", artifacts,
         "--job-port", PORT, "--artifact-port", str(server.artifact_port), "--expansion-port", "-1",
     ]  # fmt: skip
+
+
+def _for_this_machine_alone(options: PipelineOptions) -> str:
+    """What keeps the job server's and the mini cluster's ports from other machines, where `make engines` made it."""
+    beside = os.path.join(os.path.dirname(options.view_as(FlinkRunnerOptions).flink_job_server_jar or ""), LOOPBACK)
+    return beside if os.path.isfile(beside) else ""
 
 
 def _require(path: str | None, asked: str, option: str, what: str) -> None:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from beam_jobs.aggregate_day import logical_digest
 from beam_jobs.arrow_files import explained, write_table
 from beam_jobs.day_versions import data_date, replace_erased
-from beam_jobs.days import read_day_file
+from beam_jobs.days import DayFile, read_day_file
 from beam_jobs.erased_days import FILE_NAME, finished_ingests, is_erased, mark_erased, successor
 from beam_jobs.made_from import Made, made_from
 from beam_jobs.people import hash_people
@@ -210,7 +210,7 @@ def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> 
     files = _buckets(result.manifest)
     for done, name in enumerate(files):
         progress(f"looking through {_label(result)}: files", done, len(files))
-        members = pc.list_flatten(read_day_file(storage.join(result.folder, files[name]))["people"])
+        members = pc.list_flatten(read_day_file(_day_file(result, files[name]))["people"])
         found.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
     return len(found)
 
@@ -222,7 +222,7 @@ def _rewrite(result: StageResult, people: pa.Array, folder: str, progress: Progr
     for done, (name, path) in enumerate(buckets.items()):
         progress(f"erasing from {_label(result)}: files", done, len(buckets))
         others = f"{path.removesuffix(name)}{_exposures_of(name)}"
-        queries, exposures = (read_day_file(storage.join(result.folder, file)) for file in (path, others))
+        queries, exposures = (read_day_file(_day_file(result, file)) for file in (path, others))
         change = without_people(queries, exposures, people)
         if change is not None:
             changes[name] = change
@@ -319,6 +319,11 @@ def _erased_digests(store: str) -> set[str]:
 def _buckets(of: Manifest) -> dict[str, str]:
     """The files of queries: name -> path."""
     return {_name(file.path): file.path for file in of.files if _name(file.path).startswith("queries-")}
+
+
+def _day_file(result: StageResult, path: str) -> DayFile:
+    written = next(file.sha256 for file in result.manifest.files if file.path == path)
+    return DayFile(storage.join(result.folder, path), written)
 
 
 def _exposures_of(name: str) -> str:

@@ -11,6 +11,7 @@ from beam_jobs.ingest_config import IngestConfig, ingest_request
 from beam_jobs.local_workers import with_local_workers
 from beam_jobs.person_key import ensure_key, ensure_store_key
 from beam_jobs.progress import listening
+from beam_jobs.read_lines import find_files
 from beam_jobs.sources.open_source import open_source
 from schemas import storage
 from schemas.stage import EngineJob, Progress, StageResult, open_result, run_stage, scratch_folder, silent
@@ -29,9 +30,11 @@ def ingest(
     """The daily aggregate of a log, reused if it is there: STORE/ingest/DIGEST.
 
     `logs` are paths, patterns or folders. Raises UsageError or StageError: nothing to read, files that cannot be read
-    whole, too many unreadable lines, an expired person key, a store that cannot be written; and for a date that was
-    ingested before: files of which some are in that day already, or another person key (see beam_jobs.day_versions).
+    whole, that are written to meanwhile, too many unreadable lines, an expired person key, a store that cannot be
+    written; and for a date that was ingested before: lines of which some are in that day already, or another person key
+    (see beam_jobs.day_versions).
     """
+    states = _states(logs)
     plan = open_source(config).plan(logs)
     with explained(store):
         if config.person_key:
@@ -40,7 +43,8 @@ def ingest(
             key_path, key = ensure_store_key(store, renew=config.renew_key)
         request = ingest_request(plan.files, key.id, config)
 
-        if held := find_held(store, request):  # the files are in that day already, or a person was erased from them
+        # The files are in that day already, or a person was erased from them.
+        if held := find_held(store, request, replace=config.replace_day):
             return open_result(held)
 
         def produce(folder: str) -> None:
@@ -63,6 +67,7 @@ def ingest(
                 key_id=key.id,
                 started=time.time(),
                 told=storage.join(scratch_folder(folder), "progress"),
+                states={file: states.get(file, "not there yet") for file in plan.files},
             )
             with listening(progress, job.steps, job.told):
                 # Its last step commits the day.
@@ -75,5 +80,13 @@ def ingest(
                 )
 
         result = run_stage(store, request, produce, progress)
-        register(store, request)  # where the day is new its last step did; here for one that was there before
+        register(
+            store, request, replace=config.replace_day
+        )  # where the day is new its last step did; here for one that was there before
         return result
+
+
+def _states(logs: Sequence[str]) -> dict[str, str]:
+    """The state of each file before anything of it is looked at, so that whatever is written from here on is seen."""
+    files = find_files(logs)
+    return dict(zip(files, storage.of_each(storage.state, files), strict=True))

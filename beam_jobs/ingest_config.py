@@ -25,7 +25,8 @@ class IngestConfig:
     `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, which actions are what.
     `max_unreadable_share`: of the lines; above it the run fails, because the log is probably not what it was taken for.
     `person_key`: a key file to use instead of the store's own. `renew_key`: where the store's own has expired, make a
-    new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none.
+    new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none. `replace_day`: these files
+    are all that the date consists of from now on, whatever it was made of before.
     Raises UsageError for a value out of range.
     """
 
@@ -36,6 +37,7 @@ class IngestConfig:
     person_key: str | None = None
     renew_key: bool = False
     date: str | None = None
+    replace_day: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -53,6 +55,12 @@ class IngestConfig:
             )
         if self.date is not None:
             parse_date(self.date, f"a log of {self.date} was to be ingested")
+        elif self.replace_day:
+            raise UsageError(
+                asked="a day was to be replaced (replace_day)",
+                found="no date was given",
+                do="say which day with --date, or leave --replace-day out",
+            )
 
 
 def check_mapping(log_format: str, mapping: Mapping | None) -> None:
@@ -94,7 +102,8 @@ def check_mapping(log_format: str, mapping: Mapping | None) -> None:
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
     """What names the result: the files' content whatever they are called, the rules, the list's terms, the key's id."""
     settings: dict[str, Any] = asdict(config)
-    del settings["person_key"], settings["renew_key"]  # where a key lies changes nothing: what it says does
+    # Where a key lies changes nothing: what it says does. What a day consists of is not a matter of its parts.
+    del settings["person_key"], settings["renew_key"], settings["replace_day"]
     return Request(
         stage="ingest",
         stage_version=STAGE_VERSION,

@@ -14,7 +14,7 @@ lines, on files or on workers.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,7 @@ from beam_jobs.engine import carries_errors
 from beam_jobs.exchange import Exchange, ExchangeRecords, num_buckets_for
 from beam_jobs.ingest_config import IngestConfig
 from beam_jobs.join_in_parts import join_in_parts
+from beam_jobs.line_sample import sampled, zero_bits_for
 from beam_jobs.person_key import worker_key
 from beam_jobs.plausible_times import count_later, plausible_rows
 from beam_jobs.progress import advance
@@ -75,6 +76,12 @@ class Job:
     key_id: str
     started: float  # seconds since the epoch
     told: str  # beam_jobs.progress
+    states: Mapping[str, str]  # of the plan's files, from before they were looked at (schemas.storage.state)
+
+    @property
+    def zero_bits(self) -> int:
+        """Of the sample of lines (beam_jobs.line_sample)."""
+        return zero_bits_for(self.plan.estimated_bytes)
 
     @property
     def num_buckets(self) -> int:
@@ -93,9 +100,9 @@ class Job:
             | "Name what to read" >> beam.Create(list(self.plan.units))
             | "Spread over workers" >> beam.Reshuffle()
             | "Read lines"
-            >> beam.FlatMap(_read, open_source(config), config.date, self.started, self.told).with_outputs(
-                TALLIES, REJECTS, main="rows"
-            )
+            >> beam.FlatMap(
+                _read, open_source(config), config.date, self.started, self.told, self.zero_bits
+            ).with_outputs(TALLIES, REJECTS, main="rows")
         )
         rejects = (
             lines.rejects
@@ -142,10 +149,10 @@ class Job:
 
 
 @carries_errors
-def _read(unit: Unit, source: Source, date: str | None, started: float, told: str) -> Iterator[Any]:
+def _read(unit: Unit, source: Source, date: str | None, started: float, told: str, zero_bits: int) -> Iterator[Any]:
     for parsed in source.read(unit):
         rows = plausible_rows(parsed.rows, date)
-        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started))
+        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started, zero_bits))
         if parsed.reject_reasons:
             offsets, reasons = pa.array(parsed.reject_offsets), pa.array(parsed.reject_reasons)
             files = pa.array([unit.file] * len(offsets))
@@ -214,6 +221,9 @@ def _commit(
         job.folder,
         job.request,
         made=job.made,
+        states=job.states,
+        zero_bits=job.zero_bits,
+        key=worker_key(job.key_path, job.key_id),
         max_unreadable_share=job.config.max_unreadable_share,
         started=job.started,
         tallies=tallies,
@@ -222,10 +232,12 @@ def _commit(
         buckets=buckets,
     )
     with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
-        register(job.folder.rsplit("/", 3)[0], job.request)  # STORE/ingest/DIGEST/ATTEMPT
+        register(
+            job.folder.rsplit("/", 3)[0], job.request, replace=job.config.replace_day
+        )  # STORE/ingest/DIGEST/ATTEMPT
 
 
-def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float) -> Tally:
+def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bits: int) -> Tally:
     fates = Counter(parsed.reject_reasons)
     fates["time_implausible"] = parsed.rows.num_rows - rows.num_rows
     span = pc.min_max(rows["time"].cast(pa.int64())).as_py()
@@ -236,4 +248,5 @@ def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float) -> Tall
         counts={"simulated_lines": simulated, "later_than_ingest": count_later(rows, started)},
         first_ms=span["min"],
         last_ms=span["max"],
+        sampled=sampled(rows["line_hash"], zero_bits),
     )

@@ -36,10 +36,10 @@ exit $code
 
 
 @contextmanager
-def job_server(command: Sequence[str], log: str) -> Iterator[str]:
+def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[str]:
     """The address (localhost:port) of the server while the block runs. What it says goes to the file `log`.
 
-    Raises TransientError where it does not start.
+    `preload`: a library to load into it (LD_PRELOAD). Raises TransientError where it does not start.
     """
     port = _free_port()
     command = [word.replace(PORT, str(port)) for word in command]
@@ -50,6 +50,7 @@ def job_server(command: Sequence[str], log: str) -> Iterator[str]:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env=os.environ | ({"LD_PRELOAD": preload} if preload else {}),
         )
     try:
         _wait_until_it_answers(process, port, command, log)

@@ -19,7 +19,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.arrow_files import explained
 from beam_jobs.build_shards import Parts
-from beam_jobs.days import read_day_file
+from beam_jobs.days import DayFile, read_day_file
 from beam_jobs.engine import carries_errors
 from beam_jobs.exposure_cells import gated_cells, merge_samples, sample_of
 from beam_jobs.joint_exchange import Bucket, JointExchange, Side
@@ -39,8 +39,8 @@ READING, GRADING = "reading days (files)", "grading documents (buckets)"
 class Plan:
     """What the job reads, and how it goes about it; `made` and `scratch` as in beam_jobs.build_shards."""
 
-    queries: tuple[str, ...]  # URIs of schemas.day.QUERIES
-    exposures: tuple[str, ...]  # URIs of schemas.day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of schemas.day.QUERIES
+    exposures: tuple[DayFile, ...]  # of schemas.day.EXPOSURES
     made: str
     scratch: str | None
     num_buckets: int
@@ -85,8 +85,8 @@ def judgments_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> N
 
 
 @carries_errors
-def _read(uri: str, told: str) -> pa.Table:
-    table = read_day_file(uri)
+def _read(file: DayFile, told: str) -> pa.Table:
+    table = read_day_file(file)
     advance(told, READING, 1)
     return table
 

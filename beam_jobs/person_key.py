@@ -13,7 +13,6 @@ import json
 import os
 import re
 import secrets
-import uuid
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -143,22 +142,8 @@ def _create(path: str, today: date) -> None:
         "created": today.isoformat(),
         "expires": (today + timedelta(days=LIFETIME_DAYS)).isoformat(),
     }
-    content = json.dumps(value, indent=1).encode()
-    if not storage.is_local(path):
-        storage.write_new(path, content)  # who may read it is a matter of the bucket's own rules there
-        return
-    local = storage.filesystem(path)[1]
-    os.makedirs(os.path.dirname(local), mode=0o700, exist_ok=True)
-    attempt = f"{local}.{uuid.uuid4().hex}.partial"
-    try:
-        with os.fdopen(os.open(attempt, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-        os.link(attempt, local)  # of two processes that start together one makes the key
-    except FileExistsError:
-        pass
-    finally:
-        if os.path.exists(attempt):
-            os.unlink(attempt)
+    storage.make_folder(path.rpartition("/")[0], private=True)
+    storage.write_new(path, json.dumps(value, indent=1).encode())  # of two processes that start together one makes it
 
 
 def _refuse_if_others_can_read(path: str, asked: str) -> None:

@@ -77,8 +77,10 @@ class _Note:
     def write(self) -> None:
         with self._lock, suppress(OSError):  # no word about the progress is no reason to stop
             self._written = time.monotonic()
-            fs, path = storage.filesystem(self._uri)
-            fs.pipe_file(path, json.dumps(self._done).encode())
+            folder = self._uri.rpartition("/")[0]
+            if not storage.is_local(folder) or storage.exists(folder):  # or else the job is over
+                with storage.open_new(self._uri) as note:
+                    note.write(json.dumps(self._done).encode())
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from flows import present
-from flows.local_run import run_locally
+from flows.chain import run_locally
 from flows.submit import run_stage_command
 
 PIPELINE = """# Written by `clicktower demo`. Everything here comes from a simulated log.

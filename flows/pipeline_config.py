@@ -7,10 +7,14 @@ from typing import Any
 
 from pydantic import ConfigDict
 
+from beam_jobs.build_config import BuildConfig
+from beam_jobs.ingest_config import IngestConfig
 from beam_jobs.windows import parse_date
 from flows import toml_file
 from flows.guards.drift_rules import DriftRules
 from flows.guards.promotion_rules import PromotionRules
+from flows.recipe_file import recipe_named
+from flows.releases.publish import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 
@@ -135,6 +139,7 @@ def read_pipeline(path: str) -> PipelineConfig:
     """
     asked = f"the pipeline was to be read from {path}"
     config = toml_file.read_toml(path, PipelineConfig, what="pipeline", command="run")
+    _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date, asked)
     if config.window != WindowSection() and not is_dated(config):
@@ -143,13 +148,32 @@ def read_pipeline(path: str) -> PipelineConfig:
             found="it has a window, and its log has no date",
             do='write {date} into log.files, or set log.date = "2026-09-01"',
         )
-    return _absolute(config, Path(path).resolve().parent)
+    return _absolute(config, _beside(path))
 
 
-def _absolute(config: PipelineConfig, base: Path) -> PipelineConfig:
-    def absolute(uri: str) -> str:
-        return toml_file.absolute(uri, base)
+def _check_settings(config: PipelineConfig, path: str) -> None:
+    """Nothing. Raises UsageError where a stage would refuse what is set for it, before any is started."""
+    recipe = config.train.recipe
+    named, _ = recipe_named(_beside(path)(recipe) if recipe.endswith(".toml") else recipe)
+    toml_file.check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
+    toml_file.check_fields(path, "build", config.build, BuildConfig())
+    toml_file.check_fields(path, "train.set", config.train.set, named)
+    toml_file.check_fields(path, "publish.set", config.publish.set, PublishConfig())
+    if config.compare:  # each row has a recipe of its own, which may not take every value
+        toml_file.check_names(path, "compare.set", config.compare.set, type(named))
+    if config.evaluate:
+        from training.evaluate import EvaluateConfig  # which takes a second to import
 
+        toml_file.check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
+
+
+def _beside(path: str) -> Callable[[str], str]:
+    """Paths that the file at `path` names, as paths from the root."""
+    base = Path(path).resolve().parent
+    return lambda uri: toml_file.absolute(uri, base)
+
+
+def _absolute(config: PipelineConfig, absolute: Callable[[str], str]) -> PipelineConfig:
     return PipelineConfig(
         log=replace(config.log, files=tuple(map(absolute, config.log.files))),
         documents=DocumentsSection(file=absolute(config.documents.file)),

@@ -19,7 +19,7 @@ class Settings(BaseSettings):
 
 
 class Surroundings(BaseSettings):
-    """Variables of others that `clicktower doctor` looks at: of OpenMP and BLAS, Ray, Prefect and Java."""
+    """Variables of others that tell where things run: of OpenMP and BLAS, Ray, Prefect and Java."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 
@@ -32,4 +32,5 @@ class Surroundings(BaseSettings):
     kmp_affinity: str = ""
     ray_address: str = ""
     prefect_api_url: str = ""
+    prefect_home: str = ""
     java_home: str = ""

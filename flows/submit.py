@@ -61,11 +61,13 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
     before, marker, engine = _split(list(arguments))
     command = [sys.executable, "-m", "flows.cli", *before, "--json", *marker, *engine]
     with tempfile.TemporaryFile("w+") as output, _Progress(arguments[0], _listener.get()) as progress:
-        process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
+        process = None
         try:
+            process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
             in_time = _wait(process, progress, timeout_seconds)
         except BaseException:  # cancelled or interrupted: what was started here ends here
-            _end(process)
+            if process:
+                _end(process)
             raise
         if not in_time:
             _end(process)

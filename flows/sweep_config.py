@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from flows.toml_file import absolute, read_toml
+from flows.toml_file import absolute, check_names, read_toml
 from schemas.errors import UsageError
+from training.recipe import Recipe
 from training.sweep.table import MEASURES
 
 _STRICT = ConfigDict(extra="forbid")
@@ -83,6 +84,10 @@ def read_sweep(path: str) -> SweepConfig:
             found="nothing of that name is measured",
             do=f"use one of {', '.join(MEASURES)}",
         )
+    check_names(path, "set", config.set, Recipe)
+    check_names(path, "fields", config.fields, Recipe, also=["recipe"])
+    for point in config.trial:
+        check_names(path, "trial", point, Recipe, also=["recipe"])
     base = Path(path).resolve().parent
     judged = config.judged and JudgedSection(
         documents=absolute(config.judged.documents, base),

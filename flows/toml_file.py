@@ -1,14 +1,21 @@
 """A TOML file that a user writes -> the frozen config that it describes."""
 
+import dataclasses
+import difflib
+import json
+import re
 import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import pydantic
 
+from flows.set_fields import with_fields
 from schemas.errors import UsageError
 
 Config = TypeVar("Config")
+_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 
 
 def read_toml(path: str, kind: type[Config], *, what: str, command: str) -> Config:
@@ -18,7 +25,8 @@ def read_toml(path: str, kind: type[Config], *, what: str, command: str) -> Conf
     """
     asked = f"the {what} was to be read from {path}"
     try:
-        value = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        value = tomllib.loads(text)
     except FileNotFoundError:
         raise UsageError(
             asked=asked,
@@ -30,7 +38,10 @@ def read_toml(path: str, kind: type[Config], *, what: str, command: str) -> Conf
     try:
         return pydantic.TypeAdapter(kind).validate_python(value)
     except pydantic.ValidationError as error:
-        found = "; ".join(f"the field {'.'.join(map(str, e['loc']))} {_plain(e)}" for e in error.errors()[:5])
+        found = "; ".join(
+            f"the field {'.'.join(map(str, e['loc']))}{line_of(text, e['loc'])} {_plain(e, kind)}"
+            for e in error.errors()[:5]
+        )
         raise UsageError(
             asked=asked,
             found=found,
@@ -43,6 +54,74 @@ def absolute(uri: str, base: Path) -> str:
     return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
 
 
-def _plain(error: Any) -> str:
-    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}
-    return known.get(error["type"], f"is wrong ({error['msg']})")
+def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:
+    """Nothing. Raises UsageError where `config` would refuse one of the `fields` that a section of the file sets."""
+    assignments = {name: f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+                   for name, value in fields.items()}  # fmt: skip
+    try:
+        with_fields(config, list(assignments.values()))
+    except UsageError as error:
+        wrong = [name for name, assignment in assignments.items() if _is_refused(config, assignment)]
+        text = Path(path).read_text(encoding="utf-8")
+        raise UsageError(
+            asked=f"[{section}] {wrong[0] if wrong else ''}".rstrip()
+            + f"{line_of(text, (*section.split('.'), *wrong[:1]))} was to be read from {path}",
+            found=error.found,
+            follows="a stage would refuse it, so none was started",
+            do=error.do,
+        ) from None
+
+
+def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
+    """Nothing. Raises UsageError for a name in a section that no field of a dataclass has, nor is one of `also`."""
+    known = [*also, *(field.name for field in dataclasses.fields(kind))]
+    for name in names:
+        if name not in known:
+            text = Path(path).read_text(encoding="utf-8")
+            raise UsageError(
+                asked=f"[{section}] was to be read from {path}",
+                found=f"the field {name}{line_of(text, (*section.split('.'), name))} is unknown{nearest(name, known)}",
+                follows="nothing was started",
+                do=f"use one of {', '.join(known)}",
+            )
+
+
+def _is_refused(config: object, assignment: str) -> bool:
+    try:
+        with_fields(config, [assignment])
+    except UsageError:
+        return True
+    return False
+
+
+def line_of(text: str, keys: Sequence[Any]) -> str:
+    """ " (line 12)" for the keys that lead to a value in a TOML file, as far as they can be followed; or nothing."""
+    names, inside, found = [str(key) for key in keys if isinstance(key, str)], "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if section := _SECTION.match(line):
+            inside = section[1]
+            if inside == ".".join(names):
+                return f" (line {number})"
+        elif names[: len(path := inside.split(".") if inside else [])] == path:
+            found = number if line.partition("=")[0].strip() in names[len(path) :] else found
+    return f" (line {found})" if found else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean step?" for the known name that is most like this one; or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _plain(error: Any, kind: type) -> str:
+    if error["type"] == "unexpected_keyword_argument":
+        return f"is unknown{nearest(str(error['loc'][-1]), _names_at(kind, error['loc'][:-1]))}"
+    return "is missing" if error["type"] == "missing" else f"is wrong ({error['msg']})"
+
+
+def _names_at(kind: Any, keys: Sequence[Any]) -> list[str]:
+    """The fields of the dataclass that keys lead to from another."""
+    for key in keys:
+        kind = get_type_hints(kind).get(str(key)) if dataclasses.is_dataclass(kind) else None
+        kind = next((one for one in get_args(kind) if dataclasses.is_dataclass(one)), kind)
+    return [field.name for field in dataclasses.fields(cast(Any, kind))] if dataclasses.is_dataclass(kind) else []

@@ -57,7 +57,7 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
 def _wait_for(path: str, progress: Callable[[str, int, int | None], None]) -> int | None:
     """The descriptor of the locked file; None where the file system knows no locks."""
     while True:
-        claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)  # closed in whatever is executed from here
+        claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # closed in whatever is executed from here
         _held.add(claim)
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,6 +23,8 @@ _PREFIX, _SUFFIX = "version-", ".json"
 FIRST = "first ingest of this date"
 LATE = "late log files were added"
 ANEW = "made anew from all log files of this date"
+AGAIN = "log files were delivered again, with all their lines and more"
+REPLACED = "replaced, as --replace-day asked"
 ERASED = "a person was erased"
 
 

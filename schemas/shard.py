@@ -74,18 +74,30 @@ POOL = pa.schema(
 
 
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
-    """A shard's table, memory-mapped from a local file. Raises UnknownVersionError, or ValueError for other columns.
+    """A shard's table, memory-mapped from a local file, every offset in it looked at: compiled code follows them.
 
-    The major version it must have is the schema's own.
+    The major version it must have is the schema's own. Raises UnknownVersionError, or ValueError (pa.ArrowInvalid is
+    one) for other columns and for lists or texts that lie outside of the file.
     """
     with pa.memory_map(path) as source:
         table = pa.ipc.open_file(source).read_all()
     require_major(
         path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), schema.metadata[VERSION_KEY].decode()
     )
-    if table.schema.names != schema.names:
-        raise ValueError(f"{path} has the columns {table.schema.names}; a shard has {schema.names}")
+    if not table.schema.equals(schema):
+        raise ValueError(f"{path} has the columns {_columns(table.schema)}; a shard has {_columns(schema)}")
+    table.validate(full=True)
     return table
+
+
+def require_within(indices: np.ndarray, num_rows: int, what: str) -> None:
+    """Nothing. Raises ValueError where an index is not one of `num_rows` rows."""
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_rows:
+        raise ValueError(f"{what} points to rows {indices.min():,} to {indices.max():,} of {num_rows:,}")
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
 
 
 class LogicalDigest:

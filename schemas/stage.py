@@ -24,6 +24,11 @@ from schemas import storage
 from schemas.claim import claimed
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 
+# What they write, their owner alone may read: queries as they were typed, whoever typed them.
+PRIVATE_STAGES = ("ingest",)
+
+SMALL_BYTES = 64 << 20  # of an output: hashed in a tenth of a second
+
 # What a stage tells while it works: what it is doing, how much is done, of how much (None: unknown).
 Progress = Callable[[str, int, int | None], None]
 
@@ -104,7 +109,11 @@ def open_result(folder: str) -> StageResult:
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """The finished output of a request if it is there and whole, and what is damaged about it if it is not."""
+    """The finished output of a request if it is there and whole, and what is damaged about it if it is not.
+
+    Every byte of a small output is looked at; of a large one the sizes, since whoever reads it looks at the bytes: days
+    when they are read (beam_jobs.days), shards before they are trained on (training.shard_files).
+    """
     folder = stage_folder(store, request)
     if not storage.exists(storage.join(folder, manifests.FILE_NAME)):
         return None, []
@@ -112,7 +121,8 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
         manifest = manifests.read(folder)
     except manifests.StageError as error:
         return None, [error.found]
-    found = manifests.damage(folder, manifest)
+    is_small = sum(file.size_bytes for file in manifest.files) <= SMALL_BYTES
+    found = manifests.damage(folder, manifest, hashes=is_small)
     return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])
 
 
@@ -130,6 +140,8 @@ def run_stage(
         with suppress(OSError):  # of a job that committed when whoever submitted it was gone; it harms nobody
             _clear_others(finished)
         return finished
+    if request.stage in PRIVATE_STAGES:
+        storage.make_folder(storage.join(store, request.stage), private=True)
     with claimed(stage_folder(store, request), progress):
         finished, wrong = find_finished(store, request)
         return finished or _make(store, request, produce, wrong)
@@ -144,6 +156,7 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     started = time.time()
     try:
         storage.make_folder(storage.join(folder, attempt))
+        storage.make_folder(scratch_folder(storage.join(folder, attempt)), private=True)
         outcome = produce(storage.join(folder, attempt))
         if outcome is not None:
             commit(folder, request, attempt, outcome, started)

@@ -1,7 +1,8 @@
 """Paths are URIs: a local folder by default, any fsspec file system (s3://, gs://, memory://) without a code change.
 
-Two promises: a file under its final name is whole (`write_atomic`), and of two writers of one name
-exactly one wins (`write_new`). Everything else in the project is built on these.
+Three promises: a file under its final name is whole (`write_atomic`), of two writers of one name exactly one wins
+(`write_new`), and on this machine whatever is made below a private folder (`make_folder`) is private too. Everything
+else in the project is built on these.
 """
 
 import errno
@@ -15,6 +16,7 @@ from typing import IO, Any, TypeVar
 
 import fsspec
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 CHUNK_BYTES = 1 << 20
 REMOVE_TRIES = 10
@@ -78,9 +80,16 @@ def list_folders(uri: str) -> list[str]:
     return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in inside)
 
 
-def make_folder(uri: str) -> None:
+def make_folder(uri: str, *, private: bool = False) -> None:
+    """Make a folder, if it is not there. `private`: for its owner alone, also if it was open to others before.
+
+    Who may read an object store is a matter of the bucket's own rules.
+    """
     fs, path = filesystem(uri)
-    fs.makedirs(path, exist_ok=True)
+    _make(fs, path)
+    if private and is_local(uri) and os.stat(path).st_mode & 0o077:
+        with suppress(PermissionError):  # it is somebody else's
+            os.chmod(path, 0o700)
 
 
 def remove(uri: str) -> None:
@@ -148,15 +157,15 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
 def open_new(uri: str) -> IO[bytes]:
     """A file to write to, under a name that nobody else uses and nobody reads before it is closed."""
     fs, path = filesystem(uri)
-    fs.makedirs(fs._parent(path), exist_ok=True)
-    return fs.open(path, "wb")
+    _make(fs, fs._parent(path))
+    return open(path, "wb", opener=_as_its_folder) if is_local(uri) else fs.open(path, "wb")
 
 
 def move(source: str, target: str) -> None:
     """Give a file another name on the same file system; the folder is made."""
     fs, path = filesystem(source)
     to = filesystem(target)[1]
-    fs.makedirs(fs._parent(to), exist_ok=True)
+    _make(fs, fs._parent(to))
     fs.mv(path, to)
 
 
@@ -164,7 +173,7 @@ def copy(source: str, target: str) -> None:
     """The same bytes under another name on the same file system: linked where that can be, since files never change."""
     fs, path = filesystem(source)
     to = filesystem(target)[1]
-    fs.makedirs(fs._parent(to), exist_ok=True)
+    _make(fs, fs._parent(to))
     if is_local(source):
         with suppress(OSError):
             os.link(path, to)
@@ -179,7 +188,7 @@ def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
     from where they lie; an object store is given them as one.
     """
     fs, path = filesystem(uri)
-    fs.makedirs(fs._parent(path), exist_ok=True)
+    _make(fs, fs._parent(path))
     if not is_local(uri):
         fs.pipe_file(path, b"".join(pieces))  # object stores publish an object when its upload completes
         return
@@ -194,7 +203,7 @@ def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
 def write_new(uri: str, content: bytes) -> bool:
     """Create a file that must not exist yet. False, and nothing written, if somebody else created it first."""
     fs, path = filesystem(uri)
-    fs.makedirs(fs._parent(path), exist_ok=True)
+    _make(fs, fs._parent(path))
     if not is_local(uri):
         try:
             fs.pipe_file(path, content, mode="create")
@@ -208,6 +217,7 @@ def write_new(uri: str, content: bytes) -> bool:
         return False
     finally:
         os.unlink(attempt)
+    _sync(fs._parent(path))
     return True
 
 
@@ -217,10 +227,38 @@ def _read_range(path: str, first: int, num_bytes: int) -> bytes:
         return file.read(num_bytes)
 
 
+def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
+    """Make a folder with those above it; below a private one each is private."""
+    if not isinstance(fs, LocalFileSystem):
+        fs.makedirs(path, exist_ok=True)
+    elif not os.path.isdir(path):
+        _make(fs, fs._parent(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, _mode_below(path))
+
+
+def _as_its_folder(path: str, flags: int) -> int:
+    """An opener of files that gives nobody more than the folder does."""
+    return os.open(path, flags, _mode_below(path) & 0o666)
+
+
+def _mode_below(path: str) -> int:
+    return os.stat(os.path.dirname(path) or ".").st_mode & 0o777 | 0o700
+
+
+def _sync(folder: str) -> None:
+    """The folder's entries to the disk: without it a name that was just given may be gone when the power is."""
+    entries = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(entries)
+    finally:
+        os.close(entries)
+
+
 def _write_beside(path: str, *pieces: bytes | memoryview) -> str:
     attempt = f"{path}.{uuid.uuid4().hex}.partial"
     try:
-        with open(attempt, "xb") as file:
+        with open(attempt, "xb", opener=_as_its_folder) as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
@@ -242,12 +280,35 @@ def sha256(uri: str) -> str:
 def fingerprint(uri: str) -> str:
     """What identifies an input file: its content on a local disk, the store's own key (ETag and the like) elsewhere.
 
-    Hashing a terabyte behind a network only to learn that nothing changed would cost more than the stage.
+    Hashing a terabyte behind a network only to learn that nothing changed would cost more than the stage. A web server
+    that gives a file neither ETag nor date has its content hashed all the same.
     """
-    if is_local(uri):
+    if is_local(uri) or not (seen := state(uri)):
         return sha256(uri)
+    return hashlib.sha256(f"{filesystem(uri)[1]}\0{seen}".encode()).hexdigest()
+
+
+def state(uri: str) -> str:
+    """What changes whenever somebody writes to a file, taken in one request; empty where a web server says nothing."""
     fs, path = filesystem(uri)
-    return hashlib.sha256(f"{path}\0{fs.ukey(path)}".encode()).hexdigest()
+    if is_local(uri):
+        found = os.stat(path)
+        return (
+            f"{found.st_size}-{found.st_mtime_ns}"  # and no inode: machines may number a shared folder in their own way
+        )
+    fs.invalidate_cache(path)
+    return _web_state(fs, path) if _is_web(fs) else fs.ukey(path)
+
+
+def _is_web(fs: fsspec.AbstractFileSystem) -> bool:
+    return "http" in (fs.protocol if isinstance(fs.protocol, list | tuple) else (fs.protocol,))
+
+
+def _web_state(fs: fsspec.AbstractFileSystem, path: str) -> str:
+    """What a web server says of a file's version, or nothing: fsspec's own key of it is its address."""
+    found = fs.info(path)
+    said = [f"{name}={found[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if found.get(name)]
+    return " ".join([*said, f"size={found.get('size')}"]) if said else ""
 
 
 def of_each(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:

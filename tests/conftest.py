@@ -3,22 +3,27 @@
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.sockets import listeners
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-os.environ.setdefault("DO_NOT_TRACK", "1")
 
 # A shell starts what is to go on in the background with Ctrl-C ignored, and every process below it inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+EXAMPLES = "CLICKTOWER_EXAMPLES"  # how many inputs a test by properties tries, where it does not say itself
+
 # No test says how long a thing may take: on a busy machine it takes longer.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+settings.register_profile(
+    "thorough", settings.get_profile("unhurried"), max_examples=int(os.environ.get(EXAMPLES, 100))
+)
+settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 
 # Files that take a minute or more begin first: none of them is left alone at the end of a parallel run.
 LONG = ("test_prefect_ray", "test_ray_training", "test_docs_run", "test_standalone_flink", "test_run",
@@ -73,6 +78,17 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.section("skipped where nothing may be skipped", red=True)
         for line in _skipped:
             terminalreporter.line(line)
+
+
+@pytest.fixture(autouse=True)
+def _only_this_machine_can_connect(request: pytest.FixtureRequest) -> Iterator[None]:
+    """While a test of an engine runs, nothing of it listens to other machines, unless it is to be a cluster of such."""
+    if not request.node.get_closest_marker("engine") or request.node.get_closest_marker("several_machines"):
+        yield
+        return
+    with listeners() as found:
+        yield
+    assert not found, "\n".join(["these listen to other machines:", *sorted(found)])
 
 
 @pytest.fixture(scope="session")

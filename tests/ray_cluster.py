@@ -1,6 +1,7 @@
 """A Ray cluster of processes, started by the scripts that users start theirs with, to be killed as machines are."""
 
 import os
+import random
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -89,8 +90,11 @@ class RayCluster:
 
 
 def free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Of those that the system gives to nobody who asks for any: or else another test may be given one meanwhile, and
+    as Ray opens its ports two clusters would share it."""
+    found: list[int] = []
+    while len(found) < number:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found

@@ -1,14 +1,21 @@
-"""The Ray cluster that a command computes on: the one it is connected to, that of RAY_ADDRESS, or one of its own."""
+"""The Ray cluster that a command computes on: the one it is connected to, that of RAY_ADDRESS, or one of its own.
+
+One of its own can be reached from this machine alone, and answers nobody without its token, which is in the environment
+of its processes and nowhere else. By itself Ray opens its ports to every network, and writes the token to a file in the
+home folder that others may read.
+"""
 
 import logging
 import os
+import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
 import ray
+from ray._private import ray_constants
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
 
 from schemas.errors import StageError
 
@@ -32,12 +39,57 @@ def cluster(num_cpus: int) -> Iterator[None]:
             ray.init(**quiet)
         except RuntimeError as error:  # of many kinds, where no head answers
             raise ConnectionError(str(error)) from error
-    else:
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    with _for_this_machine_alone():
         _start(num_cpus=num_cpus, **quiet)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+# Read from the environment by Ray's processes, and by this one when it imported Ray.
+_NO_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
+
+def is_of_this_machine_alone() -> bool:
+    """Whether this process is on a Ray of its own."""
+    return not ray_constants.ENABLE_RAY_CLUSTER
+
+
+@contextmanager
+def _for_this_machine_alone() -> Iterator[None]:
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    mine = {
+        _NO_CLUSTER: "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        # What torch's workers listen on.
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": loopback,
+    }
+    before = {name: os.environ[name] for name in mine if name in os.environ}
+    is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    os.environ |= mine
+    _read_environment()
     try:
         yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
+        for name in mine:
+            del os.environ[name]
+        os.environ |= before
+        _read_environment()
+
+
+def _read_environment() -> None:
+    """What this process knows of tokens since it imported Ray, or asked for one, is read anew."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _start(**options: Any) -> None:

@@ -14,10 +14,13 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +34,9 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
 import pyarrow.fs
 import ray
 import ray.train
+import torch
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch.config import _TorchBackend
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas import storage
@@ -39,7 +44,7 @@ from schemas.errors import StageError
 from schemas.stage import Progress, scratch_folder
 from training.gpu.device import gpu_share, process_group_backend
 from training.model import WEIGHTS
-from training.ray_cluster import cluster
+from training.ray_cluster import cluster, is_of_this_machine_alone
 from training.ray_losses import EndInVain, EndWithoutRoom, told_as_losses
 from training.worker import Job, work
 from training.workers import ProcessGroup
@@ -64,7 +69,9 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
-            torch_config=TorchConfig(backend=process_group_backend(workers, num_gpus)),
+            torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
+                backend=process_group_backend(workers, num_gpus)
+            ),
             scaling_config=v2.ScalingConfig(
                 num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
                 elastic_resize_monitor_interval_s=GROW_SECONDS,
@@ -92,6 +99,30 @@ def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int |
         )
     epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
     return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
+
+
+@dataclass
+class _OnOneMachine(TorchConfig):
+    """Workers of one machine find each other by a file: torch's store of addresses listens to every network."""
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return _ByFile
+
+
+class _ByFile(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one each time that workers are started
+        weakref.finalize(worker_group, shutil.rmtree, folder, ignore_errors=True)
+        workers, found = len(worker_group), f"file://{folder}/found"
+        ray.get([
+            worker_group.execute_single_async(number, _join, backend_config.backend, found, number, workers)
+            for number in range(workers)
+        ])  # fmt: skip
+
+
+def _join(backend: str, found: str, number: int, workers: int) -> None:
+    torch.distributed.init_process_group(backend, init_method=found, rank=number, world_size=workers)
 
 
 class RayGroup(ProcessGroup):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from schemas.errors import StageError, require_major
 from schemas.exclusions import ListedExclusions
 from schemas.negatives import draw_allowed, pair_keys
-from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, open_table
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, open_table, require_within
 from schemas.trigrams import CONTRACT_VERSION
 from training.elementary import ln
 from training.ragged import Ragged, from_arrow
@@ -93,6 +93,9 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
         dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in _names(catalogue, "dev")]
         pool_texts, pool_strings = shard_texts(f"{folder}/pool", recipe, rows)
         pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
+        require_within(pool, len(pool_texts), f"{folder}/pool/pool.arrow")
+        for shard in (*train, *dev):
+            require_within(shard.exclusions.values, len(pool), "exclusions.arrow")
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
             asked=asked,
@@ -129,6 +132,9 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
     if len(np.unique(negatives.lengths)) > 1:
         raise ValueError(f"{folder}/pairs.arrow has pairs of different numbers of negatives")
     exclusions = from_arrow(open_table(f"{folder}/exclusions.arrow", EXCLUSIONS)["rows"])
+    for texts_of_pairs in (query, clicked, negatives.values):
+        require_within(texts_of_pairs, len(texts), f"{folder}/pairs.arrow")
+    require_within(_numbers(pairs["exclusion"]), len(exclusions), f"{folder}/pairs.arrow")
     return Shard(
         texts=texts,
         query=query,

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from schemas.errors import StageError
-from schemas.shard import TEXTS, WORDS, open_table
+from schemas.shard import TEXTS, WORDS, open_table, require_within
 from training.ragged import from_arrow
 from training.recipe import Recipe
 from training.text_batch import TextTable
@@ -14,6 +14,7 @@ def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextT
     """(the texts, as long as a recipe reads; their strings, normalised). Raises OSError, ArrowInvalid, ValueError."""
     words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
     rows = from_arrow(words["trigrams"])
+    require_within(from_arrow(texts["words"]).values, len(words), f"{folder}/texts.arrow")
     if word_rows.words:
         rows = word_rows.known(words["word"].to_pylist(), rows)
     table = TextTable(from_arrow(texts["words"]), rows)

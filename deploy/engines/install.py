@@ -2,7 +2,7 @@
 
     prism             Beam's runner in Go                      needs go
     python-worker     what a Flink task manager starts         needs go
-    flink-job-server  takes a job for Flink; a mini cluster    needs mvn, and java to run
+    flink-job-server  takes a job for Flink; a mini cluster    needs mvn, cc, and java to run
     flink             Flink's own jars, for a cluster          needs pip, and java to run
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
 
@@ -12,6 +12,7 @@ you need none of this: give Beam their paths (docs/running.md).
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BEAM = metadata.version("apache-beam")  # Go programs and workers speak the version of the Python side
 BEAM_IN_GO = "github.com/apache/beam/sdks/v2"
+GO = "Install Go 1.26 or later, or give a published prism with --prism_location."
 FLINK = "apache-flink-libraries==1.19.3"
 FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
 JOB_SERVER_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
@@ -74,7 +76,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def make_prism(work: Path, _target: Path) -> Path:
-    return _go_install("go/cmd/prism", work) / "prism"
+    """Beam's own but for one line: it would listen to every network, and hand out what workers are to be given."""
+    _need("go", GO)
+    module = f"{BEAM_IN_GO}@v{BEAM}"
+    found = _run(["go", "mod", "download", "-json", module], "go could not fetch Beam's sources", cwd=work)
+    source = work / "beam"
+    shutil.copytree(json.loads(found)["Dir"], source, copy_function=shutil.copyfile)
+    for folder in (source, *source.rglob("*/")):
+        folder.chmod(0o755)
+    server = source / "go/pkg/beam/runners/prism/internal/jobservices/server.go"
+    opened, text = '"tcp", fmt.Sprintf(":%d", port)', server.read_text(encoding="utf-8")
+    if text.count(opened) != 1:
+        raise Missing(f"Beam {BEAM} opens its port in another way than the one before; give --prism_location.")
+    server.write_text(text.replace(opened, opened.replace(":%d", "127.0.0.1:%d")), encoding="utf-8")
+    _run(["go", "build", "-o", str(work / "prism"), "./go/cmd/prism"], "go could not build it", cwd=source)
+    return work / "prism"
 
 
 def make_python_worker(work: Path, target: Path) -> Path:
@@ -90,7 +106,9 @@ def make_python_worker(work: Path, target: Path) -> Path:
 
 
 def make_flink_job_server(work: Path, _target: Path) -> Path:
-    """lib/ and flink-lib/ with all jars, and one jar that holds only their names."""
+    """lib/ and flink-lib/ with all jars, one jar that holds only their names, and loopback.so."""
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+    _need(compiler, "Install a C compiler.")
     _need("mvn", "Install Maven, or give the published job server with --flink_job_server_jar.")
     made = work / "made"
     _run(
@@ -102,6 +120,10 @@ def make_flink_job_server(work: Path, _target: Path) -> Path:
     for jar in (made / "lib").glob("*.jar"):
         if jar.name.startswith(JOB_SERVER_ONLY):
             jar.rename(made / "flink-lib" / jar.name)
+    _run(
+        [compiler, "-shared", "-fPIC", "-O2", "-o", str(made / "loopback.so"), str(HERE / "loopback.c"), "-ldl"],
+        "the C compiler could not build loopback.c",
+    )
     jars = sorted(path.relative_to(made).as_posix() for path in made.glob("*/*.jar"))
     manifest = f"Manifest-Version: 1.0\nMain-Class: {JOB_SERVER_CLASS}\nClass-Path: {' '.join(jars)}"
     with zipfile.ZipFile(made / "flink-job-server.jar", "w") as jar_file:
@@ -152,16 +174,16 @@ def _our_dependencies() -> str:
 
 
 PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
-    "prism": (BEAM, make_prism),
+    "prism": (f"{BEAM} for this machine alone", make_prism),
     "python-worker": (f"{BEAM} for {Path(sys.executable).parent}, 2", make_python_worker),
-    "flink-job-server": ("Beam 2.62.0 for Flink 1.19", make_flink_job_server),
+    "flink-job-server": ("Beam 2.62.0 for Flink 1.19, for this machine alone", make_flink_job_server),
     "flink": (FLINK, make_flink),
     "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
 }
 
 
 def _go_install(package: str, work: Path) -> Path:
-    _need("go", "Install Go 1.26 or later, or give a published prism with --prism_location.")
+    _need("go", GO)
     _run(
         ["go", "install", f"{BEAM_IN_GO}/{package}@v{BEAM}"],
         "go could not build it",
@@ -175,11 +197,13 @@ def _need(program: str, do: str) -> None:
         raise Missing(f"There is no `{program}` on the PATH. {do}")
 
 
-def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+def _run(command: Sequence[str], failed: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """What the command prints."""
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise Missing(f"{failed} (code {done.returncode}). The command was: {' '.join(command)}\n{said}")
+    return done.stdout
 
 
 def _replace(made: Path, target: Path) -> None:

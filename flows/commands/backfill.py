@@ -51,7 +51,7 @@ def backfill(
     """
     from flows.backfill import backfill as run
     from flows.backfill import dates, require_date_in_log
-    from flows.local_run import run_locally
+    from flows.chain import run_locally
     from flows.pipeline_config import read_pipeline
     from flows.present_backfill import as_one, date_line, summary
     from flows.server_run import run_on_server

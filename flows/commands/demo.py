@@ -7,9 +7,8 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     """See the whole way in minutes: simulate a log, and run everything from it to a
     searchable release and a report.
 
-    Beam, Ray's worker function, Prefect and LanceDB really run, embedded in
-    this machine; only the log is simulated, and everything made from it says
-    so. Run it again: what is there already is reused.
+    Beam, the trainer and LanceDB really run, on this machine; only the log is
+    simulated, and everything made from it says so. Run it again: what is there already is reused.
 
         clicktower demo --work clicktower-demo
 

@@ -17,6 +17,7 @@ def ingest(
     mapping: str | None = None,
     person_key: str | None = None,
     renew_key: bool = False,
+    replace_day: bool = False,
     set: list[str] | None = None,
     beam_options: list[str] | None = None,
     json: bool = False,
@@ -39,7 +40,7 @@ def ingest(
         The store: a folder or URI that holds the output of all stages.
     date
         The day that the log is of (2026-09-01). A file that comes late is ingested alone, with the same date: it
-        makes a new version of that day. Give all files of a date again and the day is made anew.
+        makes a new version of that day. A file that has grown takes the place of what it was before.
     format
         The form of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
         query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
@@ -49,6 +50,8 @@ def ingest(
         File with the key that people are hashed by; by default one is made in the store's private folder.
     renew_key
         If the store's key has expired, make a new one: a new window begins, not to be mixed with the old one.
+    replace_day
+        These files are all there is of the date: whatever it was made of before counts no longer.
     set
         field=value for any field of the ingest settings; may be repeated.
     beam_options
@@ -71,6 +74,7 @@ def ingest(
     fields += [f"person_key={person_key}"] if person_key else []
     fields += [f"date={date}"] if date else []
     fields += ["renew_key=true"] if renew_key else []
+    fields += ["replace_day=true"] if replace_day else []
     config = with_fields(IngestConfig(), fields)
     with console.progress_bar("ingest") as progress:
         result = run(

@@ -37,7 +37,7 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
     json
         Print the results of all stages as one JSON object; progress goes to stderr.
     """
-    from flows.local_run import run_locally
+    from flows.chain import run_locally
 
     results = run_locally(config, date)
     console.emit(present.as_one("run", results), json, present.run_results)

@@ -11,6 +11,7 @@ def serve(
     workers: int = 1,
     poll_seconds: float = 2.0,
     drain_seconds: int = 30,
+    allow_host: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Answer searches over HTTP from the live release, and follow the pointer to each new one.
@@ -38,6 +39,9 @@ def serve(
         How often the pointer is looked at.
     drain_seconds
         How long SIGTERM waits for requests under way.
+    allow_host
+        A name that requests may call the service by, beside localhost and its address; may be repeated. One that
+        listens to other machines answers to any name unless this is given.
     json
         Print where it listens as one JSON object, before it answers.
     """
@@ -51,8 +55,9 @@ def serve(
     from schemas.release import read_release
 
     config = ServeConfig(
-        release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds
-    )
+        release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()),
+    )  # fmt: skip
     folder, about = read_release(release)
     with listen(config) as listening:
         if not is_loopback(host):

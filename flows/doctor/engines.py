@@ -31,7 +31,7 @@ def loopback() -> Finding:
             name="loopback",
             state="bad",
             found=f"127.0.0.1 cannot be listened to or reached ({type(error).__name__})",
-            follows="the embedded Prefect of `run` and `demo`, Ray and Beam's worker processes cannot start",
+            follows="Ray, and what Prism and Flink need, cannot start",
             do="allow it in the sandbox or firewall that this runs in",
         )
     return Finding(name="loopback", state="good", found="127.0.0.1 can be listened to and reached")
@@ -52,7 +52,7 @@ def prefect_server(around: Surroundings) -> Finding:
     """The Prefect server that PREFECT_API_URL names, asked for its health."""
     asked = around.prefect_api_url
     if not asked:
-        return Finding(name="Prefect", state="note", found="PREFECT_API_URL names no server: `run` embeds one")
+        return Finding(name="Prefect", state="note", found="PREFECT_API_URL names no server: `run` needs none")
     address = urlsplit(asked)
     port = address.port or _HTTP_PORTS.get(address.scheme, 0)
     reached = _answering("Prefect", "PREFECT_API_URL", address.hostname or "", port, "start the server")

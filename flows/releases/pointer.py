@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from schemas import storage
 from schemas.errors import StageError
-from schemas.release import POINTER, Pointer, read_pointer, swap_name
+from schemas.release import POINTER, RELEASE, Pointer, read_pointer, release_folder, swap_name
 from schemas.seal import to_bytes
 
 _LOCK = ".pointer.lock"
@@ -27,14 +27,22 @@ _LOCK = ".pointer.lock"
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
     """The live pointer, now naming `release`, if it was still `expected`, or names that release already.
 
-    Raises StageError if it moved elsewhere: somebody else published in the meantime.
+    Raises StageError if it moved elsewhere: somebody else published in the meantime; and where the release is not
+    there (any more).
     """
-    with _locked(uri):
+    with pointer_lock(uri):
         found = read_pointer(uri)
         if found and found.release == release:
             return found
         if found != expected:
             raise _moved(uri, release, found)
+        if not storage.exists(storage.join(release_folder(uri, release), RELEASE)):
+            raise StageError(
+                asked=f"the pointer of {uri} was to be moved to the release {release}",
+                found="it is not there: another publisher may have removed it as one of the oldest",
+                follows="there would be nothing to serve, so what is live stays",
+                do="publish it again",
+            )
         pointer = Pointer(
             release=release,
             previous=found.release if found else None,
@@ -59,8 +67,11 @@ def _moved(uri: str, release: str, found: Pointer | None) -> StageError:
 
 
 @contextmanager
-def _locked(uri: str) -> Iterator[None]:
-    """The only one on this file system to hold the URI's lock; waits for it. Without effect on an object store."""
+def pointer_lock(uri: str) -> Iterator[None]:
+    """The only one on this file system who moves the URI's pointer or removes releases; waits for others.
+
+    Without effect on an object store.
+    """
     if not storage.is_local(uri):
         yield
         return

@@ -165,7 +165,7 @@ def publish(
                                    do="make room, or give a folder that can be written") from None  # fmt: skip
     return Published(
         uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
-        reused=is_there and pointer == before, removed=release_folder.prune(to, pointer, config.keep, made=digest),
+        reused=is_there and pointer == before, removed=release_folder.prune(to, config.keep, made=digest),
         duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds,
     )  # fmt: skip
 

@@ -14,10 +14,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from flows.releases.pointer import pointer_lock
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files
-from schemas.release import ENCODING, RELEASE, Pointer, Release, read_folder, remove_decision
+from schemas.release import ENCODING, RELEASE, Release, read_folder, read_pointer, remove_decision
 from schemas.seal import to_bytes
 
 _BUILDING = ".building-"
@@ -93,14 +94,19 @@ def files_of(release: Release) -> list[OutputFile]:
     return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
 
 
-def prune(uri: str, live: Pointer | None, keep: int, *, made: str = "") -> list[str]:
+def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     """Remove all but the `keep` newest releases besides the live one, its predecessor and the one just made.
 
     Returns their digests. What publishers left that were killed more than a day ago goes too. What cannot be removed
     stays: the release that was published is live all the same.
     """
+    with pointer_lock(uri):  # nobody makes one live meanwhile
+        return _prune(uri, keep, made)
+
+
+def _prune(uri: str, keep: int, made: str) -> list[str]:
     fs, releases = storage.filesystem(storage.join(uri, "releases"))
-    spared = {made, *((live.release, live.previous) if live else ())}
+    spared = {made, *_pointed_to(uri)}
     removed, earlier = [], []
     for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(releases, detail=False)):
         folder = storage.join(uri, "releases", name)
@@ -110,6 +116,8 @@ def prune(uri: str, live: Pointer | None, keep: int, *, made: str = "") -> list[
         elif name not in spared and (release := find(folder)[0]):
             earlier.append((release.created, name))
     for _, name in sorted(earlier, reverse=True)[keep:]:
+        if name in _pointed_to(uri):  # on an object store, where there is no lock, it may just have become so
+            continue
         with suppress(OSError):
             storage.remove(storage.join(uri, "releases", name))
             remove_decision(uri, name)
@@ -121,6 +129,11 @@ def prune(uri: str, live: Pointer | None, keep: int, *, made: str = "") -> list[
                 if _is_abandoned(os.path.join(encoding, name)):
                     os.unlink(os.path.join(encoding, name))
     return removed
+
+
+def _pointed_to(uri: str) -> tuple[str, ...]:
+    live = read_pointer(uri)
+    return (live.release, *([live.previous] if live.previous else [])) if live else ()
 
 
 def _is_abandoned(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,17 +21,36 @@ from flows.serve.live import Live, Served
 from flows.serve.metrics import CONTENT_TYPE, Counted, Metrics
 from schemas.errors import place
 
+# Requests that one worker may have under way: more would only wait longer. An explanation takes as long as thousands of
+# searches, so few of them may.
+MOST_REQUESTS = 128
+MOST_EXPLANATIONS = 4
+
 log = logging.getLogger("clicktower.serve")
 _encoder = msgspec.json.Encoder()
 
 
-def build_app(live: Live, metrics: Metrics, *, poll_seconds: float) -> ASGIApp:
-    """The application that answers from `live` and looks for a new release every `poll_seconds`."""
+def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: frozenset[str] | None = None) -> ASGIApp:
+    """The application that answers from `live` and looks for a new release every `poll_seconds`.
 
-    def asking(endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]], kind: type[Body]) -> Any:
+    `hosts`: the names that a request may call it by, without a port; None: any.
+    """
+
+    def asking(
+        endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]], kind: type[Body], at_once: int = MOST_REQUESTS
+    ) -> Any:
+        under_way = 0
+
         async def answer(request: Request) -> Response:
-            body = await read_body(request, kind)
-            return _json(await endpoint(body, live.current))
+            nonlocal under_way
+            if under_way >= at_once:
+                raise Refused(429, "The service has as much to do as it takes on at once: ask again in a second.")
+            under_way += 1
+            try:
+                body = await read_body(request, kind)
+                return _json(await endpoint(body, live.current))
+            finally:
+                under_way -= 1
 
         return answer
 
@@ -52,7 +72,7 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float) -> ASGIApp:
     routes: list[BaseRoute] = [
         Route("/v1/search", asking(endpoints.search, Search), methods=["POST"]),
         Route("/v1/embed", asking(endpoints.embed, Embed), methods=["POST"]),
-        Route("/v1/explain", asking(endpoints.explain, Explain), methods=["POST"]),
+        Route("/v1/explain", asking(endpoints.explain, Explain, MOST_EXPLANATIONS), methods=["POST"]),
         Route("/v1/release", release),
         Route("/healthz", healthz),
         Route("/metrics", told),
@@ -73,16 +93,22 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float) -> ASGIApp:
         exception_handlers={Refused: _refused, HTTPException: _no_such_route, ClientDisconnect: _left},
     )
     app.router.redirect_slashes = False
-    return Counted(_Guarded(app), metrics, frozenset(route.path for route in routes if isinstance(route, Route)))
+    return Counted(_Guarded(app, hosts), metrics, frozenset(route.path for route in routes if isinstance(route, Route)))
 
 
 class _Guarded:
-    """An application whose defects are answered and logged without a word of the request."""
+    """An application that answers to some names only, and whose defects are logged without a word of the request."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and self._hosts is not None and _host_of(scope["headers"]) not in self._hosts:
+            told = (
+                "The service does not answer to this host name: ask it by its address, or start it with --allow-host."
+            )
+            await _json({"error": told}, 421)(scope, receive, send)
+            return
         started = False
 
         async def noted(message: Any) -> None:
@@ -99,13 +125,21 @@ class _Guarded:
                 await answer(scope, receive, send)
 
 
+def _host_of(headers: list[tuple[bytes, bytes]]) -> str:
+    """The name in the Host header, without the port."""
+    named = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
+    return named if named.endswith("]") else re.sub(r":\d+$", "", named)
+
+
 def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(_encoder.encode(value), status, headers, "application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return _json({"error": error.sentence}, error.status)
+    # The rest of a body that is too slow or too long is not waited for.
+    headers = {408: {"Connection": "close"}, 413: {"Connection": "close"}, 429: {"Retry-After": "1"}}
+    return _json({"error": error.sentence}, error.status, headers.get(error.status))
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

@@ -1,5 +1,6 @@
 """What the endpoints take, and how a request's body becomes it, or a refusal in one sentence."""
 
+import asyncio
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from flows.search import WEIGHT, Mode
 
 MOST_BYTES = 1_000_000  # of a body
+BODY_SECONDS = 20.0  # all of it is to be here so soon
 MOST_LETTERS = 2_000  # of a text
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
@@ -63,10 +65,14 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         raise Refused(415, "The body's content type is not application/json: send JSON and the header "
                            "Content-Type: application/json.")  # fmt: skip
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > MOST_BYTES:
-            raise Refused(413, f"The body is longer than {MOST_BYTES:,} bytes: send less at a time.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > MOST_BYTES:
+                    raise Refused(413, f"The body is longer than {MOST_BYTES:,} bytes: send less at a time.")
+    except TimeoutError:
+        raise Refused(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds: send it at once.") from None
     try:
         body = msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:

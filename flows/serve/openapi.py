@@ -14,9 +14,12 @@ PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'self'
 _REFUSALS = {
     "400": "The body is not JSON.",
     "404": "No such release or document.",
+    "408": "The body did not arrive in time.",
     "413": "The body is too long.",
     "415": "The body is not declared as JSON.",
+    "421": "The service does not answer to this host name.",
     "422": "The body is JSON, but not what is asked for.",
+    "429": "The service has as much to do as it takes on at once.",
 }
 _OBJECT: dict[str, Any] = {"type": "object"}
 _DIGEST = {"type": "string", "description": "The release that the whole answer is of."}

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import apache_beam as beam
 import pytest
 
 from beam_jobs.engine import run_pipeline
+from beam_jobs.forked_environment import _PrivateServer
 from beam_jobs.forked_workers import forked_workers, forked_workers_if_asked
 from schemas.errors import TransientError
 
@@ -72,3 +75,17 @@ def test_a_worker_that_does_not_end_is_ended(monkeypatch, tmp_path):
 def test_none_is_started_where_none_is_asked_for(options):
     with forked_workers_if_asked(options) as workers:
         assert workers is None
+
+
+def test_workers_are_reached_in_a_private_folder_however_long_the_name_of_that_for_temporary_files_is(
+    tmp_path, monkeypatch
+):
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    server = _PrivateServer(None, None, None)
+    socket = Path(server.address.removeprefix("unix:"))
+    assert stat.S_ISSOCK(socket.stat().st_mode)
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    server.close()
+    assert not socket.parent.exists()

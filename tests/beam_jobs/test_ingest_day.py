@@ -270,7 +270,7 @@ def test_simulated_lines_label_the_day(private_day, tmp_path):
 def test_only_final_names_are_in_the_output(days):
     result = days[2].result
     names = storage.list_files(result.data)
-    assert all(re.fullmatch(r"(queries|exposures|rejects)-\d{5}\.arrow", name) for name in names)
+    assert all(re.fullmatch(r"(queries|exposures|rejects)-\d{5}\.arrow|lines\.arrow", name) for name in names)
     assert [file.path for file in result.manifest.files] == [f"{result.manifest.attempt}/{name}" for name in names]
     assert [path.name for path in Path(result.data).iterdir() if path.is_dir()] == []
 

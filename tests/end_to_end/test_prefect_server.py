@@ -242,25 +242,21 @@ def test_a_stage_that_a_signal_ended_is_tried_again_and_a_cancelled_run_takes_it
 
 
 def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, shop, expected):
-    """A shard with a flipped byte, which nobody sees by its size; then an input that is not there."""
-    config, store = write(shop, "corrupted", step=0.004, store="killed"), shop / "killed"
-    shard = next(store.glob("build/*/attempt-*/train-*/pairs.arrow"))
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
+    """A document twice; then an input that is not there."""
+    config = write(shop, "corrupted", step=0.004, store="killed")
+    documents = shop / "data/documents.tsv"
+    (shop / "data/twice.tsv").write_bytes(documents.read_bytes() + documents.read_bytes().splitlines(True)[0])
+    config.write_text(config.read_text(encoding="utf-8").replace("documents.tsv", "twice.tsv"), encoding="utf-8")
     run = server.trigger(config, DATE)
     ended = server.end_of(run)
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
     assert ended["type"] == "FAILED"
-    assert "pairs.arrow" in ended["message"]
-    assert "build" in ended["message"], "what to do"
+    assert "1 ids occur more than once" in ended["message"]
     wait_until(server.is_idle, "its process to end, and to hand over what it logs then")
     page = [ended["message"], *server.logs_of(run), *(str(a["data"]) for a in server.artifacts_of(run))]
     assert "Traceback" not in "\n".join(page)
-    assert any("pairs.arrow" in str(a["data"]) for a in server.artifacts_of(run))
+    assert any("1 ids occur more than once" in str(a["data"]) for a in server.artifacts_of(run))
 
-    gone = config.read_text(encoding="utf-8").replace("documents.tsv", "gone.tsv")
+    gone = config.read_text(encoding="utf-8").replace("twice.tsv", "gone.tsv")
     config.write_text(gone, encoding="utf-8")
     ended = server.end_of(server.trigger(config, DATE))
     assert ended["type"] == "FAILED"

@@ -20,7 +20,7 @@ from tests.engines.outcome import (
 from tests.engines.standalone_flink import Cluster
 from tests.waiting import SECONDS, runs, wait_until
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.several_machines]
 
 
 def submit(shop: Path, store: Path, cluster: Cluster) -> subprocess.Popen:

@@ -44,6 +44,31 @@ def test_a_wrong_file_is_refused_and_the_place_named(tmp_path, text, words):
         read_pipeline(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            "[ingest]\nmax_unreadable = 0.1\n",
+            r"max_unreadable \(line 10\).*did you mean max_unreadable_share",
+        ),
+        ("[build]\nk = 5\ndev_shar = 0.1\n", r"\[build\] dev_shar \(line 11\).*Did you mean dev_share"),
+        ("[build]\nk = 'many'\n", r"\[build\] k \(line 10\)"),
+        ("[train.set]\n# the step\nstepp = 0.1\n", r"\[train\.set\] stepp \(line 11\).*Did you mean step"),
+        ("[train]\nset = {stepp = 0.1}\n", r"stepp \(line 10\)"),
+        ("[evaluate]\ncutofs = [1]\n", r"\[evaluate\] cutofs \(line 10\).*Did you mean cutoffs"),
+        ("[compare.set]\nepoch = 1\n", r"epoch \(line 10\) is unknown; did you mean epochs"),
+        ("[publish.set]\nkeeps = 1\n", r"\[publish\.set\] keeps \(line 10\).*Did you mean keep"),
+        ("[train]\nrecip = 'dssm'\n", r"train\.recip \(line 10\) is unknown; did you mean recipe"),
+        ("[train]\nrecipe = 'dsm'\n", "dssm"),
+        ("[promotion]\nrul = 'never'\n", r"promotion\.rul \(line 10\) is unknown; did you mean rule"),
+        ("[windw]\nlast = 3\n", r"windw \(line 9\) is unknown; did you mean window"),
+    ],
+)
+def test_a_field_that_a_stage_would_refuse_is_refused_with_its_line_before_any_starts(tmp_path, more, words):
+    with pytest.raises(UsageError, match=f"(?is){words}"):
+        read_pipeline(write(tmp_path, LEAST + more))
+
+
 def test_a_missing_file_is_refused():
     with pytest.raises(UsageError, match=r"(?i)no such file"):
         read_pipeline("nowhere.toml")

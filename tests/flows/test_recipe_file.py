@@ -72,7 +72,7 @@ def test_word_vectors_are_relative_to_the_file_that_names_them(tmp_path):
         ('[train]\nrecipe = "lstm-95"', "no recipe of that name"),
         ('[train]\nrecipe = "lstm-96"\n[train.set]\nsteps = 1', "no field steps"),
         ('[train]\nrecipe = "lstm-96"\n[train.set]\nstep = -1', "above 0"),
-        ('[train]\nrecipe = "lstm-96"\nepochs = 3', "epochs is unknown"),
+        ('[train]\nrecipe = "lstm-96"\nepochs = 3', r"epochs \(line 3\) is unknown"),
     ],
 )
 def test_a_file_that_is_no_recipe_is_refused_by_name(tmp_path, content, found):

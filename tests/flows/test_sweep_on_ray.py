@@ -88,6 +88,7 @@ def told(rows: list[dict]) -> list:
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines
 def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(cluster, shards, tmp_path, capsys):
     """The node is killed, as a whole, while it trains the last trial from the checkpoint of the rung before."""
     config, store = write(tmp_path / "on-ray", shards, epochs=60, halving=HALVING)
@@ -124,6 +125,7 @@ def _is_in_last_rung(store: Path, before: set[int]) -> bool:
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines
 def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluster, shards, tmp_path, capsys):
     config, store = write(tmp_path / "stopped", shards, epochs=100_000)
     submitted = job(cluster, "submit", "--submission-id", "to-be-stopped", "--", "clicktower", "sweep", config)
@@ -156,6 +158,7 @@ def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines  # the nodes of the tests above are still there
 def test_a_trial_that_is_lost_after_it_told_how_it_ended_has_ended(tmp_path, monkeypatch):
     """Tune starts it again, as it does when a node goes between the last report and the end of the process."""
     pytest.importorskip("ray")

@@ -143,8 +143,8 @@ def test_losses_of_different_gamma_are_not_compared():
     ("text", "words"),
     [
         ("into = 's'", "the field shards is missing"),
-        ("shards = 'a'\ninto = 's'\nfieldz = {}", "the field fieldz is unknown"),
-        ("shards = 'a'\ninto = 's'\nworkers = 'two'", "the field workers is wrong"),
+        ("shards = 'a'\ninto = 's'\nfieldz = {}", "the field fieldz \\(line 3\\) is unknown"),
+        ("shards = 'a'\ninto = 's'\nworkers = 'two'", "the field workers \\(line 3\\) is wrong"),
         ("shards = 'a'\ninto = 's'\n[judged]\nqueries = 'q'", "the field judged.documents is missing"),
         ("shards = 'a'\ninto = 's'\nmeasure = 'accuracy'", "use one of dev_loss"),
         ("shards = ", "not TOML"),

@@ -47,6 +47,15 @@ minibatch = 32
 """
 
 
+# The run as a Prefect flow, with a server of its own that keeps what it logs and shows.
+AS_A_FLOW = """
+import os
+os.environ |= {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true", "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600"}
+from flows.pipeline import pipeline
+pipeline("pipeline.toml")
+"""
+
+
 # Runs commands in one process, each with its limit on the size of files (0: none), and prints their exit codes.
 SEVERAL = """
 import json, resource, signal, sys
@@ -161,7 +170,9 @@ def test_a_whole_run_to_release_and_report_and_what_reads_it_say_nothing_private
     (place / "input" / "queries.tsv").write_text(f"q0\t{PUBLIC[0]}\nq1\t{PUBLIC[1]}\n")
     (place / "input" / "qrels.txt").write_text("".join(f"q{n % 2} 0 D{n} {n % 4}\n" for n in range(40)))
     (place / "work" / "pipeline.toml").write_text(PIPELINE.format(given=place / "input"))
+    _said(place, ["-c", AS_A_FLOW])  # and as `clicktower run` does without a server
     results = json.loads(_run(place, "run", "pipeline.toml", "--json"))
+    assert results["build"]["reused"]
     assert results["build"]["counts"]["train_pairs"] > 50
     _run(place, "judgments", "--days", "store", "--into", "store", "--set", "click_model=ctr", "--min-impressions", "1")
     _run(place, "check", str(place / "input" / "log.ndjson"))

@@ -50,11 +50,21 @@ def test_the_same_request_is_reused(tmp_path):
     assert second.to_json()["ledger"]["total"] == 3
 
 
+def flip(path: str) -> None:
+    """Another byte in its place."""
+    with open(path, "r+b") as file:
+        file.write(b"X")
+
+
 @pytest.mark.parametrize(
     ("harm", "words"),
-    [(os.unlink, "is missing"), (lambda path: os.truncate(path, 4), "has 4 bytes and should have 10")],
+    [
+        (os.unlink, "is missing"),
+        (lambda path: os.truncate(path, 4), "has 4 bytes and should have 10"),
+        (flip, "has other bytes than were written"),
+    ],
 )
-def test_a_lost_or_truncated_file_is_noticed_and_made_again(tmp_path, harm, words):
+def test_a_lost_truncated_or_changed_file_is_noticed_and_made_again(tmp_path, harm, words):
     first = run_stage(str(tmp_path), request(), produce)
     harm(os.path.join(first.data, "part/a.bin"))
     finished, wrong = find_finished(str(tmp_path), request())
@@ -66,10 +76,11 @@ def test_a_lost_or_truncated_file_is_noticed_and_made_again(tmp_path, harm, word
     assert manifests.damage(again.folder, again.manifest, hashes=True) == []
 
 
-def test_only_hashes_find_a_flipped_byte(tmp_path):
+def test_of_a_large_output_only_hashes_find_a_flipped_byte(tmp_path, monkeypatch):
+    monkeypatch.setattr("schemas.stage.SMALL_BYTES", 9)
     result = run_stage(str(tmp_path), request(), produce)
-    with open(os.path.join(result.data, "part/a.bin"), "r+b") as file:
-        file.write(b"X")
+    flip(os.path.join(result.data, "part/a.bin"))
+    assert find_finished(str(tmp_path), request())[1] == []
     assert manifests.damage(result.folder, result.manifest) == []
     assert "other bytes" in manifests.damage(result.folder, result.manifest, hashes=True)[0]
 

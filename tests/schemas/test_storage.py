@@ -2,6 +2,9 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -79,3 +82,56 @@ def test_files_are_looked_at_side_by_side_and_come_in_their_order(tmp_path):
     assert storage.of_each(storage.sha256, []) == []
     with pytest.raises(FileNotFoundError):
         storage.of_each(storage.sha256, [*names, str(tmp_path / "gone")])
+
+
+@contextmanager
+def web_server(files: dict[str, tuple[bytes, dict[str, str]]]):
+    """The origin of a server of this machine: what each path holds, and what is said of it."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            content, headers = files[self.path]
+            self.send_response(200)
+            for name, value in ({"Content-Length": str(len(content))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified", None])
+def test_a_file_of_a_web_server_that_changed_has_another_fingerprint(header):
+    """Its address is the same every night; what is at it is not."""
+    files = {"/documents.tsv": (b"d1\tone\n", {header: "monday"} if header else {})}
+    with web_server(files) as origin:
+        uri = f"{origin}/documents.tsv"
+        first, state = storage.fingerprint(uri), storage.state(uri)
+        assert storage.fingerprint(uri) == first
+        assert storage.state(uri) == state
+        files["/documents.tsv"] = (b"d1\ttwo\n", {header: "tuesday"} if header else {})
+        assert storage.fingerprint(uri) != first
+        assert (storage.state(uri) != state) == (header is not None)
+
+
+@pytest.mark.parametrize("base", ["{tmp}", "memory://storage-state-test"])
+def test_the_state_of_a_file_changes_with_every_write(tmp_path, base):
+    name = storage.join(base.format(tmp=tmp_path), "log")
+    storage.write_atomic(name, b"one")
+    before = storage.state(name)
+    assert storage.state(name) == before
+    if storage.is_local(name):
+        os.utime(name, ns=(0, 0))
+    else:
+        storage.write_atomic(name, b"two")
+    assert storage.state(name) != before

@@ -1,8 +1,15 @@
-"""A Ray that does not start in time, as on a slow machine: Ray's own start fails in its place."""
+"""A Ray of this machine's own: nobody else can use it, and a start that takes too long, as on a slow machine."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
 from schemas.errors import StageError
+from tests.training.small_shards import shop, write_build
+from training.launch import train
+from training.recipe import Recipe
 
 ray_cluster = pytest.importorskip("training.ray_cluster")
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
@@ -20,6 +27,30 @@ def starts(monkeypatch) -> list:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_cluster.ray, "init", start)
     return left
+
+
+@pytest.mark.engine
+def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(tmp_path, monkeypatch):
+    """That nothing of it can be reached from other machines is looked at in every test of an engine."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    pairs, pool = shop(320)
+    build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
+    small = Recipe(name="small", cells=16)
+    alone, together = (
+        train(build, store=str(tmp_path / str(workers)), recipe=small, workers=workers, threads=1) for workers in (1, 2)
+    )
+    assert [file.sha256 for file in alone.manifest.files if file.path.endswith("safetensors")] == [
+        file.sha256 for file in together.manifest.files if file.path.endswith("safetensors")
+    ]
+    with ray_cluster.cluster(1):
+        ray = ray_cluster.ray
+        token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
+        stranger = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * len(token)}
+        entering = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('is in')"]
+        entered = subprocess.run(entering, env=os.environ | stranger, capture_output=True, text=True, check=False)
+    assert entered.returncode != 0
+    assert "is in" not in entered.stdout
+    assert "RAY_AUTH_TOKEN" not in os.environ
 
 
 def test_a_start_that_took_too_long_is_tried_again(starts):

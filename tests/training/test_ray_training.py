@@ -211,6 +211,7 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines
 def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, expected, tmp_path, nodes, monkeypatch):
     """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
     monkeypatch.setattr("training.ray_workers.GROW_SECONDS", 2.0)
@@ -233,6 +234,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, ex
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines
 def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, expected, tmp_path, nodes, monkeypatch):
     monkeypatch.setattr("training.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
@@ -248,6 +250,7 @@ def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, ex
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines
 def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, nodes):
     """The first worker alone writes, and cannot: the other one is not waited for, and nobody tries again."""
     nodes.be(2)

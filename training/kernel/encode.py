@@ -14,7 +14,7 @@ from schemas.words import words
 from training.kernel import serves
 from training.kernel.batch import CHUNK_TEXTS, kernel_batch
 from training.kernel.distribution import Distribution
-from training.kernel.library import library
+from training.kernel.library import library, require_memory
 from training.kernel.towers import BOTH_WAYS, TowerPoint
 from training.parameters import Layout, tower_name
 from training.ragged import Ragged
@@ -85,7 +85,8 @@ class CompiledTower:
             return None
         vector = np.empty((1, self._point.dimensions), np.float32)
         found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
-        if not found:
+        if found <= 0:
+            require_memory(not found, f"a text of {len(line):,} bytes")
             return None
         return self._above(vector) if self._above else vector
 

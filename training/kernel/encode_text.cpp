@@ -44,8 +44,9 @@ struct OneText {
 // it is. Returns the number of its words; without any, `out` stays as it is.
 extern "C" int32_t text_encode(const TowerPoint* tower, const char* text, int64_t length, int32_t normalised,
                                int64_t table_rows, int32_t max_words, int32_t merge, float* out) {
-    static thread_local OneText one;
-    const int32_t words = one.read(text, length, normalised, table_rows, max_words, merge);
-    if (words) tower_encode(tower, &one.batch, out);
-    return words;
+    return unless_full<int32_t>(-1, [&] {
+        static thread_local OneText one;
+        const int32_t words = one.read(text, length, normalised, table_rows, max_words, merge);
+        return words && tower_encode(tower, &one.batch, out) < 0 ? -1 : words;
+    });
 }

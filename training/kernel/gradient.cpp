@@ -284,37 +284,45 @@ float* prepare(Workspace::Side& side, const Pass& pass, int64_t table_rows) {
     return at;
 }
 
-}  // namespace
-
-extern "C" Weights* weights_new(const Cell* cell, int32_t directions, const float* recurrent, const float* bias,
-                                const float* peepholes) {
-    auto* made = new Weights{*cell, directions, {}, {}, {}, {}};
-    const int64_t size = cell->columns() * cell->cells;
+Weights* packed(const Cell& cell, int32_t directions, const float* recurrent, const float* bias,
+                const float* peepholes) {
+    auto made = std::make_unique<Weights>(Weights{cell, directions, {}, {}, {}, {}});
+    const int64_t size = cell.columns() * cell.cells;
     made->packed.resize(size * directions);
     made->packed_t.resize(size * directions);
     made->bias.assign(bias, bias + made->columns());
     if (peepholes) made->peepholes.assign(peepholes, peepholes + made->peephole_floats());
     for (int32_t number = 0; number < directions; ++number)
-        instructions().pack(*cell, recurrent + number * cell->columns(), made->columns(),
+        instructions().pack(cell, recurrent + number * cell.columns(), made->columns(),
                             made->packed.data() + number * size, made->packed_t.data() + number * size);
-    return made;
+    return made.release();
+}
+
+}  // namespace
+
+extern "C" Weights* weights_new(const Cell* cell, int32_t directions, const float* recurrent, const float* bias,
+                                const float* peepholes) {
+    return unless_full<Weights*>(nullptr, [&] { return packed(*cell, directions, recurrent, bias, peepholes); });
 }
 extern "C" void weights_free(Weights* weights) { delete weights; }
 
-extern "C" Workspace* workspace_new() { return new Workspace; }
+extern "C" Workspace* workspace_new() { return unless_full<Workspace*>(nullptr, [] { return new Workspace; }); }
 extern "C" void workspace_free(Workspace* workspace) { delete workspace; }
 extern "C" void workspace_addend(const Workspace* workspace, int32_t side, Addend* addend) {
     const auto& chosen = workspace->sides[side];
     *addend = {chosen.rows.data(), chosen.values.get(), static_cast<int64_t>(chosen.rows.size())};
 }
 
-extern "C" void tower_encode(const TowerPoint* tower, const Batch* batch, float* out) {
-    scratch.reset();
-    const Forward forward(*tower, *batch);
-    for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) forward.run(chunk, nullptr, out);
+extern "C" int32_t tower_encode(const TowerPoint* tower, const Batch* batch, float* out) {
+    return unless_full<int32_t>(-1, [&] {
+        scratch.reset();
+        const Forward forward(*tower, *batch);
+        for (int32_t chunk = 0; chunk < batch->num_chunks(); ++chunk) forward.run(chunk, nullptr, out);
+        return 0;
+    });
 }
 
-extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
+static double loss_and_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
     scratch.reset();
     Stopwatch watch{nanoseconds};
     const int64_t num_candidates = task->num_candidates;
@@ -367,6 +375,10 @@ extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int6
     return loss;
 }
 
+extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
+    return unless_full<double>(-1, [&] { return loss_and_gradient(workspace, task, nanoseconds); });
+}
+
 extern "C" void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
                           int64_t columns, const float* by_velocity, float* to) {
     instructions().move_rows(parameters, velocity, rows, num_rows, columns, by_velocity, to);
@@ -379,9 +391,12 @@ extern "C" void rows_sum_exactly(const RowSum* sum, int64_t* sums) { instruction
 extern "C" void rows_sum_fast(const RowSum* sum, float* sums, double* squares) {
     instructions().sum_fast(*sum, sums, squares);
 }
-extern "C" void rows_sum_exactly_to_floats(const RowSum* sum, float* to, double* squares) {
-    std::vector<int64_t> one_row(sum->columns);
-    instructions().sum_exactly_to_floats(*sum, one_row.data(), to, squares);
+extern "C" int32_t rows_sum_exactly_to_floats(const RowSum* sum, float* to, double* squares) {
+    return unless_full<int32_t>(-1, [&] {
+        std::vector<int64_t> one_row(sum->columns);
+        instructions().sum_exactly_to_floats(*sum, one_row.data(), to, squares);
+        return 0;
+    });
 }
 extern "C" void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares) {
     instructions().from_fixed(sums, num_rows, columns, to, squares);

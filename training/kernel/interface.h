@@ -1,11 +1,24 @@
 // What Python calls (training/kernel/library.py): plain functions and structs. Batches are in batch.h.
 #pragma once
 #include <cstdint>
+#include <new>
+#include <stdexcept>
 
 #include "batch.h"
 #include "instructions.h"
 
 const Instructions& instructions();  // of the processor; only where kernel_instructions() is not ""
+
+// What a call gives, or `none` where there is no memory for it: no exception may cross into Python.
+template <class Result, class Call> Result unless_full(Result none, Call call) noexcept {
+    try {
+        return call();
+    } catch (const std::bad_alloc&) {
+        return none;
+    } catch (const std::length_error&) {
+        return none;
+    }
+}
 
 struct Weights;    // a tower's dense parameters, packed (gradient.cpp)
 struct Workspace;  // one micro-batch's gradient
@@ -59,6 +72,7 @@ struct Postings {
 
 enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };
 
+// What needs memory says so where there is none: by nullptr, or a number below 0.
 extern "C" {
 int32_t kernel_interface();                  // of these functions; raised with every change
 const char* kernel_instructions();           // "" where this processor has none of those that were built
@@ -71,7 +85,7 @@ Weights* weights_new(const Cell* cell, int32_t directions, const float* recurren
 void weights_free(Weights*);
 
 // y of each text: out[text * directions * d], texts as the batch's caller numbers them.
-void tower_encode(const TowerPoint* tower, const Batch* batch, float* out);
+int32_t tower_encode(const TowerPoint* tower, const Batch* batch, float* out);
 
 Workspace* workspace_new();
 void workspace_free(Workspace*);
@@ -86,7 +100,7 @@ void rows_step(float* parameters, float* velocity, const int64_t* rows, int64_t 
                const float* gain, const float* decay, const float* gradient, float step, float scale);
 void rows_sum_exactly(const RowSum*, int64_t* sums);
 void rows_sum_fast(const RowSum*, float* sums, double* squares);
-void rows_sum_exactly_to_floats(const RowSum*, float* to, double* squares);
+int32_t rows_sum_exactly_to_floats(const RowSum*, float* to, double* squares);
 void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
 void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares);
 

@@ -11,7 +11,7 @@ from functools import cache
 from schemas.compiled_library import load
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
-INTERFACE = 7
+INTERFACE = 8
 _NAME = "training.kernel._kernel"
 
 
@@ -30,6 +30,12 @@ def library() -> ctypes.CDLL:
     if found is None:
         raise RuntimeError(reason)
     return found
+
+
+def require_memory(is_there: bool, what: str) -> None:
+    """Nothing. Raises MemoryError where a kernel said that there was none for `what`."""
+    if not is_there:
+        raise MemoryError(f"there is no memory for {what}")
 
 
 @cache

@@ -12,8 +12,8 @@
 
 constexpr int32_t BLOCK_TITLES = 16384;
 
-extern "C" int64_t postings_best(const Postings* postings, const int64_t* starts, const int64_t* ends, int64_t num_words,
-                                 int64_t k, float* heap, int32_t* titles, float* scores) {
+static int64_t best(const Postings* postings, const int64_t* starts, const int64_t* ends, int64_t num_words, int64_t k,
+                    float* heap, int32_t* titles, float* scores) {
     std::vector<int64_t> at(starts, starts + num_words), next(num_words);
     std::vector<float> of_block(BLOCK_TITLES, 0.0f);
     int64_t found = 0, held = 0;  // of titles and scores; of the heap of the k largest scores with the least on top
@@ -59,4 +59,9 @@ extern "C" int64_t postings_best(const Postings* postings, const int64_t* starts
             scores[kept++] = scores[i];
         }
     return kept;
+}
+
+extern "C" int64_t postings_best(const Postings* postings, const int64_t* starts, const int64_t* ends, int64_t num_words,
+                                 int64_t k, float* heap, int32_t* titles, float* scores) {
+    return unless_full<int64_t>(-1, [&] { return best(postings, starts, ends, num_words, k, heap, titles, scores); });
 }

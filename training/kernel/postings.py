@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from training.kernel.library import library
+from training.kernel.library import library, require_memory
 
 
 class _Postings(ctypes.Structure):
@@ -44,6 +44,7 @@ class Postings:
             self._postings, starts.ctypes.data, ends.ctypes.data, len(starts), k,
             heap.ctypes.data, titles.ctypes.data, scores.ctypes.data,
         )  # fmt: skip
+        require_memory(found >= 0, f"the titles of {len(starts):,} words")
         return titles[:found].copy(), scores[:found].copy()
 
 

@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from training.kernel.library import library
+from training.kernel.library import library, require_memory
 from training.kernel.towers import Addend
 from training.nesterov import LazyRows, MomentumSchedule
 from training.threads import share_out
@@ -52,6 +52,7 @@ def _library() -> ctypes.CDLL:
     for name, arguments in functions.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
+    loaded.rows_sum_exactly_to_floats.restype = ctypes.c_int32
     return loaded
 
 
@@ -125,7 +126,8 @@ class RowSum:
 
         def one(first: int, task: _RowSum) -> None:
             squares = self.squares_R[first:].ctypes.data
-            _library().rows_sum_exactly_to_floats(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
+            done = _library().rows_sum_exactly_to_floats(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
+            require_memory(done >= 0, "the sum of a row")
 
         self._all(one, threads, num_threads)
 

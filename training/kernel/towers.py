@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from training.kernel.batch import Batch
-from training.kernel.library import library
+from training.kernel.library import library, require_memory
 from training.recipe import Recipe
 
 BOTH_WAYS = ("bilstm", "variational")  # towers that read a text from left to right and from right to left
@@ -60,7 +60,7 @@ def _library() -> ctypes.CDLL:
     loaded.weights_new.restype = loaded.workspace_new.restype = pointer
     loaded.weights_free.argtypes = loaded.workspace_free.argtypes = (pointer,)
     loaded.weights_free.restype = loaded.workspace_free.restype = None
-    loaded.tower_encode.argtypes, loaded.tower_encode.restype = (pointer, pointer, pointer), None
+    loaded.tower_encode.argtypes, loaded.tower_encode.restype = (pointer, pointer, pointer), ctypes.c_int32
     loaded.pair_gradient.argtypes, loaded.pair_gradient.restype = (pointer, pointer, pointer), ctypes.c_double
     loaded.workspace_addend.argtypes = (pointer, ctypes.c_int32, pointer)
     loaded.workspace_addend.restype = None
@@ -86,6 +86,7 @@ class TowerPoint:
         dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
         weights = _library().weights_new(ctypes.byref(cell), directions, *pointers)
+        require_memory(bool(weights), f"a tower of {recipe.cells:,} cells")
         weakref.finalize(self, _library().weights_free, weights).atexit = False
         self._kept = (table_RG, place)
         self.dimensions = recipe.cells * directions
@@ -93,7 +94,8 @@ class TowerPoint:
 
     def encode(self, batch: Batch, out_Nd: np.ndarray) -> None:
         """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
-        _library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
+        done = _library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
+        require_memory(done >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
 
 
 class Workspace:
@@ -103,6 +105,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self.handle = _library().workspace_new()
+        require_memory(bool(self.handle), "a gradient")
         weakref.finalize(self, _library().workspace_free, self.handle).atexit = False
 
     def pair_gradient(
@@ -137,6 +140,7 @@ class Workspace:
             pair_ends.ctypes.data,
         )
         loss = _library().pair_gradient(self.handle, ctypes.byref(task), nanoseconds.ctypes.data)
+        require_memory(loss != -1, f"the gradient of {len(candidates_BC):,} pairs")
         return loss, nanoseconds
 
     def addend(self, side: int) -> Addend:

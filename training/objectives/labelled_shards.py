@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from schemas.errors import StageError, require_major
 from schemas.labelled import CATALOGUE, SCHEMA_VERSION, Unit, labelled_schema
-from schemas.shard import open_table
+from schemas.shard import open_table, require_within
 from schemas.trigrams import CONTRACT_VERSION
 from training.recipe import Recipe
 from training.shard_texts import require_rows, shard_texts
@@ -90,6 +90,8 @@ def _shard(folder: str, catalogue: dict[str, Any], recipe: Recipe, word_rows: Wo
     schema = labelled_schema(catalogue["unit"], catalogue["label"])
     rows = open_table(f"{folder}/labelled.arrow", schema)
     *sides, labels = (rows[name].to_numpy() for name in schema.names)
+    for side in sides:
+        require_within(side, len(texts), f"{folder}/labelled.arrow")
     return LabelledShard(texts=texts, strings=strings, sides=tuple(sides), labels=labels)
 
 

@@ -130,7 +130,7 @@ def test_what_travels_with_it_says_how_it_is_compared(published, tmp_path, capsy
 
 
 def test_the_service_gives_distances_where_others_give_cosines(published, opened):
-    with TestClient(make_app(ServeConfig(release=published.uri))) as client:
+    with TestClient(make_app(ServeConfig(release=published.uri)), "http://127.0.0.1") as client:
         assert client.get("/v1/release").json()["similarity"] == "euclidean"
         hits = client.post("/v1/search", json={"query": QUERY}).json()["hits"]
         assert [hit["distance"] for hit in hits] == [hit.distance for hit in opened.search(QUERY)]

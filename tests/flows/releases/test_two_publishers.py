@@ -1,19 +1,28 @@
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 
 from flows.releases import make_release as making
+from flows.releases import pointer, release_folder
 from flows.releases import publish as publishing
-from flows.releases.pointer import swap
 from flows.releases.publish import Published, publish
-from flows.verify import _of_pointer, verify
+from flows.releases.rollback import rollback
+from flows.verify import verify
 from schemas import storage
 from schemas.errors import StageError
-from schemas.release import read_pointer
+from schemas.release import RELEASE, Pointer, read_pointer
+from schemas.release import release_folder as folder_of
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.waiting import SECONDS
+
+
+def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
+    """The pointer, moved to a release that there seems to be."""
+    storage.write_new(storage.join(folder_of(uri, release), RELEASE), b"{}")
+    return pointer.swap(uri, expected=expected, release=release)
 
 
 def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
@@ -27,12 +36,14 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys
-from flows.releases.pointer import swap
+from flows.releases import pointer
+from schemas import storage
 from schemas.errors import StageError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    print(swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
+    storage.write_new(f"{tmp_path}/releases/{{sys.argv[1]}}/release.json", b"{{}}")
+    print(pointer.swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
 except StageError as error:
     print(error.found)
 """
@@ -125,7 +136,6 @@ def test_on_an_object_store_a_swap_between_comparison_and_writing_is_not_lost(mo
     with pytest.raises(StageError, match="Another publisher moved it to theirs"):
         swap(uri, expected=first, release="ours")
     assert read_pointer(uri).release == "theirs"
-    assert _of_pointer(uri)[0].endswith("names the release theirs, which is not there")
 
 
 def test_on_an_object_store_a_publisher_that_dies_or_dawdles_between_its_two_writes_breaks_nothing(monkeypatch):
@@ -148,3 +158,34 @@ def test_on_an_object_store_a_publisher_that_dies_or_dawdles_between_its_two_wri
     storage.write_atomic(f"{uri}/swaps/0000000002.json", b'{"schema_version": "1.1"')
     with pytest.raises(StageError, match=r"swaps/0000000002\.json is damaged"):
         read_pointer(uri)
+
+
+def test_a_release_that_was_removed_meanwhile_does_not_go_live(live):
+    before = read_pointer(live)
+    with pytest.raises(StageError, match="It is not there"):
+        pointer.swap(live, expected=before, release="0" * 24)
+    assert read_pointer(live) == before
+
+
+def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, model, tmp_path, monkeypatch):
+    """A publisher that was slow clears away as it knew the pointer before: it is read again, under one lock."""
+    first = read_pointer(live).release
+    for seed in (30, 31):
+        publish(model, documents=write_documents(tmp_path / f"{seed}.tsv", num_documents=40, seed=seed), to=live,
+                config=CONFIG)  # fmt: skip
+    locked, others = release_folder.pointer_lock, []
+
+    @contextmanager
+    def late(uri):
+        other = threading.Thread(target=rollback, args=(live,), kwargs={"release": first})
+        other.start()
+        other.join()  # just before
+        others.append(other)
+        with locked(uri):
+            yield
+
+    monkeypatch.setattr(release_folder, "pointer_lock", late)
+    release_folder.prune(live, keep=0)
+    assert others
+    assert read_pointer(live).release == first
+    assert verify(live) == []

@@ -146,6 +146,7 @@ def test_releases_change_under_load_and_no_request_is_lost_or_mixed(model, tmp_p
 
 
 @pytest.mark.engine
+@pytest.mark.several_machines  # it is told to listen to them
 def test_workers_share_a_port_and_their_numbers_and_end_together(model, tmp_path):
     uri = str(tmp_path / "live")
     publish_named(model, uri, "one", tmp_path)
@@ -165,7 +166,7 @@ def test_a_request_under_way_is_answered_after_sigterm_and_no_other_is_taken(mod
     uri = str(tmp_path / "live")
     publish_named(model, uri, "one", tmp_path)
     body = json.dumps({"query": "steel pipe"}).encode()
-    head = "POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with started(uri, tmp_path / "log") as (process, url):
         port = int(url.rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port), timeout=60) as under_way:

@@ -31,7 +31,9 @@ def published(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(published):
-    with TestClient(make_app(ServeConfig(release=published.uri)), raise_server_exceptions=False) as client:
+    with TestClient(
+        make_app(ServeConfig(release=published.uri)), "http://127.0.0.1", raise_server_exceptions=False
+    ) as client:
         yield client
 
 
@@ -207,7 +209,7 @@ def test_whatever_is_sent_is_answered_or_refused(client, path, data):
 
 
 def test_metrics_count_what_was_asked_and_hold_no_text(published):
-    with TestClient(make_app(ServeConfig(release=published.uri))) as client:
+    with TestClient(make_app(ServeConfig(release=published.uri)), "http://127.0.0.1") as client:
         for _ in range(3):
             client.post("/v1/search", json={"query": "zanzibar"})
         client.post("/v1/search", json={"query": ""})

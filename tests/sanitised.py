@@ -1,0 +1,74 @@
+"""The compiled parts under the address and the undefined-behaviour sanitiser: `make sanitise`.
+
+    python -m tests.sanitised [--examples 500] [-- pytest arguments]
+
+Builds both libraries anew, with g++ and the sanitisers, in a copy of the packages, and runs there the tests that lead
+through them: everyday and fuzzed lines of logs, tables of shards with bytes changed, texts of every script. The first
+error ends the process that meets it, so that its test fails. Prints how many inputs were tried, and the minutes.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("schemas", "beam_jobs", "training", "flows", "tests")
+TESTS = (
+    "tests/beam_jobs/test_compiled.py", "tests/beam_jobs/test_fuzzed_ledger.py", "tests/beam_jobs/test_exchange.py",
+    "tests/beam_jobs/test_lines_once.py", "tests/training/kernel", "tests/training/test_foreign_shards.py",
+)  # fmt: skip
+SANITISERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g")
+
+
+def build(copy: Path) -> None:
+    """Both libraries, where the packages in `copy` look for them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    for module in project["tool"]["setuptools"]["ext-modules"]:
+        made = copy / (module["name"].replace(".", "/") + sysconfig.get_config_var("EXT_SUFFIX"))
+        arguments = [argument for argument in module["extra-compile-args"] if argument != "-O3"]
+        command = ["g++", "-shared", "-fPIC", *arguments, *SANITISERS, *module["sources"], "-o", str(made)]
+        subprocess.run(command, cwd=copy, check=True)
+
+
+def main() -> int:
+    """The exit code of pytest."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=300, help="inputs that each fuzzing test tries")
+    parser.add_argument("arguments", nargs="*", help="of pytest, behind --; by default the tests that reach C++")
+    given = parser.parse_args()
+    libraries = [subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
+                 for name in ("libasan.so", "libstdc++.so")]  # fmt: skip
+    environment = os.environ | {
+        "LD_PRELOAD": ":".join(map(str.strip, libraries)),  # or else no exception could be thrown
+        "CLICKTOWER_EXAMPLES": str(given.examples),
+    }
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="clicktower-sanitised-") as work:
+        copy = Path(work)
+        for package in PACKAGES:
+            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        build(copy)
+        found = f"log_path={copy / 'found'}"  # pytest keeps to itself what a process says before it ends
+        environment["ASAN_OPTIONS"] = f"{found}:detect_leaks=0:allocator_may_return_null=1"  # Python leaks at its end
+        environment["UBSAN_OPTIONS"] = f"{found}:print_stacktrace=1"
+        command = [sys.executable, "-m", "pytest", "-q", "--hypothesis-show-statistics", *(given.arguments or TESTS)]
+        done = subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        reports = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(copy.glob("found.*"))]
+    tried = sum(map(int, re.findall(r"(\d+) passing", done.stdout)))
+    print("\n".join(line for line in done.stdout.splitlines() if not re.match(r"\s*(- |Stopped|$|tests/.*:$)", line)))
+    print("".join(reports))
+    print(f"{tried:,} inputs tried under the sanitisers, {(time.monotonic() - begun) / 60:.1f} minutes")
+    return done.returncode or bool(reports)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
