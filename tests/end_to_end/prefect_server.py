@@ -41,6 +41,7 @@ class PrefectServer:
     def __enter__(self) -> "PrefectServer":
         self.start()
         self.cli("--no-prompt", "work-pool", "create", "clicktower", "--type", "process")
+        self.cli("work-pool", "set-concurrency-limit", "clicktower", "1")
         self.cli("--no-prompt", "deploy", "--all", "--prefect-file", "deploy/prefect.yaml")
         self.api.post(f"/deployments/{self.deployment()['id']}/pause_deployment")  # at half past three it would begin
         self.start_worker()
@@ -114,7 +115,11 @@ class PrefectServer:
                 return state if (state := self.state(run))["type"] in ENDED else None
             return None
 
-        return wait_until(ended, lambda: f"the run to end: {self.logs_of(run)}\n{self.log('worker')}")
+        return wait_until(ended, lambda: f"the run to end: {self.told(run)}")
+
+    def told(self, run: str) -> str:
+        """All that is known of a run that did not end as it should."""
+        return "\n".join([str(self.state(run)), *self.logs_of(run), self.log("worker"), self.log("server")])
 
     def tasks(self, run: str) -> dict[str, str]:
         """The state of each task by name; it lags behind the flow's."""

@@ -121,7 +121,7 @@ def test_a_cancelled_run_leaves_ray_and_a_killed_head_costs_a_retry_and_not_a_by
         ray_cluster.end()  # nodes end with their head, a minute later; here at once
         ray_cluster.start()
         ended = wait_until(lambda: list(store.glob("train/*/manifest.json")), lambda: str(server.logs_of(run)))
-        assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
+        assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
     manifest = open_result(str(ended[0].parent)).manifest
     assert manifest.attempt not in first["attempts"]
     assert len(trainings(ray_cluster)) == 1, "one job in the new head's own list"

@@ -127,7 +127,7 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
     assert running_stages(shop / "release") == []
     assert not (shop / "release").exists(), "one run at a time publishes"
     server.ask("POST", "/v2/concurrency_limits/decrement", {"names": [slot], "slots": 1})
-    assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
+    assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
     names = ["build", "compare", "evaluate", "ingest", "publish", "report", "train"]
     wait_until(lambda: sorted(n for n, s in server.tasks(run).items() if s == "COMPLETED") == names, "the tasks")
     assert (shop / "report.html").exists()
@@ -161,7 +161,7 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
     time.sleep(2)
     server.start()
 
-    assert server.end_of(run)["type"] == "COMPLETED", server.logs_of(run)
+    assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
     assert digests(store) == expected
     for stage, made_by in seen.items():
         (folder,) = (store / stage).iterdir()
@@ -169,6 +169,21 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
     # The server was away: a run that gave no sign of life may have been taken up twice (deploy/lost-runs.yaml).
     wait_until(lambda: running_stages(store) == [], lambda: f"the last stage to end: {running_stages(store)}")
     assert (shop / "killed-release/pointer.json").exists()
+
+
+def test_a_publisher_waits_for_a_server_that_is_away_and_ends_without_it(server, tmp_path):
+    program = f"from flows.pointer_slot import pointer_slot\nwith pointer_slot({str(tmp_path)!r}): print('held'); input()"
+    server.stop("server")
+    command = [sys.executable, "-uc", program]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=server.environment, cwd=ROOT, **streams) as publisher:
+        time.sleep(6)
+        server.start()
+        held = publisher.stdout.readline()
+        server.stop("server")
+        _, said = publisher.communicate("\n")
+        server.start()
+    assert (held, publisher.returncode) == ("held\n", 0), said
 
 
 def test_a_backfill_makes_runs_of_the_deployment_one_date_after_the_other(server, shop):
