@@ -25,7 +25,8 @@ settings.register_profile(
 )
 settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 
-# Files that take a minute or more begin first: none of them is left alone at the end of a parallel run.
+# Files that take half a minute or more, longest first. They wait for other processes, so in a parallel run the others
+# are dealt out between them, and none of them is left alone at its end.
 LONG = ("test_prefect_ray", "test_ray_training", "test_docs_run", "test_standalone_flink", "test_run",
         "test_sweep_on_ray", "test_prefect_server", "test_bad_input", "test_canaries", "test_same_result",
         "test_extras", "test_killed_publishers", "test_reuse", "test_live", "test_ingest_day")  # fmt: skip
@@ -39,7 +40,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first; tests of a GPU are left out where there is none, not skipped: no CI machine of ours has one."""
+    """Long files among others; tests of a GPU are left out, not skipped, where there is none, as on CI's machines."""
     of_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if of_gpu:
         import torch
@@ -47,7 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not torch.cuda.is_available():
             config.hook.pytest_deselected(items=of_gpu)
             items[:] = [item for item in items if item not in of_gpu]
-    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+    files = list(dict.fromkeys(item.path for item in items))
+    others = [path for path in files if path.stem not in LONG]
+    place = {path: at / max(len(others), 1) for at, path in enumerate(others)}
+    place |= {path: LONG.index(path.stem) / len(LONG) for path in files if path.stem in LONG}
+    items.sort(key=lambda item: (place[item.path], item.path.stem not in LONG))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -172,9 +172,9 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
 
 
 def test_a_publisher_waits_for_a_server_that_is_away_and_ends_without_it(server, tmp_path):
-    program = f"from flows.pointer_slot import pointer_slot\nwith pointer_slot({str(tmp_path)!r}): print('held'); input()"
+    holds = f"with pointer_slot({str(tmp_path)!r}): print('held'); input()"
     server.stop("server")
-    command = [sys.executable, "-uc", program]
+    command = [sys.executable, "-uc", f"from flows.pointer_slot import pointer_slot\n{holds}"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=server.environment, cwd=ROOT, **streams) as publisher:
         time.sleep(6)
