@@ -8,19 +8,24 @@ import sys
 import pytest
 
 ASKED = {"DO_NOT_TRACK": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "RAY_USAGE_STATS_ENABLED": "0"}
-SAID = f"""
-import json, os
-from prefect._internal.analytics.enabled import is_telemetry_enabled
-from prefect.settings import get_current_settings
-from ray._common.usage.usage_lib import usage_stats_enabled
-print(json.dumps([{{name: os.environ.get(name) for name in {list(ASKED)}}}, is_telemetry_enabled(),
-                  get_current_settings().server.analytics_enabled, usage_stats_enabled()]))
+ANSWERS = """
+import json, os, sys
+def prefect():
+    from prefect._internal.analytics.enabled import is_telemetry_enabled
+    from prefect.settings import get_current_settings
+    return is_telemetry_enabled() or get_current_settings().server.analytics_enabled
+def ray():
+    from ray._common.usage.usage_lib import usage_stats_enabled
+    return usage_stats_enabled()
 """
 
 
-def said_after(module: str, **given: str) -> list:
+def environment_and_reporters(module: str, engines: str, **given: str) -> list:
+    """What the engines find when `module` has been imported, and which of them report."""
+    asking = f"{ANSWERS}import {module}\nprint(json.dumps([{{name: os.environ.get(name) for name in {list(ASKED)}}}, "
+    asking += f"[engine.__name__ for engine in (prefect, ray) if engine.__name__ in {engines} and engine()]]))"
     environment = {name: value for name, value in os.environ.items() if name not in (*ASKED, "CI")} | given
-    command = [sys.executable, "-c", f"import {module}{SAID}"]
+    command = [sys.executable, "-c", asking]
     return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
@@ -28,14 +33,20 @@ def said_after(module: str, **given: str) -> list:
 @pytest.mark.parametrize(
     "module",
     [
-        "flows.cli", "flows.pipeline", "flows.server_run", "flows.chain", "flows.backfill",  # and what they start
+        "flows.pipeline", "flows.server_run", "flows.chain", "flows.backfill",  # and what they start
         "training.ray_workers", "training.sweep.on_ray", "flows.releases.encode_on_ray", "beam_jobs.engine",
     ],
 )  # fmt: skip
 def test_nothing_is_reported_whichever_module_comes_first(module):
-    assert said_after(module) == [ASKED, False, False, False]
+    """An engine that the module imports has read its environment by now; another one will read it later."""
+    assert environment_and_reporters(module, engines="sys.modules") == [ASKED, []]
+
+
+def test_no_command_reports():
+    assert environment_and_reporters("flows.cli", engines="('prefect', 'ray')") == [ASKED, []]
 
 
 def test_who_wants_to_report_may():
     given = {"DO_NOT_TRACK": "0", "PREFECT_SERVER_ANALYTICS_ENABLED": "true", "RAY_USAGE_STATS_ENABLED": "1"}
-    assert said_after("flows.cli", **given)[0] == given
+    said = environment_and_reporters("flows.cli", engines="('prefect', 'ray')", **given)
+    assert said == [given, ["prefect", "ray"]]
