@@ -22,13 +22,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_jobs.bot_crowds import activity_of, find_crowds
-from beam_jobs.bot_rules import RULES, RULES_VERSION, BotRules
-from beam_jobs.bots import merge_bots, tell_clients
-from beam_jobs.client_statistics import client_statistics
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.join_search_events import join_search_events
-from beam_jobs.people import hash_people
+from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
+from beam_jobs.ingest.bots import RULES, RULES_VERSION, BotRules, merge_bots, tell_clients
+from beam_jobs.ingest.client_statistics import client_statistics
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.join_search_events import join_search_events
+from beam_jobs.ingest.person_key import hash_people
 from beam_jobs.sources.open_source import open_source
 from flows.simulation import SimulationConfig, simulate
 

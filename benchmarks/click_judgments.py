@@ -33,10 +33,10 @@ import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from beam_jobs.days import day_files, open_days, read_day_file
-from beam_jobs.exposure_cells import CELLS, gated_cells, merge_samples, numbered, sample_of
-from beam_jobs.judge_clicks import attractiveness, measure
-from beam_jobs.judgments_config import JudgmentsConfig
+from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.judgments.exposure_cells import CELLS, gated_cells, merge_samples, numbered, sample_of
+from beam_jobs.judgments.judge_clicks import attractiveness, measure
+from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from flows.simulation.catalogue import document_id, draw_catalogue
 from flows.simulation.engine import ATTRACTION, EXAMINED
 from flows.simulation.intents import draw_intents, grades
@@ -88,7 +88,7 @@ def compare(cells: pa.Table, truth: Truth, config: JudgmentsConfig) -> dict:
 
 
 def typical(shares: np.ndarray) -> float:
-    """What grades are measured by, as beam_jobs.judge_clicks has it."""
+    """What grades are measured by, as beam_jobs.judgments.judge_clicks has it."""
     return float((shares**2).sum() / shares.sum())
 
 

@@ -35,8 +35,8 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from beam_jobs.local_workers import with_local_workers  # noqa: E402
-from beam_jobs.read_lines import plan_reading  # noqa: E402
+from beam_jobs.engine.engine_options import with_local_workers  # noqa: E402
+from beam_jobs.sources.read_lines import plan_reading  # noqa: E402
 from benchmarks.measured_process import Measured, run_measured  # noqa: E402
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs  # noqa: E402
 from benchmarks.skewed_log import SHARES, skew_log  # noqa: E402

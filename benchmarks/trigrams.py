@@ -24,7 +24,7 @@ import pyarrow as pa
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from beam_jobs.shard_writer import index_words  # noqa: E402
+from beam_jobs.build.shard_writer import index_words  # noqa: E402
 from schemas.text_columns import normalise_column, words_of_column  # noqa: E402
 from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS, trigram_ids  # noqa: E402
 from schemas.words import normalise, split_normalised  # noqa: E402

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from beam_jobs.windows import parse_date
+from beam_jobs.ingest.windows import parse_date
 from flows.pipeline_config import PipelineConfig
 from schemas.errors import StageError, UsageError
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.windows import parse_date
+from beam_jobs.ingest.windows import parse_date
 from flows import stages
 from flows.guards.watch_drift import alarms_of_newest, require_usual, watched
 from flows.pipeline_config import PipelineConfig, check_inputs, read_pipeline

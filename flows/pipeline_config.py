@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.windows import parse_date
+from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.windows import parse_date
 from flows import toml_file
 from flows.guards.drift_rules import DriftRules
 from flows.guards.promotion_rules import PromotionRules

@@ -7,7 +7,7 @@ from flows import present
 from flows.console import errors, output, plain
 
 if TYPE_CHECKING:
-    from beam_jobs.erase import Erasure
+    from beam_jobs.ingest.erase import Erasure
 
 
 def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:

@@ -89,8 +89,8 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
 
 
 def _stage_configs() -> dict[str, set[str]]:
-    from beam_jobs.build import BuildConfig
-    from beam_jobs.ingest import IngestConfig
+    from beam_jobs.build.build_stage import BuildConfig
+    from beam_jobs.ingest.ingest_stage import IngestConfig
     from training.evaluate import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}

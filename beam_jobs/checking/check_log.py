@@ -3,31 +3,59 @@
 Nothing is written anywhere, and of what is told nothing is a line, a query, a client id or a user agent.
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from beam_jobs.checking import wrong_fields, wrong_rows
-from beam_jobs.checking.clicked_documents import ClickedDocuments, find_clicked
-from beam_jobs.checking.estimate import estimate_whole
 from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, Finding
 from beam_jobs.checking.guess import Guess, guess_form
-from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of
-from beam_jobs.checking.look import FileLook, look_at
-from beam_jobs.checking.mapping_text import mapping_toml
-from beam_jobs.checking.rows_facts import clients_of, count_simulated, joins_of, kinds_of, times_of, without_position
-from beam_jobs.checking.sample import SAMPLE_LINES, Sample, draw_sample
-from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, kept_at_k, values_of_k
-from beam_jobs.checking.writing_systems import writing_systems
-from beam_jobs.content_filters import CONTENT_FATES
-from beam_jobs.ingest_config import MAPPED_FORMATS, IngestConfig
-from beam_jobs.mapping import Mapping
-from beam_jobs.read_lines import Plan
+from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of, writing_systems
+from beam_jobs.checking.log_sample import SAMPLE_LINES, FileLook, Sample, draw_sample, look_at
+from beam_jobs.checking.rows_facts import (
+    ClickedDocuments,
+    clients_of,
+    count_simulated,
+    find_clicked,
+    joins_of,
+    kinds_of,
+    times_of,
+    without_position,
+)
+from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, estimate_whole, kept_at_k, values_of_k
+from beam_jobs.ingest.content_filters import CONTENT_FATES
+from beam_jobs.ingest.ingest_config import MAPPED_FORMATS, IngestConfig
+from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.open_source import open_source
+from beam_jobs.sources.read_lines import Plan
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
+
+# A mapping as the TOML file that mapping reads.
+
+
+def mapping_toml(mapping: Mapping) -> str:
+    """The file; what is as it would be without it is left out."""
+    lines = []
+    for name in ("time_format", "delimiter", "header", "quote", "quoted_newlines"):
+        value = getattr(mapping, name)
+        if value != getattr(Mapping(), name):
+            lines.append(f"{name} = {_value(value)}")
+    lines += ["", "[columns]"] if lines else ["[columns]"]
+    lines += [f"{ours} = {_value(column)}" for ours, column in mapping.columns.named().items()]
+    events = [f.name for f in fields(Events) if getattr(mapping.events, f.name) != getattr(Events(), f.name)]
+    if events:
+        lines += ["", "[events]"]
+        lines += [f"{kind} = [{', '.join(map(_value, getattr(mapping.events, kind)))}]" for kind in events]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)  # a TOML string, number or boolean of these is written as in JSON
+
 
 _MOSTLY = 0.5  # where more of the lines cannot be read, the log is of another form
 _MAX_UNREADABLE = IngestConfig().max_unreadable_share

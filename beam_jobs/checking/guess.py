@@ -7,11 +7,21 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from beam_jobs.checking.fields import Fields, fields_of_json, fields_of_records
-from beam_jobs.checking.look import TEXT_KINDS, FileLook
-from beam_jobs.checking.names import ALIASES, alias_rank, best_name, event_kind, is_showable, near_name, plain_name
-from beam_jobs.file_kinds import PARQUET
-from beam_jobs.mapping import Columns, Events, Mapping
+from beam_jobs.checking.log_fields import (
+    ALIASES,
+    Fields,
+    alias_rank,
+    best_name,
+    event_kind,
+    fields_of_json,
+    fields_of_records,
+    is_showable,
+    near_name,
+    plain_name,
+)
+from beam_jobs.checking.log_sample import TEXT_KINDS, FileLook
+from beam_jobs.sources.mapping import Columns, Events, Mapping
+from beam_jobs.sources.read_lines import PARQUET
 
 UBI_PATHS = {
     "query_id": ("query_id",),

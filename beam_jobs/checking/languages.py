@@ -7,11 +7,16 @@ outputs of a classifier to new a priori probabilities", Neural Computation 14(1)
 enough needs no second language. `benchmarks/languages.py` measures how right this is.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+
+from schemas.words import UNSPACED_RANGES
 
 MIN_QUERIES = 100  # different ones; of fewer, chance and a few loan words make languages
 MIN_SHARE = 0.05  # what is below may be of the library's making
@@ -28,7 +33,7 @@ _MAX_ROUNDS = 500
 _NO_LANGUAGE = "zxx"  # as ISO 639-2 has it: part numbers, letters at random
 # Varieties that the library tells from the language whose name people give them.
 _PART_OF = {"wuu": "zh", "yue": "zh", "arz": "ar", "ary": "ar", "nn": "no", "uzs": "uz", "hbo": "he", "grc": "el"}
-_NAMES = {
+_LANGUAGE_NAMES = {
     "af": "Afrikaans", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian", "bn": "Bengali",
     "bs": "Bosnian", "ca": "Catalan", "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek",
     "en": "English", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish",
@@ -72,7 +77,7 @@ def find_languages(queries: Sequence[str], *, seed: int = 0) -> Languages:
 
 def name_of(code: str) -> str:
     """The English name of a language; of a rare one its code."""
-    return _NAMES.get(code, f"language {code}")
+    return _LANGUAGE_NAMES.get(code, f"language {code}")
 
 
 def tell(codes: Sequence[str], probabilities: np.ndarray) -> Languages:
@@ -117,3 +122,41 @@ def identify(queries: Sequence[str]) -> tuple[list[str], np.ndarray]:
 
 def _untold(why_not: str) -> Languages:
     return Languages(shares={}, unsure=1.0, queries=0, why_not=why_not)
+
+
+# The writing systems of queries, by the names that Unicode gives to their letters.
+
+
+NO_LETTERS = "no letters"
+_UNSPACED = re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSPACED_RANGES) + "]")
+_SYSTEM_NAMES = {
+    "CJK": "Han",
+    "KANGXI": "Han",
+    "IDEOGRAPHIC": "Han",
+    "KATAKANA-HIRAGANA": "Katakana",
+    "FULLWIDTH": "Latin",
+}
+
+
+def writing_systems(queries: Iterable[str], weights: Iterable[int]) -> tuple[Counter[str], int]:
+    """(weight by the writing system that most letters of a query are of, weight with any unspaced script)."""
+    found: Counter[str] = Counter()
+    unspaced = 0
+    for query, weight in zip(queries, weights, strict=True):
+        found[_of(query)] += weight
+        if not query.isascii() and _UNSPACED.search(query):
+            unspaced += weight
+    return found, unspaced
+
+
+def _of(query: str) -> str:
+    if query.isascii():
+        return "Latin" if any(map(str.isalpha, query)) else NO_LETTERS
+    letters = Counter(_of_letter(letter) for letter in query if letter.isalpha())
+    return letters.most_common(1)[0][0] if letters else NO_LETTERS
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_letter(letter: str) -> str:
+    first = unicodedata.name(letter, "unnamed").split(" ", 1)[0]
+    return _SYSTEM_NAMES.get(first, first.capitalize())

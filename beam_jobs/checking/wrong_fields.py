@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 
-from beam_jobs.checking.fields import Fields
 from beam_jobs.checking.findings import FAILS, LOOK, NOTE, Finding, percent
 from beam_jobs.checking.guess import UBI_PATHS, Guess, expected_in_ubi, misplaced, suggest_events
-from beam_jobs.checking.names import best_name, event_kind, is_showable
-from beam_jobs.ingest_config import MAPPED_FORMATS
-from beam_jobs.mapping import Mapping, nearest
+from beam_jobs.checking.log_fields import Fields, best_name, event_kind, is_showable
+from beam_jobs.ingest.ingest_config import MAPPED_FORMATS
+from beam_jobs.sources.mapping import Mapping, nearest
 
 _MISSING = 0.95  # a field that fewer lines than this have, of those that must, is looked for elsewhere
 _FOLLOWS = {

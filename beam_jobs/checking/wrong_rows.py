@@ -2,10 +2,9 @@
 
 from collections import Counter
 
-from beam_jobs.checking.clicked_documents import ClickedDocuments
 from beam_jobs.checking.findings import FAILS, LOOK, NOTE, Finding, percent
-from beam_jobs.checking.rows_facts import Clients, Joins, Times
-from beam_jobs.checking.sample import Sample
+from beam_jobs.checking.log_sample import Sample
+from beam_jobs.checking.rows_facts import ClickedDocuments, Clients, Joins, Times
 from schemas.ledger import FATES
 
 _ENOUGH = 200  # lines, for a share to say anything

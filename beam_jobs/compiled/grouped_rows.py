@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.compiled.library import library
-from beam_jobs.compiled.text_buffers import text_buffers
+from beam_jobs.compiled.log_library import library, text_buffers
+from schemas.log_row import LOG_ROW
 
 _OFFSET = np.dtype(np.int32)
 _MOST = np.iinfo(_OFFSET).max  # rows of a table, and bytes of a column of texts, that places and offsets reach over
@@ -110,3 +110,21 @@ class _Regrouping:
             (chunk, first + begin * self._places.itemsize)
             for chunk, begin in zip(self._chunks, self._begins, strict=True)
         ]
+
+
+# The first row of each line hash, compiled.
+
+
+_HASH = LOG_ROW.field("line_hash").type
+
+
+def first_rows(hashes: pa.Array) -> np.ndarray:
+    """For each row whether it is the first with its hash, bool [rows]. `hashes`: LOG_ROW's line_hash, without nulls."""
+    is_first = np.zeros(len(hashes), bool)
+    compiled = library()
+    begin = hashes.buffers()[1].address + hashes.offset * _HASH.byte_width if len(hashes) else None
+    if compiled is not None and compiled.first_rows(begin, len(hashes), is_first.ctypes.data):
+        return is_first
+    codes = hashes.dictionary_encode().indices.to_numpy(zero_copy_only=False)  # in order of appearance
+    is_first[np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))] = True
+    return is_first

@@ -1,4 +1,4 @@
-// The CRC-32 of many texts: what zlib's crc32 gives, and beam_jobs.exchange.bucket_of numbers buckets by.
+// The CRC-32 of many texts: what zlib's crc32 gives, and beam_jobs.engine.exchange.bucket_of numbers buckets by.
 #include <array>
 #include <cstdint>
 #include <cstring>

@@ -1,7 +1,7 @@
-"""The everyday lines of a UBI log -> LOG_ROW rows, compiled; and the lines that are left to beam_jobs.sources.ubi.
+"""The everyday lines of a UBI log -> LOG_ROW rows, compiled; and the lines that are left to ubi.
 
 A line is everyday if it is plain in every respect: UTF-8, JSON of known types, no field twice, an id, a time in UTC.
-What is made of it is what `beam_jobs.sources.ubi` makes of it, bit for bit, in a fifth of the time. Of any other line
+What is made of it is what `ubi` makes of it, bit for bit, in a fifth of the time. Of any other line
 nothing is said here.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.compiled.library import library
+from beam_jobs.compiled.log_library import library
 from schemas.log_row import KINDS, LOG_ROW
 
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.mapping import ColumnMapping, Columns, Mapping
-from beam_jobs.read_lines import BLOCK_BYTES, MAX_LINE_BYTES, Plan, Unit, endless, plan_reading, read_blocks
-from beam_jobs.sources.check_columns import check_columns
 from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
 from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines, RowsOf
+from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
+from beam_jobs.sources.read_lines import BLOCK_BYTES, MAX_LINE_BYTES, Plan, Unit, endless, plan_reading, read_blocks
+from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines, RowsOf, check_columns
 from schemas.errors import StageError, UsageError
 
 # https://microsoft.github.io/msmarco/ORCAS: query id, query, document id, url; each line is a click by nobody.

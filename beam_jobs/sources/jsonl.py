@@ -1,6 +1,6 @@
 """JSON lines with a column mapping: names at the top, dotted paths into nested objects.
 
-For each mapping one struct type is made that has the mapped fields and no others (beam_jobs.sources.json_decoding).
+For each mapping one struct type is made that has the mapped fields and no others (json_decoding).
 A mapped field that a line lacks is nothing; one of another type makes the line unreadable. Lists cannot be mapped.
 """
 
@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from beam_jobs.mapping import ColumnMapping, NamedColumns, nearest
-from beam_jobs.read_lines import Plan, Unit, plan_reading, read_blocks
-from beam_jobs.sources.check_columns import listed
 from beam_jobs.sources.json_decoding import FAILURES, decode_lines, is_too_deep
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines, RowsOf
+from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
+from beam_jobs.sources.read_lines import Plan, Unit, plan_reading, read_blocks
+from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines, RowsOf, listed
 from schemas.errors import UsageError
 
 _Text = str | int | None

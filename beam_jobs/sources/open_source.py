@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.mapping import Mapping
+from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.sources import ubi
 from beam_jobs.sources.delimited import ORCAS, ORCAS_COLUMNS, DelimitedSource
 from beam_jobs.sources.jsonl import JsonSource
+from beam_jobs.sources.mapping import Mapping
 from beam_jobs.sources.parquet import ParquetSource
 from beam_jobs.sources.source import LineSource, Source
 

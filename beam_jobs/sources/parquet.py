@@ -14,14 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_jobs.file_kinds import PARQUET
-from beam_jobs.mapping import ColumnMapping
-from beam_jobs.read_lines import RANGE_BYTES, Plan, Unit, find_files, nothing_in, unreadable
-from beam_jobs.sources.check_columns import check_columns
 from beam_jobs.sources.json_decoding import NOT_UTF8
 from beam_jobs.sources.lines import line_hashes
 from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.source import ParsedBlock, RowsOf
+from beam_jobs.sources.mapping import ColumnMapping
+from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, Plan, Unit, find_files, nothing_in, unreadable
+from beam_jobs.sources.source import ParsedBlock, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
 

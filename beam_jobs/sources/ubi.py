@@ -10,7 +10,7 @@ Files for the bulk API, with their action lines, are understood, and so are expo
 `_source` is the event.
 
 The structs below say the types. A line that is JSON but not of these types is unreadable, whichever field it is. Nearly
-all lines of a log are plain ones, which compiled code reads (beam_jobs.compiled.ubi_rows), to the same rows.
+all lines of a log are plain ones, which compiled code reads (ubi_rows), to the same rows.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.ubi_rows import EverydayRows, everyday_rows
-from beam_jobs.mapping import Events
 from beam_jobs.sources.json_decoding import WRONG_FIELD, as_object, decode_lines
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.mapping import Events
 from beam_jobs.sources.source import ParsedLines
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})

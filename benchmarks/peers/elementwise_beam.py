@@ -24,7 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.content_filters import content_fate
+from beam_jobs.ingest.content_filters import content_fate
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
 from schemas.words import normalise

@@ -12,13 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.bot_crowds import activity_of, find_crowds
-from beam_jobs.bot_rules import BotRules
-from beam_jobs.bots import merge_bots, tell_clients
-from beam_jobs.client_statistics import MAX_HOURS, MS_PER_HOUR, NO_QUERY, NO_TIME, RANKS, STATISTICS
-from beam_jobs.content_filters import content_fates
+from beam_jobs.build.build_config import held_out
 from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
-from beam_jobs.split import held_out
+from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
+from beam_jobs.ingest.bots import BotRules, merge_bots, tell_clients
+from beam_jobs.ingest.client_statistics import MAX_HOURS, MS_PER_HOUR, NO_QUERY, NO_TIME, RANKS, STATISTICS
+from beam_jobs.ingest.content_filters import content_fates
 from schemas.text_columns import normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]

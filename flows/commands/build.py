@@ -64,10 +64,10 @@ def build(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.build import BuildConfig
-    from beam_jobs.build import build as run
-    from beam_jobs.engine_options import with_engines
-    from beam_jobs.windows import Window
+    from beam_jobs.build.build_stage import BuildConfig
+    from beam_jobs.build.build_stage import build as run
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.ingest.windows import Window
     from flows.settings import Settings
 
     window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)

@@ -73,11 +73,10 @@ def build_labelled(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.engine_options import with_engines
-    from beam_jobs.labelled.build import LabelledConfig
-    from beam_jobs.labelled.build import build_labelled as run
-    from beam_jobs.labelled.config import format_of
-    from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping, read_labelled_mapping
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
+    from beam_jobs.labelled.labelled_stage import LabelledConfig
+    from beam_jobs.labelled.labelled_stage import build_labelled as run
     from flows.settings import Settings
 
     columns = {"first": first, "second": second, "text": text, "label": label}

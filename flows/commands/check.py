@@ -45,9 +45,9 @@ def check(
     """
     import time
 
-    from beam_jobs.build_config import BuildConfig
+    from beam_jobs.build.build_config import BuildConfig
     from beam_jobs.checking.check_log import check_log
-    from beam_jobs.mapping import read_mapping
+    from beam_jobs.sources.mapping import read_mapping
     from schemas.errors import UsageError
 
     BuildConfig(k=k)  # says what is wrong with it

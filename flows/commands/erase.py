@@ -39,7 +39,7 @@ def erase(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.erase import erase as run
+    from beam_jobs.ingest.erase import erase as run
 
     client_ids = read_client_ids(client_id, client_ids_file)
     with console.progress_bar("erase") as progress:

@@ -62,10 +62,10 @@ def ingest(
     from dataclasses import asdict
     from json import dumps
 
-    from beam_jobs.engine_options import with_engines
-    from beam_jobs.ingest import IngestConfig
-    from beam_jobs.ingest import ingest as run
-    from beam_jobs.mapping import read_mapping
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.ingest.ingest_stage import IngestConfig
+    from beam_jobs.ingest.ingest_stage import ingest as run
+    from beam_jobs.sources.mapping import read_mapping
     from flows.day_result import day_of
     from flows.settings import Settings
 

@@ -59,9 +59,9 @@ def judgments(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.judgments import JudgmentsConfig
-    from beam_jobs.judgments import judgments as run
-    from beam_jobs.windows import Window
+    from beam_jobs.ingest.windows import Window
+    from beam_jobs.judgments.judgments_stage import JudgmentsConfig
+    from beam_jobs.judgments.judgments_stage import judgments as run
 
     window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
     config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(set or [])])

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-from beam_jobs.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
 from flows.doctor.finding import Finding
 from flows.settings import Surroundings
 

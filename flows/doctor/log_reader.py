@@ -1,6 +1,6 @@
 """Whether log lines are read in compiled code, and why not."""
 
-from beam_jobs.compiled.library import why_not
+from beam_jobs.compiled.log_library import why_not
 from flows.doctor.finding import Finding
 
 

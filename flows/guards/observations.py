@@ -14,7 +14,7 @@ from datetime import date as calendar_date
 from datetime import timedelta
 from typing import Any
 
-from beam_jobs.erased_days import follow
+from beam_jobs.ingest.day_versions import follow
 from flows.pipeline_config import PipelineConfig, is_dated
 from schemas import manifest as manifests
 from schemas import storage

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from beam_jobs.click_model import Cells
+from beam_jobs.judgments.click_model import Cells
 from tests.beam_jobs.day_folders import Query, Shown
 
 

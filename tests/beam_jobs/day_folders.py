@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from beam_jobs.arrow_files import write_table
+from beam_jobs.engine.arrow_files import write_table
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.ledger import Ledger

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from beam_jobs import titles
+from beam_jobs.build.build_stage import titles
 from schemas.documents import DOCUMENT
 
 
@@ -12,12 +12,12 @@ def documents_of(named: dict[str, str]) -> pa.Table:
 
 
 def pool_of(documents: pa.Table, size: int) -> pa.Table:
-    """beam_jobs.titles.HASHED: the pool in its order."""
+    """beam_jobs.build.titles.HASHED: the pool in its order."""
     grouped = titles.group_by_title(titles.hashed_documents(documents))
     return titles.pool_of(titles.pool_candidates(grouped, titles.count_hash_ranges(grouped), size), size)
 
 
 def titled(documents: pa.Table, size: int) -> pa.Table:
-    """beam_jobs.titles.TITLED."""
+    """beam_jobs.build.titles.TITLED."""
     grouped = titles.group_by_title(titles.hashed_documents(documents))
     return titles.find_pool_rows(grouped, pool_of(documents, size))

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from beam_jobs.bot_rules import BotRules
-from beam_jobs.content_filters import says_nothing
+from beam_jobs.ingest.bots import BotRules
+from beam_jobs.ingest.content_filters import says_nothing
 from schemas.words import normalise
 
 KINDS = {"click": "click", "click_through": "click", "impression": "impression"}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from beam_jobs.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.sources.open_source import open_source
 from schemas.log_row import LOG_ROW
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.bot_crowds import (
+from beam_jobs.ingest.bot_crowds import (
     WINDOWS,
     _smallest_between,
     _tail_bound,
@@ -16,9 +16,8 @@ from beam_jobs.bot_crowds import (
     find_crowds,
     merge_activity,
 )
-from beam_jobs.bot_rules import RULES, BotRules
-from beam_jobs.bots import PASSERS_BY
-from beam_jobs.client_statistics import NO_TIME
+from beam_jobs.ingest.bots import PASSERS_BY, RULES, BotRules
+from beam_jobs.ingest.client_statistics import NO_TIME
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGIN = 20_000 * DAY

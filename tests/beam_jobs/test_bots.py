@@ -8,10 +8,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.bot_rules import NO_RULE, RULE, RULES, RULES_VERSION, BotRules
-from beam_jobs.bots import Bots, find_bots, is_bot_user_agent, merge_bots, rule_of_lines
-from beam_jobs.client_statistics import MAX_HOURS, QUERIES_KEPT, RANKS, client_statistics
-from beam_jobs.join_search_events import CLICK, IMPRESSION, JOINED, SEARCH
+from beam_jobs.ingest.bots import (
+    NO_RULE,
+    RULE,
+    RULES,
+    RULES_VERSION,
+    BotRules,
+    Bots,
+    find_bots,
+    is_bot_user_agent,
+    merge_bots,
+    rule_of_lines,
+)
+from beam_jobs.ingest.client_statistics import MAX_HOURS, QUERIES_KEPT, RANKS, client_statistics
+from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, JOINED, SEARCH
 from schemas.errors import UsageError
 
 START = datetime(2026, 9, 1, 10, tzinfo=UTC)

@@ -4,11 +4,11 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build_commit import Commit, commit_build
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.click_pairs import CLICK_PAIRS
-from beam_jobs.shard_writer import write_pool, write_shard
-from beam_jobs.tally import Tally
+from beam_jobs.build.build_commit import Commit, commit_build
+from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.build.click_pairs import CLICK_PAIRS
+from beam_jobs.build.shard_writer import write_pool, write_shard
+from beam_jobs.engine.tally import Tally
 from schemas import manifest, storage
 from schemas.documents import DOCUMENT
 from schemas.errors import StageError

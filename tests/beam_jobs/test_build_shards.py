@@ -1,8 +1,7 @@
 import pytest
 
-from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.split import held_out
+from beam_jobs.build.build_config import BuildConfig, held_out
+from beam_jobs.build.build_stage import build
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damage

@@ -7,14 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.checking.fields import fields_of_json, shape_of
+from beam_jobs.checking.check_log import mapping_toml
 from beam_jobs.checking.guess import guess_form
-from beam_jobs.checking.look import look_at
-from beam_jobs.checking.mapping_text import mapping_toml
-from beam_jobs.checking.names import best_name, event_kind, is_showable, near_name
-from beam_jobs.checking.writing_systems import writing_systems
+from beam_jobs.checking.languages import writing_systems
+from beam_jobs.checking.log_fields import best_name, event_kind, fields_of_json, is_showable, near_name, shape_of
+from beam_jobs.checking.log_sample import look_at
 from beam_jobs.checking.wrong_fields import ubi_version, wrong_in_ubi
-from beam_jobs.mapping import Columns, Events, Mapping, read_mapping
+from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from tests.beam_jobs.ubi_lines import event, search
 
 

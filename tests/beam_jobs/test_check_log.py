@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from beam_jobs.build import BuildConfig, build
+from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.mapping import Columns, Mapping
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.sources.mapping import Columns, Mapping
 from flows.simulation import SimulationConfig, simulate
 from schemas.errors import UsageError
 from tests.beam_jobs.ubi_lines import event, search

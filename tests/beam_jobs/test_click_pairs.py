@@ -4,9 +4,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.click_pairs import click_pairs
-from beam_jobs.split import held_out
-from beam_jobs.titles import SHOWN_TITLED
+from beam_jobs.build.build_config import held_out
+from beam_jobs.build.click_pairs import click_pairs
+from beam_jobs.build.titles import SHOWN_TITLED
 from schemas.day import QUERIES
 
 _QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])

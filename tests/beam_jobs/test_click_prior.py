@@ -1,8 +1,16 @@
 import numpy as np
 import pytest
 
-from beam_jobs.click_model import Cells
-from beam_jobs.click_prior import Pairs, Prior, add_up, fit_levels, fit_strength, odds_to_share, query_shifts
+from beam_jobs.judgments.click_model import (
+    Cells,
+    Pairs,
+    Prior,
+    add_up,
+    fit_levels,
+    fit_strength,
+    odds_to_share,
+    query_shifts,
+)
 
 
 def pairs(*rows: tuple[int, float, float, float]) -> Pairs:

@@ -14,14 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.compiled.first_rows import first_rows
-from beam_jobs.compiled.grouped_rows import grouped_rows
-from beam_jobs.compiled.keyed_hashes import keyed_hashes
-from beam_jobs.compiled.row_digest import row_digest
-from beam_jobs.compiled.text_hashes import text_hashes
+from beam_jobs.compiled.grouped_rows import first_rows, grouped_rows
+from beam_jobs.compiled.hashes import keyed_hashes, row_digest, text_hashes
 from beam_jobs.compiled.ubi_rows import everyday_rows
-from beam_jobs.mapping import Events
 from beam_jobs.sources import ubi
+from beam_jobs.sources.mapping import Events
 from schemas.shard import LogicalDigest
 from tests.beam_jobs.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.test_ubi import LINES

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.content_filters import content_fate, content_fates
 from beam_jobs.content_lists import ADULT_ENGLISH, BOT_USER_AGENTS, shipped_list
+from beam_jobs.ingest.content_filters import content_fate, content_fates
 from schemas.words import normalise
 
 

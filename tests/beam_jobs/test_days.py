@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs import day_versions
-from beam_jobs.bot_rules import BotRules
-from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig, build_request
-from beam_jobs.days import open_days, open_window
-from beam_jobs.erased_days import finished_ingests
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.windows import Window
+from beam_jobs.build.build_config import BuildConfig, build_request
+from beam_jobs.build.build_stage import build
+from beam_jobs.ingest.bots import BotRules
+from beam_jobs.ingest.day_versions import finished_ingests
+from beam_jobs.ingest.days import open_days, open_window
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import day_versions, ingest
+from beam_jobs.ingest.windows import Window
 from schemas import day_version, storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request, damage
@@ -186,7 +185,9 @@ def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
 
 @pytest.mark.slow
 def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.ingest.register", lambda *_, **__: None)  # as if the client had died by then
+    monkeypatch.setattr(
+        "beam_jobs.ingest.ingest_stage.register", lambda *_, **__: None
+    )  # as if the client had died by then
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
     result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
     assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, day_version.FIRST)
@@ -202,11 +203,11 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
 
     def overtaken(where, request, **options):
         found = real(where, request, **options)
-        monkeypatch.setattr("beam_jobs.ingest.find_held", real)
+        monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", real)
         ingest([two, three], store=store, config=day)  # while the other is about to start
         return found
 
-    monkeypatch.setattr("beam_jobs.ingest.find_held", overtaken)
+    monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", overtaken)
     with pytest.raises(StageError, match=r"(?i)lines of theirs are in version 1 of that day already"):
         ingest([one, two], store=store, config=day)
     assert len(open_days([store])) == 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.mapping import Columns, Events, Mapping
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.sources.mapping import Columns, Events, Mapping
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.source_rows import NAMES, as_set, read_all
 
@@ -122,7 +122,7 @@ def test_quoted_fields_are_read_as_the_csv_module_writes_them_wherever_a_file_is
     log = tmp_path_factory.mktemp("log") / "log.csv"
     log.write_bytes(text.getvalue().encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.read_lines.RANGE_BYTES", cut)
+        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", cut)
         found, rejects, num_lines = read_all([log], _config(NAMED))
     assert num_lines == len(rows)
     assert {reason for _, _, reason in rejects} <= {"unreadable_no_query_id"}
@@ -141,7 +141,7 @@ def test_quoted_line_ends_belong_to_their_field_whatever_the_blocks(tmp_path_fac
     log.write_bytes(text.getvalue().encode())
     mapping = Mapping(columns=NAMED.columns, delimiter=",", quoted_newlines=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.read_lines.RANGE_BYTES", 10)
+        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 10)
         patch.setattr("beam_jobs.sources.delimited.BLOCK_BYTES", block)
         found, _, num_lines = read_all([log], _config(mapping))
     assert num_lines == len(rows)

@@ -3,7 +3,7 @@
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine import carries_errors, run_pipeline
+from beam_jobs.engine.beam_engine import carries_errors, run_pipeline
 from schemas.errors import StageError, UsageError
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from beam_jobs.engine import run_pipeline
-from beam_jobs.engine_options import exchange_scratch, runner_name, with_engines
+from beam_jobs.engine.beam_engine import run_pipeline
+from beam_jobs.engine.engine_options import exchange_scratch, runner_name, with_engines
 from schemas.errors import UsageError
 
 

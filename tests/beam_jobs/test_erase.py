@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs import erase as erasing
-from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.days import day_files, open_days, read_day_file
-from beam_jobs.erase import erase, without_people
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.people import hash_people
-from beam_jobs.person_key import default_path, key_paths, read_key
-from beam_jobs.windows import Window
+from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.build.build_stage import build
+from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.ingest.erase import erase, without_people
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import erase as erasing
+from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
+from beam_jobs.ingest.windows import Window
 from schemas import day_version, storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError, UsageError
@@ -128,7 +127,7 @@ def test_the_manifest_says_how_many_and_never_who(store):
 
 def test_the_digest_of_what_is_left_is_that_of_its_rows(store):
     """Computed here from all rows, there from the rows that changed alone."""
-    from beam_jobs.aggregate_day import logical_digest
+    from beam_jobs.ingest.aggregate_day import logical_digest
 
     erase([WHO, OTHER], store=store)
     for result in open_days([store]):
@@ -286,7 +285,7 @@ def test_a_copy_that_went_wrong_changes_nothing(store, monkeypatch):
         storage.write_atomic(target, b"garbled")
 
     before = _queries(store)
-    monkeypatch.setattr("beam_jobs.erase.storage.copy", garble)
+    monkeypatch.setattr("beam_jobs.ingest.erase.storage.copy", garble)
     with pytest.raises(StageError, match="not as it was written"):
         erase([WHO], store=store)
     assert _queries(store) == before

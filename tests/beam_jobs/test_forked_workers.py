@@ -10,9 +10,9 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine import run_pipeline
-from beam_jobs.forked_environment import _PrivateServer
-from beam_jobs.forked_workers import forked_workers, forked_workers_if_asked
+from beam_jobs.engine.beam_engine import run_pipeline
+from beam_jobs.engine.forked_workers import forked_workers, forked_workers_if_asked
+from beam_jobs.engine.worker_environments import _PrivateServer
 from schemas.errors import TransientError
 
 TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
@@ -64,7 +64,7 @@ def test_a_worker_that_a_signal_ends_is_named_and_the_job_may_be_tried_again(tmp
 
 @pytest.mark.engine
 def test_a_worker_that_does_not_end_is_ended(monkeypatch, tmp_path):
-    monkeypatch.setattr("beam_jobs.forked_workers.END_SECONDS", 2.0)
+    monkeypatch.setattr("beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
     with forked_workers() as workers:
         os.kill(workers._server.pid, signal.SIGSTOP)  # waits for ever
     with pytest.raises(ProcessLookupError):

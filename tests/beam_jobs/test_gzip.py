@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.read_lines import Unit, read_blocks
+from beam_jobs.sources.read_lines import Unit, read_blocks
 from schemas.errors import StageError
 
 

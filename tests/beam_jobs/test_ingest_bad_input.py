@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.ubi_lines import event, random_log, search
 
@@ -123,10 +123,10 @@ def test_too_many_unreadable_lines_fail_with_reasons_and_places_and_fewer_pass(t
 
 
 def test_a_line_without_end_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.read_lines.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("beam_jobs.read_lines.BLOCK_BYTES", 100)
+    monkeypatch.setattr("beam_jobs.sources.read_lines.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("beam_jobs.sources.read_lines.BLOCK_BYTES", 100)
     (tmp_path / "log.ndjson").write_bytes(b"x" * 5000)
-    from beam_jobs.read_lines import plan_reading, read_blocks
+    from beam_jobs.sources.read_lines import plan_reading, read_blocks
 
     (unit,) = plan_reading([str(tmp_path / "log.ndjson")]).units
     with pytest.raises(StageError, match="no line end"):
@@ -157,7 +157,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
     log = _write(tmp_path / "log.ndjson", random_log(0))
     code = (
         "import resource, signal, sys\n"
-        "from beam_jobs.ingest import IngestConfig, ingest\n"
+        "from beam_jobs.ingest.ingest_stage import IngestConfig, ingest\n"
         "from schemas.errors import StageError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"

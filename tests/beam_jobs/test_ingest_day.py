@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from beam_jobs.arrow_files import read_table
-from beam_jobs.bot_rules import BotRules
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.ingest import IngestConfig, ingest
-from beam_jobs.ingest_config import ingest_request
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.engine.arrow_files import read_table
+from beam_jobs.ingest.bots import BotRules
+from beam_jobs.ingest.ingest_config import ingest_request
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.log_row import REJECT, SIMULATED_APPLICATION
@@ -76,7 +76,7 @@ def recut_day(tmp_path_factory):
     """The log of seed 2, cut, named, packed and ordered otherwise, in a store of its own; to be read."""
     folder = tmp_path_factory.mktemp("recut")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beam_jobs.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
+        patch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 3_000)  # many ranges, with lines across their borders
         return ingest([_recut(folder / "recut", LOGS[2], 1)], store=str(folder / "store"), config=LENIENT)
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.ingest import IngestConfig, ingest
-from beam_jobs.mapping import Columns, Events, Mapping
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.sources.mapping import Columns, Events, Mapping
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.test_ingest_day import exposures_of, queries_of

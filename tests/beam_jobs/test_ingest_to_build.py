@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
+from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.build.build_stage import build
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest
 from tests.beam_jobs.day_folders import read_pairs, write_documents
 
 QUERIES = ["Angle Bracket", "angle  bracket", "wood screw", "deck paint", "Türgriff", "garden hose", "secret diary"]

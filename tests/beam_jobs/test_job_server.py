@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from beam_jobs.job_server import PORT, job_server
+from beam_jobs.engine.engine_start import PORT, job_server
 from schemas.errors import StageError
 from tests.waiting import SECONDS, runs, wait_until
 
@@ -23,7 +23,7 @@ SERVER = [
 ]
 CLIENT = """
 import sys, time
-from beam_jobs.job_server import job_server
+from beam_jobs.engine.engine_start import job_server
 with job_server(sys.argv[2:], sys.argv[1]) as endpoint:
     print(endpoint, flush=True)
     time.sleep(60)

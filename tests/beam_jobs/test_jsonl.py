@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.mapping import Columns, Events, Mapping
+from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.sources.jsonl import parse_block
+from beam_jobs.sources.mapping import Columns, Events, Mapping
 from schemas.errors import UsageError
 from tests.beam_jobs.source_rows import read_all
 from tests.beam_jobs.test_ubi import SCALARS

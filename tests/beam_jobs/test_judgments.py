@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from beam_jobs.days import day_files, open_days, read_day_file
-from beam_jobs.exposure_cells import gated_cells, merge_samples, sample_of
-from beam_jobs.judge_clicks import measure, query_id
-from beam_jobs.judgments import JudgmentsConfig, judgments
-from beam_jobs.judgments_commit import require_impressions
-from beam_jobs.judgments_config import GRADE_SHARES
-from beam_jobs.tally import Tally
+from beam_jobs.engine.tally import Tally
+from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.judgments.exposure_cells import gated_cells, merge_samples, sample_of
+from beam_jobs.judgments.judge_clicks import measure, query_id
+from beam_jobs.judgments.judgments_commit import require_impressions
+from beam_jobs.judgments.judgments_config import GRADE_SHARES
+from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run

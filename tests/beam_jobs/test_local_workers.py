@@ -1,14 +1,14 @@
 import pytest
 
-from beam_jobs import local_workers
-from beam_jobs.local_workers import WORTH_PROCESSES_BYTES, with_local_workers
+from beam_jobs.engine.beam_engine import engine_options
+from beam_jobs.engine.engine_options import WORTH_PROCESSES_BYTES, with_local_workers
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=3")
 
 
 @pytest.fixture(autouse=True)
 def _three_cores(monkeypatch):
-    monkeypatch.setattr(local_workers.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(engine_options.os, "sched_getaffinity", lambda _: {0, 1, 2})
 
 
 def test_much_input_is_spread_over_the_cores_and_little_is_not():
@@ -23,5 +23,5 @@ def test_what_the_user_says_stands(option):
 
 
 def test_one_core_is_left_alone(monkeypatch):
-    monkeypatch.setattr(local_workers.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(engine_options.os, "sched_getaffinity", lambda _: {0})
     assert with_local_workers([], 1 << 40) == ()

@@ -1,8 +1,7 @@
 import pyarrow as pa
 
-from beam_jobs.exposure_cells import CELLS
-from beam_jobs.judge_clicks import JUDGED
-from beam_jobs.logged_ranking import logged_ranking
+from beam_jobs.judgments.exposure_cells import CELLS, logged_ranking
+from beam_jobs.judgments.judge_clicks import JUDGED
 
 
 def cells(*rows: tuple[str, str, int, int]) -> pa.Table:

@@ -5,7 +5,7 @@ from threading import Event
 
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_jobs.loopback import _Workers
+from beam_jobs.engine.worker_environments import _Workers
 
 
 def _request(number: int) -> beam_fn_api_pb2.StartWorkerRequest:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest_config import FORMATS, IngestConfig
-from beam_jobs.mapping import Columns, Events, Mapping, read_mapping
+from beam_jobs.ingest.ingest_config import FORMATS, IngestConfig
+from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from beam_jobs.sources.open_source import open_source
 from flows.set_fields import with_fields
 from schemas.errors import UsageError

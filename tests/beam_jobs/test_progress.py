@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from beam_jobs import progress
-from beam_jobs.progress import advance, listening
+from beam_jobs.engine.beam_engine import progress
+from beam_jobs.engine.progress import advance, listening
 
 STEPS = {"reading": 10, "writing": 4}
 
@@ -29,7 +29,7 @@ def test_the_notes_of_all_workers_add_up(tmp_path):
     with listening(lambda *told: seen.append(told), STEPS, str(tmp_path / "notes")) as folder:
         assert seen == [("reading", 0, 10)]
         advance(folder, "reading", 3)
-        code = f"from beam_jobs.progress import advance; advance({folder!r}, 'reading', 4)"
+        code = f"from beam_jobs.engine.progress import advance; advance({folder!r}, 'reading', 4)"
         subprocess.run([sys.executable, "-c", code], check=True)
         _until(seen, ("reading", 7, 10))
         time.sleep(0.02)

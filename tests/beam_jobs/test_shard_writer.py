@@ -5,9 +5,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.arrow_files import read_table
-from beam_jobs.click_pairs import CLICK_PAIRS
-from beam_jobs.shard_writer import index_words, write_pool, write_shard
+from beam_jobs.build.click_pairs import CLICK_PAIRS
+from beam_jobs.build.shard_writer import index_words, write_pool, write_shard
+from beam_jobs.engine.arrow_files import read_table
 from schemas import storage
 from schemas.documents import DOCUMENT
 from schemas.shard import LogicalDigest

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.mapping import TIME_FORMATS
-from beam_jobs.sources.texts import position_of, positions
-from beam_jobs.sources.times import time_of, times
+from beam_jobs.sources.log_rows import position_of, positions, time_of, times
+from beam_jobs.sources.mapping import TIME_FORMATS
 
 PLAIN = ["2026-09-01T10:00:00.123Z", "2026-09-01 10:00:00Z", "2026-09-01T10:00Z", "2026-09-01T10:00:00+02:00"]
 ODD = ["2026-09-01T10Z", "2026-09-01T100000Z", "0000-01-01T00:00:00Z", "2026-02-29T00:00:00Z", "2026-09-01T24:00:00Z",

@@ -1,6 +1,6 @@
 import pytest
 
-from beam_jobs.trained_days import refuse_trained_days, span
+from beam_jobs.judgments.judgments_stage import refuse_trained_days, span
 from schemas.errors import StageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import StageResult, run_stage

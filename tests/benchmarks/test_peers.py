@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs
 from flows.simulation import SimulationConfig, simulate
 

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from flows.cli import run
 from tests.end_to_end.shop import clicktower, make_shop
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
 from flows.settings import Settings
 from flows.simulation import SimulationConfig, simulate
 from tests.engines.outcome import Outcome, run_both_jobs

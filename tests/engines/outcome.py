@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.engine_options import with_engines
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.engine.engine_options import with_engines
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from flows.settings import Settings
 from schemas import storage
 from schemas.stage import StageResult

@@ -5,8 +5,8 @@ import tempfile
 import apache_beam as beam
 import pytest
 
-from beam_jobs.engine import carries_errors, run_pipeline
-from beam_jobs.engine_options import with_engines
+from beam_jobs.engine.beam_engine import carries_errors, run_pipeline
+from beam_jobs.engine.engine_options import with_engines
 from schemas.errors import StageError, UsageError
 
 pytestmark = pytest.mark.engine

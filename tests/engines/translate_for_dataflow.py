@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas.errors import UsageError
 
 DATAFLOW = (

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest
 from flows.cli import run
 from flows.client_ids import read_client_ids
 from schemas.errors import UsageError

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.build import build_labelled
-from beam_jobs.labelled.config import LabelledConfig
-from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping
+from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_stage import build_labelled
 from flows.cli import run
 from flows.report.labelled_page import render
 from schemas.stage import open_result

@@ -42,7 +42,7 @@ def test_a_wrong_assignment_says_why(assignment, words):
 
 
 def test_a_table_of_a_pipeline_file_reaches_the_config_inside_a_config():
-    from beam_jobs.ingest_config import IngestConfig
+    from beam_jobs.ingest.ingest_config import IngestConfig
     from flows.stages import _text
 
     made = with_fields(IngestConfig(), [f"bots={_text({'searches_per_hour': 90})}", "max_unreadable_share=0.1"])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from beam_jobs.arrow_files import read_table
+from beam_jobs.engine.arrow_files import read_table
 from tests.privacy.every_byte import files_with, hashes_of, places_of
 from tests.privacy.planted_log import (
     CLIENTS,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.ingest import IngestConfig, ingest
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from tests.beam_jobs.ubi_lines import BROWSER, CRAWLER, event, search
 from tests.privacy.every_byte import places_of
 

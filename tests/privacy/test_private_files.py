@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build import BuildConfig, build
-from beam_jobs.ingest import IngestConfig, ingest
-from beam_jobs.judgments import JudgmentsConfig, judgments
+from beam_jobs.build.build_stage import BuildConfig, build
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
 from schemas import storage
 from schemas.errors import StageError
 from tests.beam_jobs.dated_logs import day_lines, write_lines
@@ -47,7 +47,7 @@ class Watched:
 @pytest.mark.parametrize("engine", [(), ("--direct_running_mode=multi_processing", "--direct_num_workers=2")],
                          ids=["here", "two"])  # fmt: skip
 def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
-    monkeypatch.setattr("beam_jobs.progress.NOTE_SECONDS", 0.02)
+    monkeypatch.setattr("beam_jobs.engine.progress.NOTE_SECONDS", 0.02)
     store = tmp_path / "store"
     lines = [line for number in range(5) for line in day_lines("2026-09-01", number, clients=60)]
     log = write_lines(tmp_path / "log.ndjson", [*lines, b"not a line"])

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build import build
-from beam_jobs.build_config import BuildConfig
-from beam_jobs.ingest import ingest
-from beam_jobs.ingest_config import IngestConfig
-from beam_jobs.person_key import ensure_key
+from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.build.build_stage import build
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.person_key import ensure_key
 from schemas import storage
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from beam_jobs.labelled.build import build_labelled
-from beam_jobs.labelled.config import LabelledConfig
-from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping
+from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.labelled import labelled_schema

@@ -2,9 +2,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.build import build_labelled
-from beam_jobs.labelled.config import LabelledConfig
-from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping
+from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.labelled.evaluate import EvaluateLabelledConfig, evaluate_labelled

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.labelled.build import build_labelled
-from beam_jobs.labelled.config import LabelledConfig
-from beam_jobs.labelled.mapping import LabelledColumns, LabelledMapping
+from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_stage import build_labelled
 from tests.training.small_shards import KINDS, THINGS
 
 Line = tuple[str, ...]

@@ -1,0 +1,124 @@
+"""What of a build a user can set, and what of it names the result. Imports no engine."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.content_lists import ADULT_ENGLISH, TermList, read_list, shipped_list
+from schemas import storage
+from schemas.day import PEOPLE_CAP
+from schemas.errors import UsageError
+from schemas.manifest import Request
+from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS
+
+# The split of queries into training and held-out ones: by a keyed hash of the query alone.
+#
+# The key is a permanent salt and not the run's seed: a sweep over seeds would otherwise move the held-out queries into
+# training, and adding a day of log would too.
+
+
+MAX_SALT_BYTES = 64  # BLAKE2b's longest key
+
+
+def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
+    """Whether each normalised query is held out for dev, bool [queries]; about `share` of all queries are.
+
+    A larger share holds out the same queries and more. Raises ValueError for a salt of over 64 bytes.
+    """
+    limit = int(share * 2**64)
+    return np.array([_keyed_hash(query, salt) < limit for query in queries], bool)
+
+
+def _keyed_hash(query: str, salt: str) -> int:
+    digest = hashlib.blake2b(query.encode(), digest_size=8, key=salt.encode(), person=b"split").digest()
+    return int.from_bytes(digest, "little")
+
+
+# Raised on purpose when the same days give other rows.
+STAGE_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildConfig:
+    """What decides the rows of the shards.
+
+    k: distinct people that must have issued a query before it leaves the private aggregate (up to PEOPLE_CAP; 1 is for
+    a team that trains on its own log in private, and 0, no gate at all, for a log that was published already and names
+    no people). num_negatives: unclicked documents for each pair. dev_share: share of
+    the queries that is held out. split_salt: the key of that split; permanent, or held-out queries end up in training.
+    seed: of the negatives. pool_size: documents that negatives are drawn from, at most. table_rows: rows of the letter-
+    trigram table. pairs_per_shard: 100,000 pairs with four negatives are about 64 MiB. adult_list: a file of adult
+    terms, one a line, to use instead of the shipped list.
+    """
+
+    k: int = 5
+    num_negatives: int = 4
+    dev_share: float = 0.05
+    split_salt: str = "clicktower"
+    seed: int = 0
+    pool_size: int = 1_000_000
+    table_rows: int = DEFAULT_TABLE_ROWS
+    pairs_per_shard: int = 100_000
+    adult_list: str | None = None
+
+    def __post_init__(self) -> None:
+        _require("k", self.k, 0, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people of a query, so that no larger number"
+                 " can be told from them")  # fmt: skip
+        _require("num_negatives", self.num_negatives, 1, 1_000)
+        _require("dev_share", self.dev_share, 0, 0.9)
+        _require("pool_size", self.pool_size, 1, 2**31 - 1)
+        _require("table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1, f"{COMPUTED_IDS:,} rows are computed ids,"
+                 " and at least one must be left for other letters")  # fmt: skip
+        _require("pairs_per_shard", self.pairs_per_shard, 1, 2**24)
+        _require("bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
+        _require("seed", self.seed, 0, 2**63 - 1)
+
+
+def adult_list(config: BuildConfig) -> TermList:
+    """The list of adult terms that a config names. Raises UsageError or StageError."""
+    return read_list(config.adult_list) if config.adult_list else shipped_list(ADULT_ENGLISH)
+
+
+def build_request(
+    days: Sequence[str],
+    documents: str,
+    judged_queries: str | None,
+    config: BuildConfig,
+    window: Mapping[str, Any] | None = None,
+) -> Request:
+    """What names the result: the ingests' digests and the window they were found by, the content of the files, the
+    config. Raises UsageError for no file.
+    """
+    settings = asdict(config)
+    del settings["adult_list"]  # where a list lies changes nothing: what it says does
+    return Request(
+        stage="build",
+        stage_version=STAGE_VERSION,
+        config=settings,
+        inputs={
+            "days": sorted(days),
+            "window": window,
+            "adult_list": adult_list(config).digest,
+            "documents": _fingerprint(documents, "documents"),
+            "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
+        },
+        seed=config.seed,
+    )
+
+
+def _fingerprint(uri: str, what: str) -> str:
+    if not storage.exists(uri):
+        raise UsageError(asked=f"{what} were to be read from {uri}", found="there is no such file", do="check the path")
+    return storage.fingerprint(uri)
+
+
+def _require(what: str, value: float, least: float, most: float, why: str = "") -> None:
+    if not least <= value <= most:
+        raise UsageError(
+            asked=f"build was asked for {what} = {value:,}",
+            found=f"it must be from {least:,} to {most:,}" + (f": {why}" if why else ""),
+            do=f"choose a {what} in that range",
+        )

@@ -1,0 +1,124 @@
+"""Arrow IPC files by URI: written under their name at once, or not at all."""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from schemas import storage
+from schemas.errors import StageError, os_error_kind
+
+BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
+
+
+def write_table(table: pa.Table, folder: str, name: str) -> str:
+    """Write NAME.arrow below a folder; its URI."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
+    uri = storage.join(folder, f"{name}.arrow")
+    storage.write_atomic(uri, memoryview(sink.getvalue()))
+    return uri
+
+
+def read_table(uri: str) -> pa.Table:
+    """The table in a file of this form."""
+    with storage.open_read(uri) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def map_table(uri: str) -> pa.Table:
+    """The same, memory-mapped where the file is on this machine: workers side by side share one copy."""
+    if not storage.is_local(uri):
+        return read_table(uri)
+    return pa.ipc.open_file(pa.memory_map(storage.filesystem(uri)[1])).read_all()
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """OSErrors of writing as the StageError a user reads."""
+    try:
+        yield
+    except OSError as error:
+        raise os_error_kind(error)(
+            asked=f"files were to be written below {where}",
+            found=f"the system says: {error.strerror or type(error).__name__}",
+            follows="nothing was committed, and what was begun has been removed",
+            do="make space there, or make the folder writable, or give another store; then run the same command again",
+        ) from None
+
+
+# How a table travels between two steps: as an Arrow IPC stream, by value or by reference.
+#
+# By value the bytes themselves are the element, and the runner's own shuffle moves, spills and keeps them: Flink and
+# Dataflow are made for that. Runners that keep every element in memory (FnApiRunner, Prism) are handed references
+# instead (engine_options.exchange_scratch): the bytes lie in a scratch file, and a reference is its URI,
+# where they begin, and how many they are. A plain tuple, since that is what Beam's coders encode best.
+#
+# Scratch files have names that no other attempt uses, and nothing reads one but through a reference that reached it, so
+# what a bundle that ran twice left behind is never seen. Whoever made the scratch folder removes it.
+
+
+Reference = tuple[str, int, int]
+Record = bytes | Reference
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """The table as an Arrow IPC stream."""
+    return _ipc_buffer(table).to_pybytes()
+
+
+def from_ipc(records: Iterable[bytes | pa.Buffer]) -> pa.Table:
+    """The tables of one or more Arrow IPC streams of one schema, one after the other, each column in one chunk."""
+    tables = [pa.ipc.open_stream(record).read_all() for record in records]
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def put(tables: Sequence[pa.Table], scratch: str | None) -> list[Record]:
+    """A record for each table: references into one new file below `scratch`, or the bytes where there is none.
+
+    Raises StageError where the file cannot be written whole.
+    """
+    if scratch is None:
+        return [to_ipc(table) for table in tables]
+    uri = storage.join(scratch, f"{uuid.uuid4().hex}.arrows")
+    records: list[Record] = []
+    with explained(scratch), storage.open_new(uri) as file:
+        begin = 0
+        for table in tables:
+            content = _ipc_buffer(table)
+            file.write(content)
+            records.append((uri, begin, content.size))
+            begin += content.size
+    return records
+
+
+def get(records: Iterable[Record]) -> pa.Table:
+    """The rows of records of one schema as one table, each column in one chunk; at least one record.
+
+    Raises StageError where a scratch file is gone.
+    """
+    records = list(records)
+    by_value = [record for record in records if isinstance(record, bytes)]
+    by_reference = [record for record in records if not isinstance(record, bytes)]
+    try:
+        return from_ipc([*by_value, *storage.read_ranges(by_reference)])
+    except OSError as error:
+        raise StageError(
+            asked=f"intermediate rows were to be read back from {by_reference[0][0]}",
+            found=f"the system says: {error.strerror or type(error).__name__}",
+            follows="rows would be missing, so nothing was committed",
+            do="let all workers see that folder, and leave it alone while a job runs; run the same command again",
+        ) from None
+
+
+def num_bytes(record: Record) -> int:
+    return len(record) if isinstance(record, bytes) else record[2]
+
+
+def _ipc_buffer(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

@@ -1,0 +1,311 @@
+"""How both jobs run on Beam: the default runner, quiet, with errors that arrive as what they were.
+
+    run_pipeline(lambda pipeline: pipeline | ..., beam_options)
+
+An exception crosses a runner as the text of a traceback. Functions that may raise a StageError on a worker are
+therefore decorated with `carries_errors`: it puts the error into the exception's text, where `run_pipeline` finds it
+again.
+"""
+
+import base64
+import functools
+import inspect
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions, TypeOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+
+from beam_jobs.engine.engine_options import runner_name
+from beam_jobs.engine.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
+from beam_jobs.engine.forked_workers import ForkedWorkers
+from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError
+from schemas.signals import sigterm_as_exit
+from schemas.stage import EngineJob, Progress, silent
+
+# What Beam and the engines say while a job runs goes to files, not to the terminal: what matters is an exception.
+
+
+OWN = "beam.log"
+LISTENER_SECONDS = 5.0
+
+
+@dataclass(kw_only=True, slots=True)
+class EngineLog:
+    """The folder of these files, for this user's eyes: a traceback may quote data. It goes, unless it is kept."""
+
+    folder: str
+    keep: bool = False
+
+    def keep_what_others_said(self) -> bool:
+        """Keep the folder, and True, where a process other than this one wrote into it."""
+        others = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN)
+        self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in others)
+        return self.keep
+
+
+@contextmanager
+def engine_log() -> Iterator[EngineLog]:
+    """A log for one job. Where an unexpected exception leaves the block it is kept, and named in the exception.
+
+    Beam logs to its own loggers, to the root (what a runner reports) and to one for each server; each exception with
+    its traceback at every level that it passes.
+    """
+    log = EngineLog(folder=tempfile.mkdtemp(prefix="clicktower-engine-"))
+    handler = logging.FileHandler(os.path.join(log.folder, OWN), delay=True, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    others, root.handlers = root.handlers, [handler]
+    hook, threading.excepthook = threading.excepthook, _to_the_log
+    try:
+        yield log
+    except Exception as error:
+        if not isinstance(error, StageError) and log.keep_what_others_said():
+            error.add_note(f"What the engine said is in {log.folder}.")
+        raise
+    finally:
+        _wait_for_listeners()
+        threading.excepthook, root.handlers = hook, others
+        handler.close()
+        if not log.keep:
+            shutil.rmtree(log.folder, ignore_errors=True)
+
+
+def _to_the_log(arguments: threading.ExceptHookArgs) -> None:
+    """Beam's threads that listen to a server fail when it ends; nobody is to be told on the terminal."""
+    logging.getLogger(__name__).warning("%s in thread %s", arguments.exc_type.__name__, arguments.thread)
+
+
+def _wait_for_listeners() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("wait_until_finish"):
+            thread.join(LISTENER_SECONDS)
+
+
+__all__ = ["carries_errors", "run_pipeline", "runner_name"]
+
+_MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
+_ENDED = {
+    "FAILED": "the runner reports that it failed",
+    "CANCELLED": "it was cancelled from the runner's side",
+    "DRAINED": "it was drained from the runner's side",
+}
+_KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientError, UnknownVersionError)}
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class HandedOver(StageError):
+    """The job was described and left to somebody else to start: no failure (exit code 0), and no result yet."""
+
+    exit_code = 0
+
+
+class CarriedError(Exception):
+    """A StageError on its way through a runner, as text that survives being quoted in a traceback."""
+
+
+def carries_errors(function: Function) -> Function:
+    """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            try:
+                yield from function(*args, **kwargs)
+            except StageError as error:
+                raise _carried(error) from None
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except StageError as error:
+                raise _carried(error) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def run_pipeline(
+    build: Callable[[beam.Pipeline], None],
+    beam_options: Sequence[str],
+    *,
+    job: EngineJob | None = None,
+    progress: Progress = silent,
+    workers: ForkedWorkers | None = None,
+) -> None:
+    """Nothing, when the pipeline that `build` makes has run to its end.
+
+    Where the same `job` runs on the cluster already (the client that submitted it was killed), it is waited for, and
+    another one submitted only if it does not commit.
+
+    Without a `--runner` it runs in this process, or in `workers` where the options ask for processes and the caller has
+    started what forks them. Raises the StageError that a worker raised, UsageError for options
+    Beam refuses or an engine that is not there, StageError where the runner ends the job otherwise. Where the caller
+    is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
+    """
+    name, options = runner_name(beam_options), _options(beam_options)
+    name_job(name, options, job.name if job else "")
+    with engine_log() as log, sigterm_as_exit():
+        _wait_for_the_same(name, options, progress)
+        # Looked at only now: it may have committed since the caller looked, and be gone from the list.
+        if not (job and job.has_committed()):
+            _run(build, name, options, log, workers)
+
+
+def _wait_for_the_same(name: str, options: PipelineOptions, progress: Progress) -> None:
+    try:
+        wait_for_the_same(name, options, lambda what: progress(what, 0, None))
+    except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
+        cancel(None, name, options)
+        raise
+
+
+def _run(
+    build: Callable[[beam.Pipeline], None],
+    name: str,
+    options: PipelineOptions,
+    log: EngineLog,
+    workers: ForkedWorkers | None,
+) -> None:
+    with started(name, options, log.folder, workers) as runner:
+        pipeline = _pipeline(build, runner, options)
+        _refuse_dry_run(name, pipeline, options)
+        try:
+            if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
+                pipeline.run().wait_until_finish()
+            else:
+                _submit_and_wait(pipeline, name, options, log)
+        except Exception as error:
+            if carried := _find_carried(error):
+                raise carried from None
+            raise
+
+
+def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    """Nothing, unless the options say `--dry_run`: then the job is translated as for running, and UsageError raised."""
+    if not options.view_as(TestOptions).dry_run:
+        return
+    if name == "DataflowRunner":
+        result: Any = pipeline.run()  # which stops before it talks to Google
+        proto = result.job.proto_pipeline
+    else:
+        proto = pipeline.to_runner_api()
+    names = [transform.unique_name for transform in proto.components.transforms.values()]
+    steps = dict.fromkeys(name.partition("/")[0] for name in names if name)
+    raise UsageError(
+        asked="the job was only to be translated (--dry_run)",
+        found=f"it can be: {len(names)} transforms for {name}, in the steps {', '.join(steps)}",
+        follows="nothing ran, so there is no result",
+        do="leave out --dry_run to run it",
+    )
+
+
+def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: EngineLog) -> None:
+    """Nothing, when the runner reports DONE; it is told to cancel the job if this process is interrupted."""
+    result: PipelineResult | None = None
+    cause: Exception | None = None
+    try:
+        result = pipeline.run()
+        _leave_to_launcher(name, options)
+        state = str(result.wait_until_finish())
+    except HandedOver:
+        raise
+    except Exception as error:  # Beam raises RuntimeError, with the runner's text, for any end but DONE
+        cause, state = error, _last_state(result)
+    except BaseException:
+        cancel(result, name, options)
+        raise
+    if state == "DONE":
+        return
+    if carried := _find_carried(cause):
+        raise carried from None
+    if state not in _ENDED:
+        cancel(result, name, options)
+        if result is None and cause:  # it was not even submitted: no engine's doing
+            raise cause
+    elif was_cancelled_there(name, options):
+        state = "CANCELLED"
+    kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
+    raise kind(
+        asked="the Beam job was to run to its end",
+        found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
+        follows="nothing was committed",
+        do="run the same command again"
+        + (f"; what the engine said, which may quote data, is in {log.folder}" if log.keep_what_others_said() else ""),
+    )
+
+
+def _leave_to_launcher(name: str, options: PipelineOptions) -> None:
+    """Nothing, unless Dataflow's template launcher asked for the job: it was written down, and HandedOver is raised."""
+    if name == "DataflowRunner" and options.view_as(GoogleCloudOptions).template_location:
+        raise HandedOver(
+            asked="the job was to be written down for Dataflow's template launcher (--template_location)",
+            found="it was, and starts after this command has ended",
+            follows="its last step writes the manifest; the same command on any machine then answers 'reused'",
+            do="follow the job on Dataflow's own page",
+        )
+
+
+def _last_state(result: PipelineResult | None) -> str:
+    try:
+        return str(result.state) if result else "not submitted"
+    except Exception:  # the server is gone
+        return "submitted"
+
+
+def _pipeline(
+    build: Callable[[beam.Pipeline], None], runner: PipelineRunner | str, options: PipelineOptions
+) -> beam.Pipeline:
+    try:
+        pipeline = beam.Pipeline(runner=runner, options=options)
+    except (ValueError, ImportError) as error:  # options that this runner needs and that are missing, or its packages
+        raise UsageError(
+            asked=f"the job was to run with --runner={runner}",
+            found=" ".join(str(error).split()),
+            follows="the job was not started",
+            do="see docs/running.md, and the options of your runner in Beam's documentation",
+        ) from None
+    build(pipeline)
+    return pipeline
+
+
+def _options(beam_options: Sequence[str]) -> PipelineOptions:
+    try:
+        options = PipelineOptions(flags=list(beam_options))
+        options.get_all_options()  # makes Beam look at every option now
+    except SystemExit:  # argparse has printed what it did not like
+        raise UsageError(
+            asked=f"Beam was to run with the options {' '.join(beam_options)}",
+            found="Beam refuses one of them",
+            do="see the line above, and the options of your runner in Beam's documentation",
+        ) from None
+    if not options.view_as(TestOptions).dry_run:  # which checks them, as the tests of the graphs do: half a second
+        options.view_as(TypeOptions).pipeline_type_check = False
+    return options
+
+
+def _carried(error: StageError) -> CarriedError:
+    facts = [type(error).__name__, error.asked, error.found, error.do, error.follows]
+    return CarriedError("clicktower-error:" + base64.b64encode(json.dumps(facts).encode()).decode())
+
+
+def _find_carried(error: BaseException | None) -> StageError | None:
+    while error is not None:
+        if isinstance(error, StageError):
+            return error
+        if found := _MARK.search(str(error)):
+            kind, asked, found_, do, follows = json.loads(base64.b64decode(found[1]))
+            return _KINDS.get(kind, StageError)(asked=asked, found=found_, do=do, follows=follows)
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,111 @@
+"""What Beam's options say about the engine, read without importing Beam; and what is filled in where they are silent.
+
+with_engines(["--runner=PrismRunner"], ".engines")  # adds --prism_location=.engines/prism
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+
+_RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner", "PortableRunner")
+_IN_THIS_PROCESS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
+MINI_CLUSTER = ("[local]", "[auto]")  # Flink inside its job server, on this machine
+
+# The names of what `make engines` puts into its folder (deploy/engines/install.py).
+PRISM = "prism"
+FLINK_JOB_SERVER = "flink-job-server/flink-job-server.jar"
+LOOPBACK = "loopback.so"  # beside the job server's jar
+PYTHON_WORKER = "python-worker"
+
+
+def runner_name(beam_options: Sequence[str]) -> str:
+    """The runner that the options ask for, by Beam's own full name: FnApiRunner without one, and for DirectRunner.
+
+    Beam's DirectRunner first tries to download another runner, so here it means the one that needs nothing.
+    """
+    asked = _value("runner", beam_options) or "FnApiRunner"
+    known = {name.lower(): name for name in (*_RUNNERS, *_IN_THIS_PROCESS)}
+    name = known.get(asked.lower()) or known.get(f"{asked.lower()}runner") or asked.rsplit(".", 1)[-1]
+    return "FnApiRunner" if name in _IN_THIS_PROCESS else name
+
+
+def exchange_scratch(beam_options: Sequence[str], folder: str) -> str | None:
+    """`folder` for a runner that would keep all rows between two steps in memory; None where its own shuffle does well.
+
+    See arrow_files. The folder must be seen by all workers, as the store is.
+    """
+    return folder if runner_name(beam_options) in ("FnApiRunner", "PrismRunner") else None
+
+
+def asks_for_processes(beam_options: Sequence[str]) -> bool:
+    """Whether the job runs in worker processes of this machine, which FnApiRunner starts."""
+    return (
+        runner_name(beam_options) == "FnApiRunner" and _value("direct_running_mode", beam_options) == "multi_processing"
+    )
+
+
+def with_engines(beam_options: Sequence[str], engines: str) -> tuple[str, ...]:
+    """The options, and after them what they leave open and `make engines` provides below the folder `engines`.
+
+    Nothing is looked at: what is not there is found missing when it is to be started. An option that the user gave
+    stays as it is, and with a `--job_endpoint` somebody else has started the engine.
+    """
+    options, name = list(beam_options), runner_name(beam_options)
+    if _value("job_endpoint", options):
+        return tuple(options)
+    folder = os.path.abspath(engines)
+    if name == "PrismRunner":
+        _fill_in(options, "prism_location", os.path.join(folder, PRISM))
+    elif name == "FlinkRunner":
+        _fill_in(options, "flink_job_server_jar", os.path.join(folder, FLINK_JOB_SERVER))
+        _fill_in(options, "flink_master", MINI_CLUSTER[0])
+        # Or else every step of the job starts Python workers of its own, for some seconds each.
+        _fill_in(options, "environment_cache_millis", "10000")
+        if _value("flink_master", options) in MINI_CLUSTER:
+            _fill_in(options, "parallelism", str(os.cpu_count() or 1))
+        elif not _value("environment_type", options):
+            options.append("--environment_type=PROCESS")
+            _fill_in(options, "environment_config", json.dumps({"command": os.path.join(folder, PYTHON_WORKER)}))
+    return tuple(options)
+
+
+def _fill_in(options: list[str], name: str, value: str) -> None:
+    if not _value(name, options):
+        options.append(f"--{name}={value}")
+
+
+def _value(name: str, options: Sequence[str]) -> str | None:
+    """The value of `--name=value` or `--name value`; of several the last, as Beam reads them."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    parser.add_argument(f"--{name}", dest="value", nargs="?")
+    try:
+        return parser.parse_known_args(list(options))[0].value
+    except argparse.ArgumentError:  # Beam says it better
+        return None
+
+
+# How many processes a job on this machine is worth, where its options do not say.
+
+
+# Two processes cost half a second more than one (forked_workers), and what a core does in it is so many bytes
+# of a log, or of days: from a few times as many on they bring in more than they cost (benchmarks/preprocessing.py).
+WORTH_PROCESSES_BYTES = 256 << 20
+WORTH_PROCESSES_DAY_BYTES = 128 << 20
+MAX_PROCESSES = 16  # each holds a bucket or two and what it gathers: about 0.4 GB
+
+
+def with_local_workers(
+    beam_options: Sequence[str], input_bytes: int, worth_bytes: int = WORTH_PROCESSES_BYTES
+) -> tuple[str, ...]:
+    """The options; without any about runner or mode, and for much input, those of one worker process for each core.
+
+    `input_bytes`: uncompressed. `worth_bytes`: what is much.
+    """
+    options = tuple(beam_options)
+    chosen = any(option.startswith(("--runner", "--direct_")) for option in options)
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_processes = min(num_cores, MAX_PROCESSES)
+    if chosen or num_processes < 2 or input_bytes < worth_bytes:
+        return options
+    return (*options, "--direct_running_mode=multi_processing", f"--direct_num_workers={num_processes}")

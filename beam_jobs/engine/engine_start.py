@@ -1,0 +1,283 @@
+"""What each runner needs beside the pipeline, started for one job and ended with it.
+
+FnApiRunner needs nothing, or worker processes (forked_workers). Prism and Flink take jobs through a server,
+which is started here unless `--job_endpoint` names one. For LOOPBACK, their usual environment on one machine, see
+worker_environments.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    WorkerOptions,
+)
+from apache_beam.runners.portability.flink_runner import FlinkRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+
+from beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
+from beam_jobs.engine.flink_rest import cancel_job, require_cluster, wait_for_job, was_cancelled
+from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
+from beam_jobs.engine.worker_environments import ForkedEnvironment, worker_pool
+from schemas.errors import StageError, TransientError, UsageError
+
+# The process beside this one that takes a job for its runner: Prism itself, or the job server of Flink.
+#
+#     with job_server(["prism", "--job_port", PORT], log="server.log") as endpoint: ...
+#
+# It lives exactly as long as this process: it ends with the block, and where this process is killed, a pipe closes and
+# it is killed too. It has a session of its own, so that an interrupt typed at the terminal reaches this process alone,
+# which can then still use it to cancel the job.
+
+
+PORT = "{port}"  # stands for the chosen port in a command
+START_SECONDS = 120.0
+TERM_SECONDS = 10.0
+
+# `cat` ends when the other end of the pipe closes: when this process ended, however it did.
+_UNTIL_THE_PIPE_CLOSES = """
+exec 3<&0
+"$@" 3<&- </dev/null &
+server=$!
+(cat <&3 >/dev/null; kill -9 $server) 2>/dev/null &
+watcher=$!
+trap 'kill $server 2>/dev/null' TERM
+while wait $server; code=$?; kill -0 $server 2>/dev/null; do :; done
+kill $watcher 2>/dev/null
+exit $code
+"""
+
+
+@contextmanager
+def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[str]:
+    """The address (localhost:port) of the server while the block runs. What it says goes to the file `log`.
+
+    `preload`: a library to load into it (LD_PRELOAD). Raises TransientError where it does not start.
+    """
+    port = _free_port()
+    command = [word.replace(PORT, str(port)) for word in command]
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            ["sh", "-c", _UNTIL_THE_PIPE_CLOSES, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | ({"LD_PRELOAD": preload} if preload else {}),
+        )
+    try:
+        _wait_until_it_answers(process, port, command, log)
+        yield f"localhost:{port}"
+    finally:
+        _end(process)
+
+
+def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequence[str], log: str) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    ended = process.poll() is not None
+    raise TransientError(
+        asked=f"{os.path.basename(command[0])} was to be started for the job",
+        found=f"it ended with code {process.returncode}"
+        if ended
+        else f"it does not answer after {START_SECONDS:.0f} s",
+        follows="the job was not submitted",
+        do=f"read what it said, in {log}; start it by hand to see more: {' '.join(command)}",
+    )
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def _end(process: subprocess.Popen) -> None:
+    assert process.stdin
+    with suppress(subprocess.TimeoutExpired):
+        process.terminate()
+        process.wait(TERM_SECONDS)
+    with suppress(OSError):
+        process.stdin.close()  # the watcher kills what is left
+    with suppress(subprocess.TimeoutExpired, ProcessLookupError):
+        process.wait(TERM_SECONDS)
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# Beam would stage a list of the packages that are installed here, which nothing reads; without it no file of this
+# machine is needed by a cluster, so a job goes on where the machine that submitted it is gone.
+_NOTHING_TO_STAGE = "disable_logging_submission_environment"
+
+
+@contextmanager
+def started(
+    name: str, options: PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
+) -> Iterator[PipelineRunner | str]:
+    """The runner to give to Beam, with what it needs running; `options` are changed to lead there.
+
+    `workers`: what forks worker processes where the options ask for such, if the caller has started it already.
+
+    Raises UsageError where an engine's files are missing, StageError where its server does not start.
+    """
+    portable = options.view_as(PortableOptions)
+    with ExitStack() as stack:
+        if name == "FnApiRunner":
+            direct = options.view_as(DirectOptions)
+            if direct.direct_running_mode != "multi_processing":
+                yield FnApiRunner()
+                return
+            direct.direct_running_mode = "in_memory"  # or else Beam takes its own processes, which import everything
+            workers = workers or stack.enter_context(forked_workers())
+            environment = ForkedEnvironment(workers, _cache_bytes(options), os.path.join(log_folder, "workers.log"))
+            yield FnApiRunner(default_environment=environment)
+            return
+        if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
+            options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
+            if name == "PrismRunner":
+                command, preload = _prism(options), ""
+            else:
+                command, preload = _flink_job_server(options, log_folder), _for_this_machine_alone(options)
+            portable.job_endpoint = stack.enter_context(
+                job_server(command, os.path.join(log_folder, "server.log"), preload)
+            )
+        if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
+            portable.environment_type = "EXTERNAL"
+            portable.environment_config = stack.enter_context(
+                worker_pool(_cache_bytes(options), os.path.join(log_folder, "workers.log"))
+            )
+        yield name
+
+
+def on_a_cluster(name: str, options: PipelineOptions) -> bool:
+    """Whether the job runs somewhere else, and goes on where this process ends."""
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    return name not in ("FnApiRunner", "PrismRunner") and not (name == "FlinkRunner" and master in MINI_CLUSTER)
+
+
+def wait_for_the_same(name: str, options: PipelineOptions, tell: Callable[[str], None]) -> None:
+    """Nothing, when no job of this name runs on its cluster (any more): one that a killed client left there goes on.
+
+    Raises TransientError where the cluster falls silent meanwhile.
+    """
+    if name == "FlinkRunner" and on_a_cluster(name, options):
+        wait_for_job(*_on_flink(options), tell)
+
+
+def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
+    """End a submitted job. Raises StageError where it is on a cluster and may go on there.
+
+    What runs in this process, or in a server that was started for the job, ends with it.
+    """
+    if not on_a_cluster(name, options):
+        return
+    try:
+        if name == "FlinkRunner":
+            cancel_job(*_on_flink(options))
+        elif result:
+            result.cancel()
+    except Exception as error:
+        raise StageError(
+            asked="the Beam job was to be cancelled",
+            found=f"its cluster could not be told to ({type(error).__name__})",
+            follows="the job may go on there and commit its result",
+            do="look for it on the cluster's own page, and cancel it there if it is not wanted",
+        ) from None
+
+
+def was_cancelled_there(name: str, options: PipelineOptions) -> bool:
+    """Whether somebody cancelled the job on its cluster, where Beam cannot tell that from a failure."""
+    if name != "FlinkRunner" or not on_a_cluster(name, options):
+        return False
+    try:
+        return was_cancelled(*_on_flink(options))
+    except OSError:
+        return False
+
+
+def _on_flink(options: PipelineOptions) -> tuple[str, str]:
+    """The address of the cluster, and the name of the job there."""
+    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+    return master, options.view_as(GoogleCloudOptions).job_name
+
+
+def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
+    """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
+    named = options.view_as(GoogleCloudOptions)
+    if name in ("FlinkRunner", "PrismRunner"):
+        named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
+
+
+def _prism(options: PipelineOptions) -> list[str]:
+    prism = options.view_as(PrismRunnerOptions)
+    _require(prism.prism_location, "--runner=PrismRunner", "--prism_location", "the program prism")
+    return [
+        prism.prism_location, "--job_port", PORT, "--serve_http=false",
+        "--log_level", prism.prism_log_level, "--log_kind", "text",
+    ]  # fmt: skip
+
+
+def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
+    flink, server = options.view_as(FlinkRunnerOptions), options.view_as(JobServerOptions)
+    _require(flink.flink_job_server_jar, "--runner=FlinkRunner", "--flink_job_server_jar", "Flink's job server")
+    java = server.job_server_java_launcher
+    _require(shutil.which(java), "--runner=FlinkRunner", "--job_server_java_launcher", "java (17 or 11)")
+    flink.flink_master = FlinkRunner.add_http_scheme(flink.flink_master)
+    if on_a_cluster("FlinkRunner", options):
+        require_cluster(flink.flink_master)
+    artifacts = server.artifacts_dir or os.path.join(log_folder, "artifacts")
+    return [
+        java, *server.job_server_jvm_properties, "-jar", flink.flink_job_server_jar,
+        "--flink-master", flink.flink_master, "--artifacts-dir", artifacts,
+        "--job-port", PORT, "--artifact-port", str(server.artifact_port), "--expansion-port", "-1",
+    ]  # fmt: skip
+
+
+def _for_this_machine_alone(options: PipelineOptions) -> str:
+    """What keeps the job server's and the mini cluster's ports from other machines, where `make engines` made it."""
+    beside = os.path.join(os.path.dirname(options.view_as(FlinkRunnerOptions).flink_job_server_jar or ""), LOOPBACK)
+    return beside if os.path.isfile(beside) else ""
+
+
+def _require(path: str | None, asked: str, option: str, what: str) -> None:
+    if path and os.path.isfile(path):
+        return
+    raise UsageError(
+        asked=f"the job was to run with {asked}",
+        found=f"there is no {path}" if path else f"it is not known where {what} is",
+        follows="the job was not started",
+        do=f"run `make engines` in clicktower's folder, name the folder in CLICKTOWER_ENGINES, or give {option}",
+    )
+
+
+def _is_loopback(name: str, options: PipelineOptions) -> bool:
+    asked = options.view_as(PortableOptions).environment_type
+    if asked or name == "PortableRunner":
+        return asked == "LOOPBACK"
+    return not on_a_cluster(name, options)
+
+
+def _cache_bytes(options: PipelineOptions) -> int:
+    return (options.view_as(WorkerOptions).max_cache_memory_usage_mb or 0) << 20

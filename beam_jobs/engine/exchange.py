@@ -1,0 +1,187 @@
+"""The one mechanism that regroups rows: tables -> small Arrow IPC records, keyed by bucket -> one table per bucket.
+
+    buckets = tables | Exchange("Group by query", "query", num_buckets, scratch)     # yields (bucket, pa.Table)
+
+All rows of one key are in one bucket. A shuffle thus moves a few records per table instead of a row at a time, and what
+follows works on whole buckets with Arrow and NumPy kernels. Nothing is promised about the order of rows in a bucket:
+whoever needs one sorts. With a `scratch` folder records travel by reference (arrow_files).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.compiled.grouped_rows import grouped_rows
+from beam_jobs.compiled.hashes import NO_TEXT, text_hashes
+from beam_jobs.engine.arrow_files import Record, get, put, to_ipc
+from beam_jobs.engine.beam_engine import carries_errors
+
+# A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
+BUCKET_BYTES = 32 << 20
+MAX_BUCKETS = 1 << 14  # a bucket's number has 16 bits
+# Rows are gathered up to this size before they are cut, so that a record is worth its overhead of about a kilobyte,
+# and a scratch file its name.
+GATHER_BYTES = 48 << 20
+
+
+def num_buckets_for(num_bytes: int) -> int:
+    """The number of buckets for an input of `num_bytes` uncompressed bytes: a power of two, at least 4."""
+    wanted = max(4, -(-num_bytes // BUCKET_BYTES))
+    return min(MAX_BUCKETS, 1 << (wanted - 1).bit_length())
+
+
+def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
+    """The bucket of each key, as int64 in [0, num_buckets).
+
+    Strings by the CRC-32 of their UTF-8 bytes, integers by their value, both then mixed by splitmix64: the same in
+    every process, on every machine, for ever. A null key is an empty string or a zero. `num_buckets` is a power of
+    two.
+    """
+    if num_buckets & (num_buckets - 1) or num_buckets < 1:
+        raise ValueError(f"num_buckets must be a power of two, not {num_buckets}")
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    if pa.types.is_integer(keys.type):
+        hashes = pc.fill_null(keys, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
+    elif pa.types.is_dictionary(keys.type):
+        distinct = np.append(text_hashes(keys.dictionary), NO_TEXT)
+        hashes = distinct[pc.fill_null(keys.indices, len(distinct) - 1).to_numpy(zero_copy_only=False)]
+    else:
+        hashes = text_hashes(keys)
+    return (_splitmix64(hashes) & np.uint64(num_buckets - 1)).astype(np.int64)
+
+
+def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Iterator[tuple[int, pa.Table]]:
+    """(bucket, its rows) for each bucket that has rows, ascending; rows keep their order within a bucket.
+
+    Without `num_buckets` the key column holds the numbers of the buckets themselves.
+    """
+    if not len(table):
+        return
+    buckets = table[key].to_numpy() if num_buckets is None else bucket_of(table[key], num_buckets)
+    grouped, all_sizes = grouped_rows(table, buckets, num_buckets or MAX_BUCKETS)
+    present = np.flatnonzero(all_sizes)
+    sizes = all_sizes[present]
+    starts = np.cumsum(sizes) - sizes
+    for bucket, start, size in zip(present.tolist(), starts.tolist(), sizes.tolist(), strict=True):
+        yield bucket, grouped.slice(start, size)
+
+
+class ExchangeRecords(beam.PTransform):
+    """(bucket, its records) from pa.Table or pa.RecordBatch elements of one schema; `arrow_files.get` reads them.
+
+    For whoever cannot hold a whole bucket: see `Exchange`.
+    """
+
+    def __init__(self, label: str, key_column: str, num_buckets: int | None, scratch: str | None) -> None:
+        super().__init__(label)
+        self._cut = CutIntoRecords(key_column, num_buckets, scratch)
+
+    def expand(self, tables: beam.PCollection) -> beam.PCollection:
+        cut = tables | "Cut into records" >> beam.ParDo(self._cut).with_output_types(tuple[int, Record])
+        return cut | "Shuffle" >> beam.GroupByKey()
+
+
+class Exchange(ExchangeRecords):
+    """(bucket, pa.Table with all rows of that bucket) from pa.Table or pa.RecordBatch elements of one schema."""
+
+    def expand(self, tables: beam.PCollection) -> beam.PCollection:
+        return super().expand(tables) | "Join records" >> beam.MapTuple(_bucket_table)
+
+
+class CutIntoRecords(beam.DoFn):
+    """(bucket, record) from tables, many tables at a time."""
+
+    def __init__(self, key_column: str, num_buckets: int | None, scratch: str | None) -> None:
+        self._key_column, self._num_buckets, self._scratch = key_column, num_buckets, scratch
+
+    def start_bundle(self) -> None:
+        self._gathered: list[pa.Table] = []
+        self._gathered_bytes = 0
+
+    @carries_errors
+    def process(self, table: pa.Table | pa.RecordBatch) -> Iterator[tuple[int, Record]]:
+        table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+        self._gathered.append(table)
+        self._gathered_bytes += table.nbytes
+        if self._gathered_bytes >= GATHER_BYTES:
+            yield from self._records()
+
+    @carries_errors
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._gathered:
+            yield from map(GlobalWindows.windowed_value, self._records())
+
+    def _records(self) -> list[tuple[int, Record]]:
+        gathered = pa.concat_tables(self._gathered)
+        self.start_bundle()
+        cut = list(split_by_bucket(gathered, self._key_column, self._num_buckets))
+        del gathered
+        return list(zip((bucket for bucket, _ in cut), put([rows for _, rows in cut], self._scratch), strict=True))
+
+
+@carries_errors
+def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table]:
+    return bucket, get(records)
+
+
+def _splitmix64(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # arithmetic is modulo 2^64
+        mixed = values + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+# Several kinds of tables regrouped together by a common key: what `exchange` does for one kind.
+#
+#     buckets = {"left": lefts, "right": rights} | JointExchange("Join by id", sides, num_buckets, scratch)
+#
+# yields (bucket, {"left": pa.Table, "right": pa.Table}), where all rows of one key, of every kind, are in one bucket.
+# The same promises: whole keys, no order.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """A kind of table: the column it is regrouped by, and its columns, for a bucket to which it has nothing.
+
+    `holds_bucket`: the column holds the number of the bucket, and not a key to be hashed.
+    """
+
+    key: str
+    schema: pa.Schema
+    holds_bucket: bool = False
+
+
+Bucket = tuple[int, dict[str, pa.Table]]  # the bucket's number, and of each kind its table
+
+
+class JointExchange(beam.PTransform):
+    """(bucket, name -> pa.Table) from a dict of PCollections of pa.Table, one Side for each name."""
+
+    def __init__(self, label: str, sides: Mapping[str, Side], num_buckets: int, scratch: str | None) -> None:
+        super().__init__(label)
+        self._sides, self._num_buckets, self._scratch = dict(sides), num_buckets, scratch
+
+    def expand(self, tables):  # Beam takes annotations for type hints, and knows none for a dict of PCollections
+        records = {
+            name: tables[name]
+            | f"Cut {name} into records"
+            >> beam.ParDo(
+                CutIntoRecords(side.key, None if side.holds_bucket else self._num_buckets, self._scratch)
+            ).with_output_types(tuple[int, Record])
+            for name, side in self._sides.items()
+        }
+        return records | "Shuffle" >> beam.CoGroupByKey() | "Join records" >> beam.Map(_joined, self._sides)
+
+
+@carries_errors
+def _joined(gathered: tuple[int, Mapping[str, Iterable[Record]]], sides: Mapping[str, Side]) -> Bucket:
+    bucket, records = gathered
+    return bucket, {name: get([*records[name], to_ipc(side.schema.empty_table())]) for name, side in sides.items()}

@@ -1,0 +1,365 @@
+"""Who is a program: by the user agent of a search, by what a client does over the whole log, by the crowd it is in.
+
+A client's verdict needs everything it did, so its statistics travel through one exchange (by client), and those of
+clients who did little through a second one (by query: bot_crowds). The bots are few, and their list is
+broadcast.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
+from beam_jobs.ingest.client_statistics import HOURS_PER_DAY, NO_QUERY, keep_smallest
+from schemas.errors import UsageError
+
+# The rules that tell programs from people, as data: their names in order, and from where on each of them holds.
+#
+# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. The first rule of RULES that
+# holds for a client is the one it is counted under.
+
+
+# Raised on purpose when a rule comes, goes, or means something else. Thresholds are not part of it: they are recorded.
+RULES_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """A verdict: its name, and the fate of the lines of whom it catches (schemas.ledger)."""
+
+    name: str
+    fate: str
+
+
+RULES = (
+    Rule(name="user_agent", fate="bot_user_agent"),
+    Rule(name="pace", fate="bot_behaviour"),
+    Rule(name="clicks_everything", fate="bot_behaviour"),
+    Rule(name="clicks_one_rank", fate="bot_behaviour"),
+    Rule(name="around_the_clock", fate="bot_behaviour"),
+    Rule(name="even_pace", fate="bot_behaviour"),
+    Rule(name="crowd", fate="bot_crowd"),
+    Rule(name="unsure_pace", fate="bot_unsure"),
+    Rule(name="unsure_clicks_everything", fate="bot_unsure"),
+    Rule(name="unsure_clicks_one_rank", fate="bot_unsure"),
+    Rule(name="unsure_around_the_clock", fate="bot_unsure"),
+    Rule(name="unsure_even_pace", fate="bot_unsure"),
+    Rule(name="unsure_never_clicks", fate="bot_unsure"),
+    Rule(name="unsure_crowd", fate="bot_unsure"),
+)
+RULE = {rule.name: number for number, rule in enumerate(RULES)}
+NO_RULE = len(RULES)  # after all of them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BotRules:
+    """From where on a client's behaviour is surely no person's, and (`unsure_...`) from where on it may not be.
+
+    The rates are of people at their busiest, not of the average: the most eager shoppers look a search's results
+    over, so one search a minute for a whole hour without a pause, or 300 within a day, is a program. Volume over the
+    whole log is no sign: a shared or professional account may search every day for months. The click rules ask for
+    enough searches that chance cannot explain them: even at a click rate of 70% on the first result, 30 searches in a
+    row answered by it alone have a probability of 2e-5.
+    """
+
+    version: int = RULES_VERSION
+
+    # Pace: searches of one client in its busiest hour or day.
+    searches_per_hour: int = 60
+    searches_per_day: int = 300
+    unsure_searches_per_hour: int = 45
+    unsure_searches_per_day: int = 200
+
+    # Clicks everything: this share of the documents shown is clicked, over at least so many searches that showed at
+    # least so many documents each on average (a log that records what was clicked and hardly more shows nothing).
+    clicked_share: float = 0.8
+    unsure_clicked_share: float = 0.6
+    clicked_share_searches: int = 20
+    shown_per_search: float = 2.0
+
+    # Clicks one rank: so large a share of the searches has its one click there, and there are hardly any other clicks.
+    same_rank_share: float = 0.95
+    same_rank_searches: int = 30
+    unsure_same_rank_searches: int = 20
+
+    # Around the clock: at work in so many hours of one day (UTC), so nobody slept; several people behind one client id
+    # do that too, hence unsure. A bot where, besides, it hardly ever clicks, hardly ever asks twice, or keeps an even
+    # pace.
+    clock_hours: int = 20
+    # Even pace: the variance of its searches per hour (or day) over their mean, all hours between its first and last
+    # counted. People come in bursts, far above 1; chance alone makes 1; a timer is near 0. Unsure; a bot where it also
+    # hardly ever clicks or hardly ever asks twice.
+    even_dispersion: float = 0.2
+    # Hardly ever clicks, hardly ever asks twice: the share of clicks to searches, of distinct queries, from so many
+    # searches on. Signs, no rule by themselves: a blocked tracker hides all clicks of a person.
+    few_clicks_share: float = 0.01
+    distinct_share: float = 0.9
+    sign_searches: int = 20
+    # Both together over so many searches: unsure.
+    unsure_never_clicks_searches: int = 50
+
+    # Crowd: at least so many clients that ask for at most so many different queries in the whole log ask for the same
+    # one within a short time, and the chance that as many who have nothing to do with each other would is this small.
+    crowd_clients: int = 3
+    crowd_queries: int = 3
+    crowd_chance: float = 1e-9
+    unsure_crowd_chance: float = 1e-5
+    # That none of them has an event says something where at most this share of such clients has none.
+    crowd_silent_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.version != RULES_VERSION:
+            raise UsageError(
+                asked=f"the rules for bots were to be those of version {self.version}",
+                found=f"this clicktower has version {RULES_VERSION}",
+                follows="clients would be told by other rules than you mean",
+                do=f"compare docs/privacy.md with what you set, and set version {RULES_VERSION}",
+            )
+        for name, value in self.thresholds().items():
+            if name.endswith(("_share", "_dispersion", "_chance")):
+                if not 0 < value <= 1:
+                    raise _out_of_range(f"{name} = {value}, which is not above 0 and at most 1")
+            elif value < 1:
+                raise _out_of_range(f"{name} = {value}, which is below 1")
+
+    def thresholds(self) -> dict[str, Any]:
+        """Every setting but the version."""
+        return {name: value for name, value in asdict(self).items() if name != "version"}
+
+
+def _out_of_range(found: str) -> UsageError:
+    return UsageError(
+        asked="the rules for bots were set",
+        found=f"there is {found}",
+        follows="every client, or none, would be a bot",
+        do="leave out what you do not mean to change",
+    )
+
+
+# A client that did little, and one query that it asked: what a crowd is told from.
+PASSERS_BY = pa.schema(
+    [
+        pa.field("query", pa.uint64(), nullable=False),
+        pa.field("person", pa.uint64(), nullable=False),
+        pa.field("first_ms", pa.int64(), nullable=False),  # NO_TIME unknown
+        pa.field("silent", pa.bool_(), nullable=False),  # nothing but searches is known of the client
+    ]
+)
+# Fewer hours or days than this say nothing about how even a pace is; nor do fewer searches in each on average.
+_EVEN_HOURS, _PER_EVEN_HOUR = 20, 2
+_EVEN_DAYS, _PER_EVEN_DAY = 14, 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bots:
+    """Hashed clients that are not surely people, ascending, and for each the number in RULES of the rule that says so.
+
+    `num_clients` are all clients that were looked at.
+    """
+
+    clients: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
+    rules: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))
+    num_clients: int = 0
+
+    @property
+    def people(self) -> int:
+        return self.num_clients - len(self.clients)
+
+    def by_rule(self) -> dict[str, int]:
+        """Clients by the name of their rule, in the order of RULES."""
+        counts = np.bincount(self.rules, minlength=len(RULES)).tolist()
+        return {rule.name: count for rule, count in zip(RULES, counts, strict=True) if count}
+
+    def by_fate(self) -> Counter[str]:
+        """Clients by the fate of their lines."""
+        found: Counter[str] = Counter()
+        for name, count in self.by_rule().items():
+            found[RULES[RULE[name]].fate] += count
+        return found
+
+
+def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
+    """Whether each user agent is a program's; a missing one says nothing (false)."""
+    pattern = _user_agent_pattern()
+    encoded = user_agents.dictionary_encode()
+    verdicts = [bool(pattern.search(agent)) for agent in encoded.dictionary.to_pylist()]
+    return pc.fill_null(pa.array(verdicts, pa.bool_()).take(encoded.indices), False)
+
+
+def find_bots(statistics: pa.Table, rules: BotRules) -> Bots:
+    """The bots among the clients of some STATISTICS rows, which must be all rows of these clients."""
+    return tell_clients(statistics, rules)[0]
+
+
+def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
+    """`find_bots`, and PASSERS_BY of the clients that none of these rules caught."""
+    totals = _sum_by(statistics.select(["person", "searches", "impressions", "clicks", "named"]), ["person"]).sort_by(
+        "person"
+    )
+    person = totals["person"].to_numpy()
+    searches, impressions, clicks, named = (
+        totals[name].to_numpy() for name in ("searches", "impressions", "clicks", "named")
+    )
+    hourly = _by_part(statistics, person, "hour", "searches")
+    daily = hourly.per(HOURS_PER_DAY)
+    per_hour, per_day = hourly.largest(len(person)), daily.largest(len(person))
+    one_rank_clicks = _by_part(statistics, person, "position", "clicks").largest(len(person))
+    asked = _asked(statistics, person)
+    num_queries = np.bincount(asked.person, minlength=len(person))
+    distinct_share = num_queries / np.maximum(np.bincount(asked.person, asked.times, minlength=len(person)), 1)
+
+    # Signs
+    enough = searches >= rules.sign_searches
+    few_clicks = enough & (clicks <= rules.few_clicks_share * searches)
+    all_distinct = enough & (distinct_share >= rules.distinct_share)
+    hours_of_day = _Parts(person=hourly.person, part=hourly.part // HOURS_PER_DAY, value=np.ones(len(hourly.person)))
+    all_day = hours_of_day.added().largest(len(person)) >= rules.clock_hours
+    even = hourly.is_even(len(person), rules.even_dispersion, _EVEN_HOURS, _PER_EVEN_HOUR)
+    even |= daily.is_even(len(person), rules.even_dispersion, _EVEN_DAYS, _PER_EVEN_DAY)
+
+    shown = (searches >= rules.clicked_share_searches) & (impressions >= rules.shown_per_search * searches)
+    one_rank = one_rank_clicks >= rules.same_rank_share * np.maximum(searches, clicks)
+    holds = {
+        "user_agent": named > 0,
+        "pace": (per_hour >= rules.searches_per_hour) | (per_day >= rules.searches_per_day),
+        "clicks_everything": shown & (clicks >= rules.clicked_share * impressions),
+        "clicks_one_rank": one_rank & (searches >= rules.same_rank_searches),
+        "around_the_clock": all_day & (few_clicks | all_distinct | even),
+        "even_pace": even & (few_clicks | all_distinct),
+        "unsure_pace": (per_hour >= rules.unsure_searches_per_hour) | (per_day >= rules.unsure_searches_per_day),
+        "unsure_clicks_everything": shown & (clicks >= rules.unsure_clicked_share * impressions),
+        "unsure_clicks_one_rank": one_rank & (searches >= rules.unsure_same_rank_searches),
+        "unsure_around_the_clock": all_day,
+        "unsure_even_pace": even,
+        "unsure_never_clicks": few_clicks & all_distinct & (searches >= rules.unsure_never_clicks_searches),
+    }
+    verdict = np.full(len(person), NO_RULE, np.int8)
+    for name, whom in holds.items():
+        verdict[whom] = np.minimum(verdict[whom], RULE[name])
+    caught = verdict < NO_RULE
+    bots = Bots(clients=person[caught], rules=verdict[caught], num_clients=len(person))
+
+    passes_by = ~caught & (num_queries <= rules.crowd_queries)
+    rows = passes_by[asked.person]
+    silent = (impressions == 0) & (clicks == 0)
+    passers_by = pa.table(
+        [
+            asked.query[rows],
+            person[asked.person[rows]],
+            asked.first_ms[rows],
+            pa.array(silent[asked.person[rows]]),
+        ],
+        schema=PASSERS_BY,
+    )
+    return bots, passers_by
+
+
+def merge_bots(parts: Iterable[Bots]) -> Bots:
+    """The bots of several lists together; a client in several of them under the first rule in the order of RULES."""
+    parts = list(parts)
+    clients = np.concatenate([np.zeros(0, np.uint64), *(part.clients for part in parts)])
+    rules = np.concatenate([np.zeros(0, np.int8), *(part.rules for part in parts)])
+    order = np.lexsort((rules, clients))
+    distinct, first = np.unique(clients[order], return_index=True)
+    return Bots(clients=distinct, rules=rules[order][first], num_clients=sum(part.num_clients for part in parts))
+
+
+def rule_of_lines(joined: pa.Table, bots: Bots) -> np.ndarray:
+    """For each JOINED row the number of the rule that takes it for a bot's, NO_RULE for none: int8.
+
+    A line is a bot's if its client or its search's client is one, or if its search has a bot's user agent; where
+    several rules hold, the first in the order of RULES counts.
+    """
+    found = np.where(joined["names_bot"].to_numpy(), RULE["user_agent"], NO_RULE).astype(np.int8)
+    if len(bots.clients):
+        rules = np.append(bots.rules, np.int8(NO_RULE))
+        for column in ("person", "searcher"):
+            place = pc.index_in(joined[column], value_set=pa.array(bots.clients, pa.uint64()))
+            found = np.minimum(found, rules[pc.fill_null(place, len(bots.clients)).to_numpy()])
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """Sums by person and part: `person` are places in the list of people, and no (person, part) comes twice."""
+
+    person: np.ndarray
+    part: np.ndarray
+    value: np.ndarray
+
+    def added(self) -> "_Parts":
+        """With rows of one person and part as one."""
+        sums = _sum_by(pa.table({"person": self.person, "part": self.part, "value": self.value}), ["person", "part"])
+        return _Parts(person=sums["person"].to_numpy(), part=sums["part"].to_numpy(), value=sums["value"].to_numpy())
+
+    def per(self, size: int) -> "_Parts":
+        """The sums of so many parts each."""
+        return _Parts(person=self.person, part=self.part // size, value=self.value).added()
+
+    def largest(self, num_people: int) -> np.ndarray:
+        """For each person the largest sum; 0 without any."""
+        found = np.zeros(num_people, np.int64)
+        np.maximum.at(found, self.person, self.value.astype(np.int64))
+        return found
+
+    def is_even(self, num_people: int, dispersion: float, fewest_parts: int, fewest_per_part: float) -> np.ndarray:
+        """For each person whether the sums vary little, over all parts strictly between their first and last."""
+        first, last = np.full(num_people, 2**31), np.full(num_people, -1)
+        np.minimum.at(first, self.person, self.part)
+        np.maximum.at(last, self.person, self.part)
+        inside = (self.part > first[self.person]) & (self.part < last[self.person])
+        who, value = self.person[inside], self.value[inside].astype(float)
+        num_parts = np.maximum(last - first - 1, 1)
+        mean = np.bincount(who, value, minlength=num_people) / num_parts
+        variance = np.bincount(who, value**2, minlength=num_people) / num_parts - mean**2
+        return (last - first - 1 >= fewest_parts) & (mean >= fewest_per_part) & (variance <= dispersion * mean)
+
+
+def _by_part(statistics: pa.Table, person: np.ndarray, part: str, value: str) -> _Parts:
+    """The sums of `value` by person and `part` (-1 is none); `person` ascends."""
+    rows = statistics.filter(pc.and_(pc.greater_equal(statistics[part], 0), pc.greater(statistics[value], 0)))
+    return _Parts(
+        person=np.searchsorted(person, rows["person"].to_numpy()),
+        part=rows[part].to_numpy(),
+        value=rows[value].to_numpy(),
+    ).added()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """How often a person asked a query, and when first: `person` are places in the list of people."""
+
+    person: np.ndarray
+    query: np.ndarray
+    times: np.ndarray
+    first_ms: np.ndarray
+
+
+def _asked(statistics: pa.Table, person: np.ndarray) -> _Asked:
+    """How often each person asked each query: of those with many, a sample of their queries. `person` ascends."""
+    rows = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
+    added = rows.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
+    kept = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
+    return _Asked(
+        person=np.searchsorted(person, kept["person"].to_numpy()),
+        query=kept["query"].to_numpy(),
+        times=kept["asked"].to_numpy(),
+        first_ms=kept["first_ms"].to_numpy(),
+    )
+
+
+def _sum_by(rows: pa.Table, keys: list[str]) -> pa.Table:
+    values = [name for name in rows.column_names if name not in keys]
+    return rows.group_by(keys).aggregate([(name, "sum") for name in values]).rename_columns([*keys, *values])
+
+
+@lru_cache(maxsize=1)
+def _user_agent_pattern() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{term})" for term in shipped_list(BOT_USER_AGENTS).terms), re.IGNORECASE)

@@ -1,0 +1,260 @@
+"""What becomes of a date when something is ingested for it: its first version, a late part, or a day made anew.
+
+No line counts twice. That two ingests read the same lines is known from their files' content, and, for a file that was
+delivered again longer, packed in another way, cut or joined, from samples of their lines (line_sample).
+
+Decided twice: before the job, so that nobody waits for what will be refused, and when its day is committed, by what
+is the newest version then. Two late files that are ingested side by side both end up in the day, in either order.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from beam_jobs.ingest.line_sample import LineSample, read_sample
+from schemas import day_version, manifest, storage
+from schemas.day_version import AGAIN, ANEW, ERASED, FIRST, LATE, REPLACED, DayPart, DayVersion
+from schemas.errors import StageError, require_major
+from schemas.manifest import Request
+from schemas.stage import StageResult, open_result
+
+# Ingests from which a person was erased: what is left of them, and where it is now.
+#
+#     STORE/ingest/DIGEST/erased.json    {"schema_version": "1.0", "by": the digest of the ingest that took its place}
+#
+# That file is the moment of an erasure: it is created once, by whoever comes first, and from then on everyone who asks
+# for DIGEST is led to the other. An ingest that says `erased_from` counts only where that file names it, so that what a
+# killed or beaten attempt left behind is never read. The file stays when the rest is gone: the same log, ingested
+# again, must not bring the person back.
+
+
+SCHEMA_VERSION = "1.0"
+FILE_NAME = "erased.json"
+
+
+def is_erased(folder: str) -> bool:
+    return storage.exists(storage.join(folder, FILE_NAME))
+
+
+def follow(folder: str) -> str:
+    """The folder that an ingest's rows are in now: its own, or that of what the last erasure left of it."""
+    seen = set()
+    while is_erased(folder) and folder not in seen:
+        seen.add(folder)
+        folder = storage.join(folder.rsplit("/", 1)[0], successor(folder))
+    return folder
+
+
+def successor(folder: str) -> str:
+    """The digest of the ingest that took the place of an erased one."""
+    uri = storage.join(folder, FILE_NAME)
+    value: Mapping[str, str] = json.loads(storage.read_bytes(uri))
+    require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
+    return value["by"]
+
+
+def mark_erased(folder: str, by: str) -> bool:
+    """Let another ingest take the place of this one. False if another did before."""
+    content = json.dumps({"schema_version": SCHEMA_VERSION, "by": by}, indent=1).encode()
+    return storage.write_new(storage.join(folder, FILE_NAME), content)
+
+
+def is_current(result: StageResult) -> bool:
+    """Whether an ingest's rows count: it was not erased; if it is what an erasure left, it is the one that won."""
+    source = result.manifest.request.inputs.get("erased_from")
+    if is_erased(result.folder):
+        return False
+    if source is None:
+        return True
+    before = storage.join(result.folder.rsplit("/", 1)[0], source)
+    return is_erased(before) and successor(before) == result.manifest.digest
+
+
+def finished_ingests(store: str) -> list[StageResult]:
+    """Every ingest of a store whose rows count, those of older versions of a day too."""
+    folder = storage.join(store, "ingest")
+    names = storage.list_folders(folder)
+    found = [storage.join(folder, name) for name in names]
+    opened = [open_result(uri) for uri in found if storage.exists(storage.join(uri, manifest.FILE_NAME))]
+    return [result for result in opened if is_current(result)]
+
+
+# Of an ingest's inputs: what is not a setting.
+_NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure")
+
+
+def part_of(request: Request) -> DayPart:
+    """An ingest as the part of a day."""
+    settings = {name: value for name, value in request.inputs.items() if name not in _NOT_SETTINGS}
+    asked = Request(
+        stage="ingest", stage_version=request.stage_version, config=request.config, inputs=settings, seed=request.seed
+    )
+    return DayPart(
+        ingest=request.digest,
+        logs=tuple(sorted(request.inputs.get("logs", ()))),
+        person_key=str(request.inputs.get("person_key")),
+        settings=asked.digest,
+    )
+
+
+def data_date(request: Request) -> str | None:
+    """The date of an ingest's data, or None for an undated one."""
+    return request.config.get("date")
+
+
+def find_held(store: str, request: Request, *, replace: bool = False) -> str | None:
+    """The folder of an ingest that already stands for this one, or None where there is something to ingest.
+
+    That is the one an erasure left of it; or, where its log files are all part of the date's newest version, the part
+    that holds the first of them, unless they are to `replace` all others. Raises StageError where it is plain already
+    that the date cannot take these files (see `_next_parts`).
+    """
+    own = storage.join(store, "ingest", request.digest)
+    if is_erased(own):
+        return follow(own)
+    date = data_date(request)
+    newest = day_version.newest(store, date) if date else None
+    if newest is None or replace:
+        return None
+    part = part_of(request)
+    if any(other.ingest == part.ingest for other in newest.parts) or set(part.logs) >= newest.logs:
+        return None
+    if holder := _holder(newest, part):
+        return follow(storage.join(store, "ingest", holder.ingest))
+    _require_one_key(newest, part)
+    if not any(_sample(store, other) for other in newest.parts):  # lines cannot tell later what files do not tell now
+        _next_parts(store, newest, part)
+    return None
+
+
+def register(store: str, request: Request, *, replace: bool = False) -> DayVersion | None:
+    """The version of its date that a finished ingest is in, written if need be; None for an undated one.
+
+    `replace`: the date consists of this ingest alone from then on. May run again at any time: what is in already stays
+    as it is. Raises StageError (see `_next_parts`).
+    """
+    date = data_date(request)
+    if date is None:
+        return None
+    part = part_of(request)
+    while True:
+        newest = day_version.newest(store, date)
+        held = [other.ingest for other in newest.parts] if newest else []
+        if newest and (
+            held == [part.ingest]
+            or (part.ingest in held and not replace)
+            or is_erased(storage.join(store, "ingest", part.ingest))
+        ):
+            return newest
+        next_parts: tuple[Iterable[DayPart], str] | None = (part,), REPLACED if newest else FIRST
+        if newest and not replace:
+            next_parts = _next_parts(store, newest, part)
+        if next_parts is None:
+            return newest
+        version = _following(date, newest, *next_parts)
+        if day_version.write(store, version):
+            return version
+
+
+def replace_erased(store: str, date: str) -> DayVersion | None:
+    """The newest version of a date, in which every part that was erased has given way to what the erasure left."""
+    while True:
+        newest = day_version.newest(store, date)
+        if newest is None:
+            return None
+        ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in newest.parts]
+        if ends == [part.ingest for part in newest.parts]:
+            return newest
+        parts = [
+            DayPart(ingest=end, logs=part.logs, person_key=part.person_key, settings=part.settings)
+            for end, part in zip(ends, newest.parts, strict=True)
+        ]
+        version = _following(date, newest, parts, ERASED)
+        if day_version.write(store, version):
+            return version
+
+
+def _next_parts(store: str, newest: DayVersion, part: DayPart) -> tuple[Iterable[DayPart], str] | None:
+    """What the date consists of once this part is there, and why; None where its files are in it already.
+
+    Raises StageError where lines would count twice, or people under two keys.
+    """
+    if set(part.logs) >= newest.logs:
+        return (part,), ANEW
+    if _holder(newest, part):
+        return None
+    _require_one_key(newest, part)
+    mine, samples = _sample(store, part), {other.ingest: _sample(store, other) for other in newest.parts}
+    again = [other for other in newest.parts if _overlap(part, mine, other, samples[other.ingest])]
+    others = [other for other in newest.parts if other not in again]
+    if not again:
+        return (*others, part), LATE
+    if all(_is_whole(part, mine, other, samples[other.ingest]) for other in again):
+        return (*others, part), AGAIN
+    is_nothing_new = len(again) == 1 and _is_whole(again[0], samples[again[0].ingest], part, mine)
+    raise StageError(
+        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
+        found=f"lines of theirs are in version {newest.version} of that day already"
+        + ("; they hold no other" if is_nothing_new else ", and each has lines that the other has not"),
+        follows="these would count twice, so the day was left as it is",
+        do="leave them out"
+        if is_nothing_new
+        else f"give all log files of {newest.date} together with --replace-day: it is made of these alone then",
+    )
+
+
+def _holder(newest: DayVersion, part: DayPart) -> DayPart | None:
+    """The part of the date that holds the first of these files, if all of them are in it. Raises StageError where
+    they are, and were read in another way: part of a day cannot be made anew."""
+    files = set(part.logs)
+    holders = [other for other in newest.parts if files & set(other.logs)]
+    if not files <= newest.logs:
+        return None
+    if {(other.settings, other.person_key) for other in holders} == {(part.settings, part.person_key)}:
+        return next(other for other in holders if part.logs[0] in other.logs)
+    raise StageError(
+        asked=f"{len(files)} log files were to be ingested for {newest.date}",
+        found=f"they are in version {newest.version} of that day already, read with other settings",
+        follows="lines would count twice",
+        do=f"give all {len(newest.logs)} log files of that date, and it is made anew from them",
+    )
+
+
+def _require_one_key(newest: DayVersion, part: DayPart) -> None:
+    keys = {other.person_key for other in newest.parts}
+    if keys == {part.person_key}:
+        return
+    raise StageError(
+        asked=f"{len(part.logs)} log files were to be added to {newest.date}",
+        found=f"that date is there already, with its people hashed under another key"
+        f" ({', '.join(sorted(keys))}; now {part.person_key})",
+        follows="one person would count as several, and queries that fewer than k people typed would pass",
+        do="give all log files of that date together with --replace-day, which makes the day anew; or leave these out",
+    )
+
+
+def _sample(store: str, part: DayPart) -> LineSample | None:
+    with suppress(StageError):  # its folder was removed: whoever builds from the day is told
+        return read_sample(open_result(follow(storage.join(store, "ingest", part.ingest))))
+    return None
+
+
+def _overlap(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
+    """Whether two parts read the same files, or the same lines of others."""
+    return bool(set(one.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
+
+
+def _is_whole(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
+    """Whether all that the other part read is in the first, too."""
+    return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
+
+
+def _following(date: str, before: DayVersion | None, parts: Iterable[DayPart], because: str) -> DayVersion:
+    return DayVersion(
+        date=date,
+        version=before.version + 1 if before else 1,
+        parts=tuple(sorted(parts, key=lambda part: part.ingest)),
+        because=because,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

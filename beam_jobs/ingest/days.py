@@ -1,0 +1,265 @@
+"""The days a window is built from: found, checked to be countable together, and read as Arrow tables.
+
+What a store stands for: of every date the newest version (schemas.day_version), and all ingests without a date. A
+window (windows) takes dates only. What an older version of a day was made of stays readable: by the folder
+of an ingest, or by the version's file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow
+from beam_jobs.ingest.line_sample import read_sample
+from beam_jobs.ingest.windows import Window, missing_dates, require_complete
+from schemas import day, day_version, manifest, storage
+from schemas.day_version import DayVersion
+from schemas.errors import StageError, UsageError, require_major
+from schemas.stage import StageResult, open_result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenDays:
+    """`ingests`: what is read, in the order of the digests, each once. The dates they are of, if they are dated."""
+
+    ingests: list[StageResult]
+    versions: dict[str, int]  # date -> the version that was taken
+    missing: list[str]  # dates between the first and the last that are not there
+    first: str | None = None
+    until: str | None = None
+    num_undated: int = 0
+    num_undated_left_out: int = 0
+
+    def asked(self) -> dict[str, Any]:
+        """What of them names a build, beside the digests of the ingests: the window, and its holes."""
+        return {"from": self.first, "to": self.until, "missing": self.missing}
+
+    def to_json(self) -> dict[str, Any]:
+        """What a manifest says of them."""
+        return {
+            **self.asked(),
+            "versions": self.versions,
+            "undated": self.num_undated,
+            "undated_left_out": self.num_undated_left_out,
+        }
+
+
+def open_days(days: Sequence[str], window: Window | None = None) -> list[StageResult]:
+    """The ingests of `open_window`."""
+    return open_window(days, window).ingests
+
+
+def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
+    """The finished ingests that some days consist of, as one day or many.
+
+    `days`: ingest folders, files of versions (STORE/days/DATE/version-N.json), or stores; of a store the dates of the
+    window, or everything where no window is asked for. Raises UsageError (none there, another stage's folder, a window
+    of something else than a store) and StageError (a damaged day, a date missing, other person keys, a log file that
+    two days hold).
+    """
+    window = window or Window()
+    stores = [uri for uri in days if not _is_one(uri)]
+    held: dict[str, list[tuple[str, DayVersion]]] = {}  # date -> its newest version in each store
+    for store in stores:
+        for date in day_version.list_dates(store):
+            if version := day_version.newest(store, date):
+                held.setdefault(date, []).append((store, version))
+    first, until = (min(held), max(held)) if held else (None, None)
+    if not window.is_all:
+        if len(stores) < len(days):
+            raise UsageError(
+                asked="a window of dates was to be read",
+                found="single days were given",
+                do="give the store with --days; a window chooses among its dates",
+            )
+        first, until = window.span(sorted(held))
+    missing = missing_dates(first, until, held) if first and until else []
+    if not (window.is_all or window.allow_missing):
+        require_complete(str(first), str(until), missing)
+
+    taken = {date: held[date] for date in sorted(held) if first and until and first <= date <= until}
+    undated = [
+        result for store in stores for result in finished_ingests(store) if not data_date(result.manifest.request)
+    ]
+    singles = [folder for uri in days if _is_one(uri) for folder in _parts_of(uri)]
+    dated = [
+        follow(storage.join(store, "ingest", part.ingest))
+        for versions in taken.values()
+        for store, version in versions
+        for part in version.parts
+    ]
+    opened = {result.manifest.digest: result for result in undated if window.is_all}
+    for folder in (*singles, *dated):
+        result = open_result(folder)
+        if result.manifest.request.stage != "ingest":
+            raise UsageError(
+                asked=f"days were to be read from {folder}",
+                found=f"it is the output of {result.manifest.request.stage}",
+                do="give folders of `clicktower ingest`, or their store",
+            )
+        opened[result.manifest.digest] = result
+    found = [opened[digest] for digest in sorted(opened)]
+    _require_countable(found, days)
+    return OpenDays(
+        ingests=found,
+        versions={date: version.version for date, versions in taken.items() for _, version in versions},
+        missing=missing,
+        first=first,
+        until=until,
+        num_undated=len([result for result in found if not data_date(result.manifest.request)]),
+        num_undated_left_out=0 if window.is_all else len(undated),
+    )
+
+
+def _require_countable(found: Sequence[StageResult], days: Sequence[str]) -> None:
+    if not found:
+        raise UsageError(
+            asked=f"days were to be read from {', '.join(days) or 'nowhere'}",
+            found="there is no finished ingest",
+            follows="there is nothing to build from",
+            do="run `clicktower ingest` into that store first, or give the path that it printed",
+        )
+    for result in found:
+        _require_whole(result)
+    _require_one_person_key(found)
+    _require_disjoint_logs(found)
+    _require_disjoint_lines(found)
+
+
+@dataclass(frozen=True, slots=True)
+class DayFile:
+    """A file of a day, and what it held when it was written."""
+
+    uri: str
+    sha256: str
+
+
+def day_files(days: Sequence[StageResult], kind: str) -> list[DayFile]:
+    """All files of a kind, `queries` or `exposures`."""
+    return [
+        DayFile(storage.join(result.folder, file.path), file.sha256)
+        for result in days
+        for file in result.manifest.files
+        if file.path.rsplit("/", 1)[-1].startswith(f"{kind}-")
+    ]
+
+
+def read_day_file(file: DayFile) -> pa.Table:
+    """The rows of one day file, every byte of it as it was written: disks change some, and sizes do not tell.
+
+    Raises StageError where it is not, and UnknownVersionError for another major version.
+    """
+    content = storage.read_bytes(file.uri)
+    if sha256(content).hexdigest() != file.sha256:
+        raise StageError(
+            asked=f"{file.uri} was to be read",
+            found="it has other bytes than were written",
+            follows="what is made of the day would be wrong without a sign",
+            do="bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first)",
+        )
+    table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
+    found = (table.schema.metadata or {}).get(day.VERSION_KEY, b"none").decode()
+    require_major(file.uri, found, day.SCHEMA_VERSION)
+    return table
+
+
+def inherited_labels(days: Sequence[StageResult]) -> dict:
+    """The labels of all days together; what one of them is labelled, the whole is (`simulated` above all)."""
+    return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}
+
+
+def _is_one(uri: str) -> bool:
+    """Whether this is an ingest, or a version of a day, and no store."""
+    is_ingest = storage.exists(storage.join(uri, manifest.FILE_NAME)) or follow(uri) != uri
+    return is_ingest or day_version.is_version_file(uri)
+
+
+def _parts_of(uri: str) -> list[str]:
+    if not day_version.is_version_file(uri):
+        return [follow(uri)]
+    store = uri.rsplit("/", 3)[0]
+    return [follow(storage.join(store, "ingest", part.ingest)) for part in day_version.read(uri).parts]
+
+
+def _require_whole(result: StageResult) -> None:
+    damage = manifest.damage(result.folder, result.manifest)
+    if damage:
+        raise StageError(
+            asked=f"the day {result.folder} was to be read",
+            found="; ".join(damage[:3]),
+            follows="its people and clicks could not be counted",
+            do="run `clicktower ingest` for that log again; the damaged output is then made anew",
+        )
+
+
+def _require_one_person_key(days: Sequence[StageResult]) -> None:
+    under: dict[str, list[str]] = {}
+    for result in days:
+        request = result.manifest.request
+        under.setdefault(str(request.inputs.get("person_key")), []).append(data_date(request) or "without a date")
+    if len(under) < 2:
+        return
+    latest, dates = max(under.items(), key=lambda item: max(item[1]) if "without a date" not in item[1] else "")
+    told = "; ".join(f"{_span(of_key)} under {key}" for key, of_key in sorted(under.items(), key=lambda i: min(i[1])))
+    do = "ingest all days of a window with the same key"
+    if "without a date" not in dates:
+        begins = min(dates)
+        do = (
+            f"build from what is under one key: --from {begins} (or --last {len(set(dates))});"
+            f" or ingest the logs of the other dates again, which makes those days anew under {latest}"
+        )
+    raise StageError(
+        asked=f"{len(days)} days were to be united",
+        found=f"their people are hashed under {len(under)} different keys ({told})",
+        follows="one person would count as several, and queries that fewer than k people typed would pass",
+        do=do,
+    )
+
+
+def _span(dates: Sequence[str]) -> str:
+    first, last = min(dates), max(dates)
+    return first if first == last else f"{first} to {last}"
+
+
+def _require_disjoint_logs(days: Sequence[StageResult]) -> None:
+    holder: dict[str, str] = {}
+    for result in days:
+        for fingerprint in result.manifest.request.inputs.get("logs", ()):
+            other = holder.setdefault(fingerprint, result.folder)
+            if other != result.folder:
+                raise StageError(
+                    asked=f"{len(days)} days were to be united",
+                    found=f"{other} and {result.folder} were made from the same log file"
+                    f" (fingerprint {fingerprint[:12]})",
+                    follows="its clicks would count twice",
+                    do="name the days that belong to the window one by one, each log once",
+                )
+
+
+def _require_disjoint_lines(days: Sequence[StageResult]) -> None:
+    """Raises StageError where two days were made from the same lines, whatever their files were then.
+
+    Lines without a time may well be the same on two dates.
+    """
+    samples = [(result, sample) for result in days if (sample := read_sample(result))]
+    if not samples:
+        return
+    lines = np.sort(np.concatenate([sample.lines for _, sample in samples]))
+    if not (lines[1:] == lines[:-1]).any():
+        return
+    for (one, mine), (other, theirs) in combinations(samples, 2):
+        may_repeat = data_date(one.manifest.request) and data_date(other.manifest.request) and not (
+            one.manifest.outcome.metrics["first_time"] and other.manifest.outcome.metrics["first_time"]
+        )  # fmt: skip
+        if not may_repeat and mine.overlaps(theirs):
+            raise StageError(
+                asked=f"{len(days)} days were to be united",
+                found=f"{one.folder} and {other.folder} were made from the same lines, of files that are not the same",
+                follows="their clicks would count twice",
+                do="ingest both logs together, or keep one of the two folders and remove the other",
+            )

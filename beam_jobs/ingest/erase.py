@@ -1,0 +1,383 @@
+"""Erase people who ask for it from the private aggregates of a store: every ingest, also those of older versions.
+
+A day holds no rows of a person, only the keyed hashes of (at most PEOPLE_CAP) people beside each query. So what can
+be taken out is: every query that nobody else issued, with all that was shown and clicked for it; and the person's
+hash from every other query's set. The sums of queries that others issued too stay as they are: nothing in them says
+which line was whose. A set that was full may count one person less than there were, which errs to the side of the
+privacy gate.
+
+It is no Beam job but a loop over files: one bucket is in memory at a time, buckets without the person are copied (or
+linked) as they are. Killed at any moment it leaves each ingest as it was or erased, and runs again to its end: what is
+left of an ingest is committed as an ingest of its own, then takes the place of the first (day_versions), then
+the date gets its new version, and last the first ingest's files are removed. One erasure at a time: of two, one
+may fail with an error and must be run again.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.engine.arrow_files import explained, write_table
+from beam_jobs.ingest.aggregate_day import logical_digest
+from beam_jobs.ingest.day_versions import (
+    FILE_NAME,
+    data_date,
+    finished_ingests,
+    is_erased,
+    mark_erased,
+    replace_erased,
+    successor,
+)
+from beam_jobs.ingest.days import DayFile, read_day_file
+from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
+from schemas import day_version, manifest, storage
+from schemas.errors import StageError, UsageError
+from schemas.ledger import Ledger
+from schemas.manifest import Manifest, Outcome, Request
+from schemas.shard import LogicalDigest
+from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
+
+# What else in a store was made from some outputs: shards from days, models from shards, and so on.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    stage: str
+    digest: str
+    path: str
+    created: str  # ISO 8601, UTC
+
+
+def made_from(store: str, digests: Collection[str]) -> list[Made]:
+    """The finished outputs, but ingests, whose requests name one of these digests or of an output found so."""
+    stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
+    folders = [
+        storage.join(store, stage, name) for stage in stages for name in storage.list_folders(f"{store}/{stage}")
+    ]
+    finished = [folder for folder in folders if storage.exists(storage.join(folder, manifest.FILE_NAME))]
+    waiting = {folder: manifest.read(folder) for folder in finished}
+    known, found = set(digests), list[Made]()
+    while now := {folder: made for folder, made in waiting.items() if known & set(_texts(made.request.inputs))}:
+        for folder, made in now.items():
+            del waiting[folder]
+            known.add(made.digest)
+            found.append(Made(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inside in value.values():
+            yield from _texts(inside)
+    elif isinstance(value, list | tuple):
+        for inside in value:
+            yield from _texts(inside)
+
+
+BEGUN = "erasing"  # in the folder of what will be left: what a killed erasure began there is nobody else's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Erasure:
+    """What was done, without a word about whom.
+
+    `dates`: of dated ingests, the version that is the newest now. `keyless`: ingests whose key is gone, so that nobody
+    can tell any more who is in them. `unfinished`: what killed ingests left behind. `made_before`: outputs that were
+    made from days as they were before this erasure or an earlier one.
+    """
+
+    num_ingests: int = 0
+    num_queries: int = 0  # removed whole
+    num_sets: int = 0  # that a hash was taken out of
+    num_lines: int = 0  # of the removed queries
+    dates: Mapping[str, int]
+    keyless: Sequence[str]
+    unfinished: Sequence[str]
+    made_before: Sequence[Made]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Change:
+    """A bucket without the person, and what that took away."""
+
+    queries: pa.Table
+    exposures: pa.Table
+    num_queries: int
+    num_exposures: int
+    num_sets: int
+    searches: int
+    impressions: int
+    clicks: int
+    digest: LogicalDigest  # to be added to the day's
+
+
+def erase(
+    client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
+) -> Erasure:
+    """Take people out of all ingests of a store, by their client ids as the log spells them.
+
+    `person_key`: a key file that ingests were made with beside the store's own. Raises UsageError (no id, no ingest)
+    and StageError (a damaged ingest, a key that others may read, no space).
+    """
+    asked = f"{len(client_ids)} people were to be erased from {store}"
+    if not client_ids:
+        raise UsageError(asked=asked, found="there is no client id", do="give one client id a line")
+    if not finished_ingests(store):
+        raise UsageError(asked=asked, found="there is no finished ingest", do="check the path of the store")
+    paths = [*key_paths(store), *([person_key] if person_key else [])]
+    keys = {key.id: key.key for key in map(read_key, paths)}
+    hashes = {id_: hash_people(pa.array(client_ids, pa.string()), key).unique() for id_, key in keys.items()}
+
+    changed = list[_Change]()
+    num_ingests, keyless, pending = 0, set[str](), True
+    before = _versions(store)
+    with explained(store):
+        _finish(store)
+        while pending:  # once more where somebody else erased at the same time
+            pending = False
+            for result in finished_ingests(store):
+                of_key = hashes.get(str(result.manifest.request.inputs.get("person_key")))
+                if of_key is None:
+                    keyless.add(result.folder)
+                    continue
+                try:
+                    changes = _erase_from(store, result, of_key, progress)
+                except (StageError, OSError):
+                    if not is_erased(result.folder):
+                        raise
+                    changes = None
+                if changes is None:
+                    pending = True
+                elif changes:
+                    num_ingests += 1
+                    changed += changes
+        _finish(store)
+    return Erasure(
+        num_ingests=num_ingests,
+        num_queries=sum(change.num_queries for change in changed),
+        num_sets=sum(change.num_sets for change in changed),
+        num_lines=sum(change.searches + change.impressions + change.clicks for change in changed),
+        dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
+        keyless=sorted(keyless),
+        unfinished=_unfinished(store),
+        made_before=made_from(store, _erased_digests(store)),
+    )
+
+
+def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> _Change | None:
+    """A bucket from which these people (hashes) are gone, or None where none of them is in it."""
+    sets = queries["people"].combine_chunks()
+    owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
+    is_theirs = pc.is_in(pc.list_flatten(sets), value_set=people).to_numpy(zero_copy_only=False)
+    num_before = np.bincount(owner, minlength=len(sets))
+    num_theirs = np.bincount(owner[is_theirs], minlength=len(sets))
+    touched = num_theirs > 0
+    if not touched.any():
+        return None
+    goes = touched & (num_theirs == num_before)
+    left = pc.list_flatten(sets).filter(pa.array(~is_theirs))
+    offsets = np.concatenate([[0], np.cumsum(num_before - num_theirs)]).astype(np.int32)
+    smaller = pa.ListArray.from_arrays(pa.array(offsets), left)
+    kept = queries.set_column(queries.schema.get_field_index("people"), "people", smaller).filter(pa.array(~goes))
+    kept = kept.cast(queries.schema).combine_chunks()
+
+    gone = queries.filter(pa.array(goes))
+    of_gone = pc.is_in(exposures["query"], value_set=gone["query"].combine_chunks())
+    lost, kept_exposures = exposures.filter(of_gone), exposures.filter(pc.invert(of_gone))
+    digest = LogicalDigest()  # digests are sums over rows
+    digest.merge("-" + logical_digest(queries.filter(pa.array(touched)), lost).hexdigest())
+    digest.merge(logical_digest(kept.filter(pa.array(touched[~goes])), lost.slice(0, 0)).hexdigest())
+    return _Change(
+        queries=kept,
+        exposures=kept_exposures.combine_chunks(),
+        num_queries=int(goes.sum()),
+        num_exposures=lost.num_rows,
+        num_sets=int((touched & ~goes).sum()),
+        searches=pc.sum(gone["searches"]).as_py() or 0,
+        impressions=pc.sum(lost["impressions"]).as_py() or 0,
+        clicks=pc.sum(lost["clicks"]).as_py() or 0,
+        digest=digest,
+    )
+
+
+def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> list[_Change] | None:
+    """What was changed; nothing where these people are not in this ingest; None where somebody else was first."""
+    if damage := manifest.damage(result.folder, result.manifest):
+        raise StageError(
+            asked=f"people were to be erased from {result.folder}",
+            found="; ".join(damage[:3]),
+            follows="whoever is in the damaged files could not be erased from them",
+            do="run that ingest again or remove its folder; then erase once more",
+        )
+    found = _people_found(result, people, progress)
+    if not found:
+        return []
+    before = result.manifest.request
+    request = Request(
+        stage=before.stage,
+        stage_version=before.stage_version,
+        config=before.config,
+        inputs={
+            **before.inputs,
+            "erased_from": result.manifest.digest,
+            "erased_people": before.inputs.get("erased_people", 0) + found,
+            "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: neither may pass for the other
+        },
+        seed=before.seed,
+    )
+    changes = dict[str, _Change]()
+
+    def produce(folder: str) -> Outcome:
+        changes.update(_rewrite(result, people, folder, progress))
+        return _outcome(result.manifest, list(changes.values()), found)
+
+    begun = storage.join(stage_folder(store, request), BEGUN)
+    storage.write_atomic(begun, b"")
+    made = run_stage(store, request, produce)
+    storage.remove(begun)
+    _require_copied(result.manifest, made.manifest, {*changes, *map(_exposures_of, changes)})
+    if not mark_erased(result.folder, made.manifest.digest):
+        storage.remove(made.folder)
+        return None
+    return list(changes.values())
+
+
+def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> int:
+    """How many of these people are in an ingest."""
+    found = set[int]()
+    files = _buckets(result.manifest)
+    for done, name in enumerate(files):
+        progress(f"looking through {_label(result)}: files", done, len(files))
+        members = pc.list_flatten(read_day_file(_day_file(result, files[name]))["people"])
+        found.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
+    return len(found)
+
+
+def _rewrite(result: StageResult, people: pa.Array, folder: str, progress: Progress) -> dict[str, _Change]:
+    """Every file of an ingest, written below `folder` without these people; what changed, by the file of queries."""
+    changes = dict[str, _Change]()
+    buckets, done_with = _buckets(result.manifest), set[str]()
+    for done, (name, path) in enumerate(buckets.items()):
+        progress(f"erasing from {_label(result)}: files", done, len(buckets))
+        others = f"{path.removesuffix(name)}{_exposures_of(name)}"
+        queries, exposures = (read_day_file(_day_file(result, file)) for file in (path, others))
+        change = without_people(queries, exposures, people)
+        if change is not None:
+            changes[name] = change
+            write_table(change.queries, folder, name.removesuffix(".arrow"))
+            write_table(change.exposures, folder, _exposures_of(name).removesuffix(".arrow"))
+            done_with |= {path, others}
+    for file in result.manifest.files:
+        if file.path not in done_with:
+            storage.copy(storage.join(result.folder, file.path), storage.join(folder, _name(file.path)))
+    return changes
+
+
+def _outcome(before: Manifest, changes: Sequence[_Change], num_people: int) -> Outcome:
+    taken = {
+        "searches": sum(change.searches for change in changes),
+        "impressions": sum(change.impressions for change in changes),
+        "clicks": sum(change.clicks for change in changes),
+        "queries": sum(change.num_queries for change in changes),
+        "exposures": sum(change.num_exposures for change in changes),
+        "people": num_people,
+    }
+    digest = LogicalDigest()
+    digest.merge(before.outcome.logical_digest)
+    for change in changes:
+        digest.merge(change.digest.hexdigest())
+    ledger = before.outcome.ledger or Ledger(total=0)
+    lines = dict(ledger.lines)
+    for fate, what in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
+        lines[fate] = lines.get(fate, 0) - taken[what]
+    lines["erased"] = lines.get("erased", 0) + taken["searches"] + taken["impressions"] + taken["clicks"]
+    return Outcome(
+        counts={name: count - taken.get(name, 0) for name, count in before.outcome.counts.items()},
+        metrics=before.outcome.metrics,
+        labels=before.outcome.labels,
+        ledger=Ledger(total=ledger.total, lines=lines),
+        logical_digest=digest.hexdigest(),
+    )
+
+
+def _versions(store: str) -> dict[str, int]:
+    newest = {date: day_version.newest(store, date) for date in day_version.list_dates(store)}
+    return {date: version.version for date, version in newest.items() if version}
+
+
+def _finish(store: str) -> None:
+    """Bring to its end what this or an earlier erasure began."""
+    folders = [storage.join(store, "ingest", name) for name in storage.list_folders(storage.join(store, "ingest"))]
+    for date in day_version.list_dates(store):
+        replace_erased(store, date)
+    for folder in folders:
+        if is_erased(folder):
+            for name in storage.list_folders(folder):
+                storage.remove(storage.join(folder, name))
+            for name in storage.list_files(folder):
+                if name != FILE_NAME:
+                    storage.remove(storage.join(folder, name))
+        elif storage.exists(storage.join(folder, manifest.FILE_NAME)):
+            inputs = manifest.read(folder).request.inputs
+            before = storage.join(store, "ingest", str(inputs.get("erased_from")))
+            if is_erased(before) and successor(before) != folder.rsplit("/", 1)[-1]:
+                storage.remove(folder)  # a beaten attempt's
+        elif storage.exists(storage.join(folder, BEGUN)):
+            storage.remove(folder)
+
+
+def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> None:
+    """Raises StageError where a file was copied with other bytes than were written once."""
+    written, copied = ({_name(file.path): file.sha256 for file in one.files} for one in (before, after))
+    wrong = [name for name in written if name not in rewritten and copied.get(name) != written[name]]
+    if wrong:
+        raise StageError(
+            asked="what is left of an ingest was to take its place",
+            found=f"{', '.join(sorted(wrong)[:3])} is not as it was written",
+            follows="the day would be damaged, so nothing was changed",
+            do="check the disk with `clicktower verify`, then erase once more",
+        )
+
+
+def _unfinished(store: str) -> list[str]:
+    found = list[str]()
+    for name in storage.list_folders(storage.join(store, "ingest")):
+        folder = storage.join(store, "ingest", name)
+        is_finished = storage.exists(storage.join(folder, manifest.FILE_NAME))
+        attempt = manifest.read(folder).attempt if is_finished else ""
+        found += [storage.join(folder, inside) for inside in storage.list_folders(folder) if inside != attempt]
+    return found
+
+
+def _erased_digests(store: str) -> set[str]:
+    folder = storage.join(store, "ingest")
+    return {name for name in storage.list_folders(folder) if is_erased(storage.join(folder, name))}
+
+
+def _buckets(of: Manifest) -> dict[str, str]:
+    """The files of queries: name -> path."""
+    return {_name(file.path): file.path for file in of.files if _name(file.path).startswith("queries-")}
+
+
+def _day_file(result: StageResult, path: str) -> DayFile:
+    written = next(file.sha256 for file in result.manifest.files if file.path == path)
+    return DayFile(storage.join(result.folder, path), written)
+
+
+def _exposures_of(name: str) -> str:
+    return name.replace("queries-", "exposures-")
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _label(result: StageResult) -> str:
+    return data_date(result.manifest.request) or result.manifest.digest[:8]

@@ -1,0 +1,319 @@
+"""Job 1: a search log -> the private daily aggregate (schemas.day), under STORE/ingest/DIGEST.
+
+    files -> blocks of lines -> LOG_ROW batches
+          -> exchange by query id  -> repeats dropped, events joined to searches
+          -> exchange by client    -> bots, broadcast; passers-by -> exchange by query -> crowds of bots, broadcast
+          -> partial sums -> exchange by query -> queries-*.arrow, exposures-*.arrow
+    unreadable lines -> exchange by place -> rejects-*.arrow
+          -> one last step: names for the files that count, the ledger, the manifest
+
+Every line ends in exactly one fate. Where several apply, the first in this order counts: unreadable, bulk action
+line, a time far from the day, exact repeat, other action, no document, repeated search, unknown search, bot (by user
+agent, then by behaviour, as one of a crowd, unsure), query without a word, kept. None of them depends on the order of
+lines, on files or on workers.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
+
+from beam_jobs.engine.arrow_files import Record, get, num_bytes, put
+from beam_jobs.engine.beam_engine import carries_errors
+from beam_jobs.engine.exchange import Exchange, ExchangeRecords, num_buckets_for
+from beam_jobs.engine.progress import advance
+from beam_jobs.engine.tally import Tally
+from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
+from beam_jobs.ingest.bot_crowds import Activity, activity_of, find_crowds, merge_activity
+from beam_jobs.ingest.bots import BotRules, Bots, merge_bots, tell_clients
+from beam_jobs.ingest.client_statistics import client_statistics
+from beam_jobs.ingest.day_versions import register
+from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest_commit
+from beam_jobs.ingest.join_search_events import SEARCH, choose_searches, join_search_events
+from beam_jobs.ingest.line_sample import sampled, zero_bits_for
+from beam_jobs.ingest.person_key import worker_key
+from beam_jobs.ingest.windows import parse_date
+from beam_jobs.sources.open_source import open_source
+from beam_jobs.sources.read_lines import Plan, Unit
+from beam_jobs.sources.source import ParsedBlock, Source
+from schemas.errors import StageError
+from schemas.log_row import KINDS, REJECT, SIMULATED_APPLICATION
+from schemas.manifest import Request
+
+# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
+#
+# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
+# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
+# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
+# against all searches that stayed. Copies of a line are in one part, so they are still told.
+
+
+PART_BYTES = 256 << 20  # of records; the join holds a few times as much
+
+
+def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
+    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
+    num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
+    if num_parts <= 1:
+        yield join_search_events(get(records), key)
+        return
+    chosen, dropped = None, Counter[str]()
+    for part in range(num_parts):
+        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
+        dropped += more
+    joined, _ = join_search_events(chosen, key)
+    yield joined, dropped
+    for part in range(num_parts):
+        events = _rows_of_part(records, part, num_parts, searches=False)
+        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
+        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
+
+
+def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
+    """The searches, or all other lines, whose hash falls into a part."""
+    found = []
+    for record in records:
+        rows = get([record])
+        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
+        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
+        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
+    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+
+
+# Clocks that are wrong: lines whose time cannot be of the day that the log is of, and lines from the future.
+
+
+# A day of a shop's own time zone, with its sessions over midnight and its late flushes, lies within these.
+BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
+
+
+def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
+    """The LOG_ROW rows whose time may be of a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
+
+    Without a date all of them: what is implausible would depend on the hour at which the log is read.
+    """
+    if date is None:
+        return rows
+    begin = datetime.combine(parse_date(date), time(), UTC)
+    moment = rows["time"].cast(pa.int64())
+    first, last = (round((begin + shift).timestamp() * 1000) for shift in (-BEFORE, AFTER))
+    fits = pc.and_(pc.greater_equal(moment, first), pc.less(moment, last))
+    return rows.filter(fits.fill_null(True))
+
+
+def count_later(rows: pa.RecordBatch, started: float) -> int:
+    """How many rows are of a time after `started` (seconds since the epoch)."""
+    return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0
+
+
+READING, JOINING, ADDING_UP, WRITING = (
+    "reading the log (bytes)",
+    "joining events to searches (buckets)",
+    "adding up (buckets)",
+    "writing the day (buckets)",
+)
+TALLIES, REJECTS, PASSERS_BY, ACTIVITY = "tallies", "rejects", "passers_by", "activity"
+MAX_REJECT_BUCKETS = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One run of the pipeline.
+
+    `folder`: where the day is committed. `made`: where workers write, under names of their own, until the last step
+    chooses. `scratch`: where rows wait between two steps, or None for the runner's own shuffle (arrow_files).
+    """
+
+    plan: Plan
+    request: Request
+    config: IngestConfig
+    folder: str
+    made: str
+    scratch: str | None
+    key_path: str
+    key_id: str
+    started: float  # seconds since the epoch
+    told: str  # progress
+    states: Mapping[str, str]  # of the plan's files, from before they were looked at (schemas.storage.state)
+
+    @property
+    def zero_bits(self) -> int:
+        """Of the sample of lines (line_sample)."""
+        return zero_bits_for(self.plan.estimated_bytes)
+
+    @property
+    def num_buckets(self) -> int:
+        return num_buckets_for(self.plan.estimated_bytes)
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The totals of what `told` is told."""
+        return {READING: self.plan.stored_bytes, **dict.fromkeys((JOINING, ADDING_UP, WRITING), self.num_buckets)}
+
+    def build(self, pipeline: beam.Pipeline) -> None:
+        """The whole graph, in the order of the data."""
+        config, num_buckets, scratch = self.config, self.num_buckets, self.scratch
+        lines = (
+            pipeline
+            | "Name what to read" >> beam.Create(list(self.plan.units))
+            | "Spread over workers" >> beam.Reshuffle()
+            | "Read lines"
+            >> beam.FlatMap(
+                _read, open_source(config), config.date, self.started, self.told, self.zero_bits
+            ).with_outputs(TALLIES, REJECTS, main="rows")
+        )
+        rejects = (
+            lines.rejects
+            | Exchange("Group rejects", "offset", min(num_buckets, MAX_REJECT_BUCKETS), scratch)
+            | "Write rejects" >> beam.Map(_write_rejects, self.made)
+        )
+        joined = (
+            lines.rows
+            | ExchangeRecords("Group by query id", "query_id", num_buckets, scratch)
+            | "Join events to searches"
+            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, self.told).with_outputs(TALLIES, main="joined")
+        )
+        clients = (
+            joined.joined
+            | "Count per client" >> beam.Map(_count_clients)
+            | Exchange("Group by client", "person", num_buckets, scratch)
+            | "Tell bots" >> beam.FlatMap(_tell_bots, config.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
+        )
+        activity = clients[ACTIVITY] | "Activity of all" >> beam.CombineGlobally(merge_activity)
+        crowds = (
+            clients[PASSERS_BY]
+            | Exchange("Group passers-by by query", "query", num_buckets, scratch)
+            | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), config.bots)
+        )
+        bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
+        partial = joined.joined | "Filter and add up" >> beam.FlatMap(
+            _aggregate, AsSingleton(bots), self.told
+        ).with_outputs(TALLIES, main="partial")
+        buckets = (
+            partial.partial
+            | Exchange("Group by query", "query", num_buckets, scratch)
+            | "Write the day" >> beam.Map(_write_bucket, self.made, self.told)
+        )
+        tallies = (lines.tallies, joined.tallies, partial.tallies) | "All tallies" >> beam.Flatten()
+        _ = (
+            pipeline
+            | "Once" >> beam.Create([None])
+            | "Commit" >> beam.Map(_commit, self, AsIter(tallies), AsIter(rejects), AsSingleton(bots), AsIter(buckets))
+        )
+
+
+# What Beam hands around. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
+# output.
+
+
+@carries_errors
+def _read(unit: Unit, source: Source, date: str | None, started: float, told: str, zero_bits: int) -> Iterator[Any]:
+    for parsed in source.read(unit):
+        rows = plausible_rows(parsed.rows, date)
+        yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started, zero_bits))
+        if parsed.reject_reasons:
+            offsets, reasons = pa.array(parsed.reject_offsets), pa.array(parsed.reject_reasons)
+            files = pa.array([unit.file] * len(offsets))
+            yield TaggedOutput(REJECTS, pa.table([files, offsets, reasons], schema=REJECT))
+        if rows.num_rows:
+            yield rows
+        advance(told, READING, parsed.stored_bytes)
+
+
+@carries_errors
+def _join(
+    bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, told: str
+) -> Iterator[Any]:
+    for joined, dropped in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
+        yield TaggedOutput(TALLIES, Tally(fates=dropped))
+        yield from put([joined], scratch)
+    advance(told, JOINING, 1)
+
+
+@carries_errors
+def _count_clients(joined: Record) -> pa.Table:
+    return client_statistics(get([joined]))
+
+
+def _tell_bots(bucket: tuple[int, pa.Table], rules: BotRules) -> Iterator[Any]:
+    bots, passers_by = tell_clients(bucket[1], rules)
+    yield bots
+    yield TaggedOutput(PASSERS_BY, passers_by)
+    yield TaggedOutput(ACTIVITY, activity_of(passers_by))
+
+
+def _tell_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRules) -> Bots:
+    return find_crowds(bucket[1], activity, rules)
+
+
+@carries_errors
+def _aggregate(joined: Record, bots: Bots, told: str) -> Iterator[Any]:
+    partial, dropped = aggregate_joined(get([joined]), bots)
+    yield TaggedOutput(TALLIES, dropped)
+    yield partial
+    advance(told, ADDING_UP, 1)
+
+
+@carries_errors
+def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> ingest_commit.WrittenBucket:
+    written = ingest_commit.write_bucket(made, bucket[0], *merge_bucket(bucket[1]))
+    advance(told, WRITING, 1)
+    return written
+
+
+@carries_errors
+def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> ingest_commit.WrittenRejects:
+    return ingest_commit.write_rejects(made, *bucket)
+
+
+@carries_errors
+def _commit(
+    _once: None,
+    job: Job,
+    tallies: Iterable[Tally],
+    rejects: Iterable[ingest_commit.WrittenRejects],
+    bots: Bots,
+    buckets: Iterable[ingest_commit.WrittenBucket],
+) -> None:
+    ingest_commit.commit_day(
+        job.folder,
+        job.request,
+        made=job.made,
+        states=job.states,
+        zero_bits=job.zero_bits,
+        key=worker_key(job.key_path, job.key_id),
+        max_unreadable_share=job.config.max_unreadable_share,
+        started=job.started,
+        tallies=tallies,
+        rejects=rejects,
+        bots=bots,
+        buckets=buckets,
+    )
+    with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
+        register(
+            job.folder.rsplit("/", 3)[0], job.request, replace=job.config.replace_day
+        )  # STORE/ingest/DIGEST/ATTEMPT
+
+
+def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bits: int) -> Tally:
+    fates = Counter(parsed.reject_reasons)
+    fates["time_implausible"] = parsed.rows.num_rows - rows.num_rows
+    span = pc.min_max(rows["time"].cast(pa.int64())).as_py()
+    simulated = pc.sum(pc.equal(parsed.rows["application"].dictionary_decode(), SIMULATED_APPLICATION)).as_py() or 0
+    return Tally(
+        lines=parsed.num_lines,
+        fates={**fates, "action_line": parsed.num_action_lines},
+        counts={"simulated_lines": simulated, "later_than_ingest": count_later(rows, started)},
+        first_ms=span["min"],
+        last_ms=span["max"],
+        sampled=sampled(rows["line_hash"], zero_bits),
+    )

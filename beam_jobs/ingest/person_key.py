@@ -1,0 +1,204 @@
+"""The key under which client ids are hashed: one for a window, kept apart from the data, with an expiry.
+
+`STORE/private/person-key.json`: {"version": 1, "key": 64 hexadecimal digits, "created": date, "expires": date},
+readable by its owner alone. Whoever deletes it makes the hashes in all days meaningless, which is its purpose. The
+key itself goes nowhere else, not even into the job's graph: workers read it from the file.
+
+When it has expired, a new window begins, under `person-key-2.json`, and so on: the highest number is the store's key.
+Files are only ever created, never moved or changed, so that of two processes that renew a key one does. The key of an
+old window stays until its owner deletes it; until then a person can still be erased from that window's days.
+"""
+
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.compiled.hashes import keyed_hashes
+from schemas import storage
+from schemas.day import PEOPLE_CAP
+from schemas.errors import StageError, UsageError, require_major
+
+KEY_BYTES = 32
+LIFETIME_DAYS = 90
+FOLDER = "private"
+_NAME = re.compile(r"person-key(?:-(\d+))?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class PersonKey:
+    key: bytes
+    expires: date
+
+    def __repr__(self) -> str:  # never print a key
+        return f"PersonKey({self.id})"
+
+    @property
+    def id(self) -> str:
+        """A name of the key that does not give it away."""
+        return blake2b(self.key, digest_size=8, person=b"person-key-id").hexdigest()
+
+
+def key_paths(store: str) -> list[str]:
+    """The files of a store's keys, the oldest window's first."""
+    folder = storage.join(store, FOLDER)
+    names = [name for name in storage.list_files(folder) if _NAME.fullmatch(name)]
+    return [storage.join(folder, name) for name in sorted(names, key=_window_number)]
+
+
+def default_path(store: str) -> str:
+    """The file of a store's key, of the newest window; where it will be if there is none yet."""
+    return next(reversed(key_paths(store)), storage.join(store, FOLDER, "person-key.json"))
+
+
+def _window_number(path: str) -> int:
+    found = _NAME.fullmatch(path.rsplit("/", 1)[-1])
+    return int(found[1] or 1) if found else 0
+
+
+def ensure_store_key(store: str, *, renew: bool, today: date | None = None) -> tuple[str, PersonKey]:
+    """The store's key that is valid today, and its file; made first if there is none.
+
+    `renew`: an expired key gives way to a new one, and a new window begins. Raises StageError (see `ensure_key`).
+    """
+    today = today or datetime.now(UTC).date()
+    path = default_path(store)
+    if renew and storage.exists(path) and today > read_key(path).expires:
+        path = storage.join(store, FOLDER, f"person-key-{_window_number(path) + 1}.json")
+    return path, ensure_key(path, create=True, today=today)
+
+
+def ensure_key(path: str, *, create: bool, today: date | None = None) -> PersonKey:
+    """The key in a file that is valid today; made there first if there is none and `create` is set.
+
+    Raises UsageError (no file) and StageError (expired, damaged, readable by others).
+    """
+    today = today or datetime.now(UTC).date()
+    if not storage.exists(path):
+        if not create:
+            raise UsageError(
+                asked=f"client ids were to be hashed with the key in {path}",
+                found="there is no such file",
+                do="give the path of a key file, or none: then one is made in the store",
+            )
+        _create(path, today)
+    key = read_key(path)
+    if today > key.expires:
+        raise StageError(
+            asked=f"client ids were to be hashed with the key in {path}",
+            found=f"it expired on {key.expires.isoformat()}",
+            follows="people of one window could be followed into the next, so nothing was read",
+            do="run it again with --renew-key: a new key is made and a new window begins. Days of two keys are never"
+            " built together; what was ingested before stays usable by itself (build --to DATE)",
+        )
+    return key
+
+
+@lru_cache(maxsize=8)
+def worker_key(path: str, key_id: str) -> bytes:
+    """The key that the job was submitted with, read once in a process. Raises StageError where it is another by now."""
+    found = read_key(path)
+    if found.id != key_id:
+        raise StageError(
+            asked=f"the person key {key_id} was to be read from {path}",
+            found=f"{path} holds the key {found.id}",
+            follows="hashes of two keys would be mixed",
+            do="leave the key file alone while a job runs; run the same command again",
+        )
+    return found.key
+
+
+def read_key(path: str) -> PersonKey:
+    """The key in a file, expired or not. Raises StageError."""
+    asked = f"the person key was to be read from {path}"
+    try:
+        _refuse_if_others_can_read(path, asked)
+        value = json.loads(storage.read_bytes(path))
+        require_major(path, value.get("version"), "1")
+        key = bytes.fromhex(value["key"])
+        if len(key) != KEY_BYTES:
+            raise ValueError
+        return PersonKey(key, date.fromisoformat(value["expires"]))
+    except OSError as error:
+        raise StageError(
+            asked=asked,
+            found=f"the system says: {error.strerror or type(error).__name__}",
+            do="make the file readable for this user and for the workers",
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StageError(
+            asked=asked,
+            found="it is not a key file",
+            do="bring the file back from a copy, or move it away to have a new key made",
+        ) from None
+
+
+def _create(path: str, today: date) -> None:
+    value = {
+        "version": 1,
+        "key": secrets.token_bytes(KEY_BYTES).hex(),
+        "created": today.isoformat(),
+        "expires": (today + timedelta(days=LIFETIME_DAYS)).isoformat(),
+    }
+    storage.make_folder(path.rpartition("/")[0], private=True)
+    storage.write_new(path, json.dumps(value, indent=1).encode())  # of two processes that start together one makes it
+
+
+def _refuse_if_others_can_read(path: str, asked: str) -> None:
+    if os.name != "posix" or not storage.is_local(path):
+        return
+    local = storage.filesystem(path)[1]
+    if os.stat(local).st_mode & 0o077:
+        raise StageError(
+            asked=asked,
+            found="other users of this machine may read it",
+            follows="the hashes would protect nobody",
+            do=f"run `chmod 600 {local}`",
+        )
+
+
+# Sets of people as capped sets of keyed hashes: constant size for the hottest query, exact up to the cap, mergeable.
+#
+# The smallest PEOPLE_CAP hashes of a union are the smallest of the sets' smallest, so merging in any order and any
+# grouping gives what one pass over all lines would have given.
+
+
+PERSON = b"clicktower-people"[:16]  # BLAKE2b's personalisation: this use of the key and no other
+
+
+def hash_people(client_ids: pa.Array, key: bytes) -> pa.Array:
+    """A keyed 64-bit BLAKE2b hash of each client id, as uint64; null for null: a line without client is nobody's."""
+    encoded = client_ids.dictionary_encode()
+    distinct = keyed_hashes(encoded.dictionary, key=key, person=PERSON).byteswap()  # the digest's first byte is highest
+    return pa.array(distinct).take(encoded.indices)
+
+
+def collect_people(groups: np.ndarray, people: np.ndarray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:
+    """For each group 0..num_groups-1 the `cap` smallest distinct people, ascending, as list<uint64>.
+
+    `groups` and `people` are of equal length, one entry for each time a person is seen in a group.
+    """
+    order = np.lexsort((people, groups))
+    groups, people = groups[order], people[order]
+    if len(groups):
+        is_new = np.append(True, (groups[1:] != groups[:-1]) | (people[1:] != people[:-1]))
+        groups, people = groups[is_new], people[is_new]
+    sizes = np.bincount(groups, minlength=num_groups)
+    starts = np.cumsum(sizes) - sizes
+    kept = np.arange(len(groups)) - starts[groups] < cap
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, cap))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(people[kept], pa.uint64()))
+
+
+def merge_people(groups: np.ndarray, sets: pa.ListArray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:
+    """For each group 0..num_groups-1 the union of its sets, capped, as list<uint64>; `groups` has one entry per set."""
+    lengths = sets.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    members = sets.flatten().to_numpy(zero_copy_only=False).astype(np.uint64)
+    return collect_people(np.repeat(groups, lengths), members, num_groups, cap)

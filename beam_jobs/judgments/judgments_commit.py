@@ -1,0 +1,237 @@
+"""The end of a judgments job: parts become files, with what they were made by, and the manifest.
+
+queries.tsv        query id TAB query
+qrels.txt          query id, 0, document id, grade
+logged.run         the ranking that was shown for these queries: query id, Q0, document id, rank, score, tag
+propensities.json  the click model, its propensities with their errors, the prior, the scale of grades
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from beam_jobs.engine.tally import Tally, add_up
+from beam_jobs.judgments.click_model import odds_to_share
+from beam_jobs.judgments.exposure_cells import FATES, numbered
+from beam_jobs.judgments.judge_clicks import Measured
+from beam_jobs.judgments.judgments_config import JudgmentsConfig
+from schemas import manifest, stage, storage
+from schemas.errors import StageError
+from schemas.judgments import run_lines
+from schemas.manifest import Outcome, Request
+from schemas.shard import LogicalDigest
+
+QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
+PROPENSITIES_FILE = "propensities.json"
+NAMES = {"pbm": "position-based model", "ctr": "share of clicks, not corrected for exposure"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenPart:
+    """The lines of one bucket. A repeated attempt wrote the same under another name."""
+
+    bucket: int
+    folder: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """What is known of a judgments job before it runs, and needed to end it."""
+
+    folder: str  # STORE/judgments/DIGEST
+    attempt: str
+    request: Request
+    started: float  # seconds since the epoch
+    labels: Mapping[str, Any]
+    span: Mapping[str, Any]  # first_time, last_time and days of the window
+    asked: str
+
+
+def write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
+    """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
+    folder = storage.join(made, name)
+    _, first = numbered(judged["query_id"])
+    queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
+    lines = {
+        QUERIES_FILE: [f"{row['query_id']}\t{row['query']}\n" for row in queries],
+        QRELS_FILE: [f"{row['query_id']} 0 {row['document_id']} {row['grade']}\n" for row in judged.to_pylist()],
+        LOGGED_FILE: list(run_lines(_as_run(logged), "logged")),
+    }
+    digest = LogicalDigest()
+    for file, of_file in lines.items():
+        digest.add(f"{file}\n{line}".encode() for line in of_file)
+        storage.write_atomic(storage.join(folder, file), "".join(of_file).encode())
+    return WrittenPart(bucket=bucket, folder=folder, digest=digest.hexdigest())
+
+
+def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> None:
+    """Nothing. Raises StageError where the window has nothing to estimate from: its clicks, impressions or queries."""
+    counts = tally.counts
+    queries, at_k = counts.get("queries", 0), counts.get("queries_at_k", 0)
+    impressions, clicks = counts.get("impressions:all", 0), counts.get("clicks:all", 0)
+    if not clicks:
+        raise StageError(
+            asked=asked, found=f"there is no click in {impressions:,} impressions", do="give days with clicks"
+        )
+    if not impressions:
+        raise StageError(
+            asked=asked,
+            found=f"the days hold {clicks:,} clicks and not one impression",
+            follows="how often a document was shown and not clicked is unknown, so no share of clicks can be told",
+            do="log impressions with their rank (`action_name` impression), and ingest days that have them",
+        )
+    unseen = counts.get("clicks_unseen", 0)
+    if unseen > config.max_unseen_clicks * clicks:
+        raise StageError(
+            asked=f"at most {config.max_unseen_clicks:.0%} of the clicks may lack an impression of that document at"
+            " that rank",
+            found=f"{unseen:,} of {clicks:,} do",
+            follows="shares of clicks would come out too high where impressions are missing",
+            do="leave out days without impressions, or raise max_unseen_clicks",
+        )
+    if not at_k:
+        raise StageError(
+            asked=asked,
+            found=f"0 of {queries:,} queries passed k = {config.k}",
+            follows="there would be no judged query",
+            do="lower --k, or add days to the window",
+        )
+    left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in FATES)
+    if not left:
+        raise StageError(
+            asked=asked,
+            found=f"of {impressions:,} impressions none is left: {_told(counts)}",
+            do="log the rank of impressions, raise max_rank, lower --k, or add days to the window",
+        )
+
+
+def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: Commit) -> None:
+    """Write the files and, last, the manifest.
+
+    May run again after a failure at any point. Raises StageError where no judgment is left, or impressions were lost.
+    """
+    if storage.exists(storage.join(commit.folder, manifest.FILE_NAME)):
+        return
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    measured = next(result for result in results if isinstance(result, Measured))
+    parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
+    fates = _fates(tally.counts)
+    if not parts:
+        raise StageError(
+            asked=commit.asked,
+            found=f"no judgment is left: of the impressions, {_told(tally.counts)}",
+            do="add days to the window, or lower min_impressions or --k",
+        )
+    attempt = storage.join(commit.folder, commit.attempt)
+    digest = LogicalDigest()
+    for bucket in parts:
+        digest.merge(parts[bucket].digest)
+    for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
+        _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
+    model = describe(measured, commit.request.config)
+    told = json.dumps({"labels": dict(commit.labels), **model}, indent=1).encode()
+    storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), told)
+    grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
+    stage.commit(
+        commit.folder,
+        commit.request,
+        commit.attempt,
+        Outcome(
+            counts={
+                "queries": tally.counts["queries_judged"],
+                "judgments": tally.counts["judgments"],
+                **grades,
+                "logged_results": tally.counts["logged_results"],
+                "queries_of_log": tally.counts["queries"],
+                "queries_at_k": tally.counts["queries_at_k"],
+                "clicks_without_impression": tally.counts["clicks_unseen"],
+            },
+            metrics={
+                **model,
+                **commit.span,
+                "fates": fates,
+                "files": {
+                    "queries": QUERIES_FILE,
+                    "qrels": QRELS_FILE,
+                    "logged": LOGGED_FILE,
+                    "propensities": PROPENSITIES_FILE,
+                },
+            },
+            labels=commit.labels,
+            logical_digest=digest.hexdigest(),
+        ),
+        commit.started,
+    )
+
+
+def describe(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The click model and what was estimated of it, for people and for propensities.json."""
+    return {
+        "click_model": config["click_model"],
+        "click_model_name": NAMES[config["click_model"]],
+        "propensities": [
+            {"rank": rank, "propensity": round(propensity, 6), "relative_error": round(error, 6)}
+            for rank, propensity, error in zip(measured.ranks, measured.propensities, measured.errors, strict=True)
+        ],
+        "reference_rank": measured.reference,
+        "unmeasured_ranks": list(measured.unmeasured),
+        "prior": {
+            "of": config["prior"],
+            "levels": [
+                {"rank": rank, "attractiveness": round(float(share), 6)}
+                for rank, share in zip(
+                    measured.prior.ranks, odds_to_share(np.array(measured.prior.levels)), strict=True
+                )
+            ],
+            "strength_examined_impressions": measured.prior.strength,
+        },
+        "grades": {
+            "typical_attractiveness": round(measured.typical_attractiveness, 6),
+            "from_share_of_that": [round(share, 6) for share in config["grade_shares"]],
+        },
+        "estimation": {
+            "sample_cells": measured.num_cells,
+            "iterations": measured.num_iterations,
+            "converged": measured.converged,
+        },
+    }
+
+
+def _as_run(logged: pa.Table) -> dict[str, dict[str, float]]:
+    """A run whose scores are the places of LOGGED, the first the largest."""
+    run: dict[str, dict[str, float]] = {}
+    for row in logged.to_pylist():
+        run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
+    return run
+
+
+def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Impressions and clicks by fate. Raises AssertionError where they do not add up."""
+    fates = {
+        what: {fate: counts[f"{what}:{fate}"] for fate in FATES if counts.get(f"{what}:{fate}")}
+        for what in ("impressions", "clicks")
+    }
+    # An impression that a click stands for is counted where its cell went, and is on top of those in the log.
+    raised = sum(fates["impressions"].values()) - counts["impressions:all"]
+    if sum(fates["clicks"].values()) != counts["clicks:all"] or not 0 <= raised <= counts["clicks_unseen"]:
+        raise AssertionError(f"impressions and clicks do not add up: {dict(counts)}")
+    return fates
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{counts[f'impressions:{fate}']:,} {what}" for fate, what in FATES.items() if counts.get(f"impressions:{fate}")
+    )
+
+
+def _join(sources: Iterable[str], target: str) -> None:
+    with storage.open_new(target) as joined:
+        for source in sources:
+            with storage.open_read(source) as part:
+                shutil.copyfileobj(part, joined)

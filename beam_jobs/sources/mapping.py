@@ -1,0 +1,218 @@
+"""What the columns of a log mean, where its form does not say: a TOML file, or the same table in a config.
+
+Labelled pairs and texts are mapped in the same way (labelled_config).
+
+    time_format = "iso"            # or "epoch_s", "epoch_ms"
+    delimiter = ","                # delimited text only, as are header, quote and quoted_newlines
+
+    [columns]                      # ours = yours: a name, a dotted path into nested JSON, or a number from 1
+    query = "q"
+    document_id = "product.id"
+
+    [events]                       # values of the column that `event` names; every other value is some other action
+    click = ["click", "tap"]
+
+Without an `event` column a row that has a document is a click that carries its query, and one without is a search: so
+are logs of one search a line with what was clicked.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from collections.abc import Mapping as Table
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+from schemas import storage
+from schemas.errors import StageError, UsageError
+
+TIME_FORMATS = ("iso", "epoch_s", "epoch_ms")
+Column = str | int | None
+AnyMapping = TypeVar("AnyMapping", bound="ColumnMapping")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedColumns:
+    """A file's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+
+    EXPECTED: ours that some of the first lines must have.
+    """
+
+    EXPECTED: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for ours, column in self.named().items():
+            if isinstance(column, int) and column < 1:
+                raise UsageError(
+                    asked=f"the mapping gives {ours} the column {column}",
+                    found="columns are counted from 1",
+                    do="give a number from 1 on, or a name",
+                )
+
+    def named(self) -> dict[str, str | int]:
+        """Our name -> the file's column, of those that it has."""
+        return {f.name: column for f in fields(self) if (column := getattr(self, f.name)) not in (None, "")}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns(NamedColumns):
+    """The log's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+
+    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set`)
+    EXPECTED: ClassVar[tuple[str, ...]] = ("query",)
+
+    query_id: Column = None
+    client_id: Column = None
+    query: Column = None
+    document_id: Column = None
+    position: Column = None
+    time: Column = None
+    event: Column = None
+    user_agent: Column = None
+    application: Column = None
+    line_id: Column = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Events:
+    """The values of the event column that mean a search, an impression and a click."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    search: tuple[str, ...] = ("search",)
+    impression: tuple[str, ...] = ("impression",)
+    click: tuple[str, ...] = ("click", "click_through")  # UBI names both
+
+    def __post_init__(self) -> None:
+        values = [*self.search, *self.impression, *self.click]
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise UsageError(
+                asked="the mapping says which events are searches, impressions and clicks",
+                found=f"{', '.join(map(repr, twice))} stands for more than one of them",
+                do="name each value once",
+            )
+
+    def kinds(self) -> dict[str, str]:
+        """Value -> kind."""
+        return {value: kind for kind in ("search", "impression", "click") for value in getattr(self, kind)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnMapping:
+    """Which columns mean what, and how delimited text holds them. Raises UsageError for a value out of range.
+
+    `header`: the first line of each file names its columns. `quote`: the mark around fields that hold the delimiter;
+    "" for none, by default `"`, and none where tabs delimit. `quoted_newlines`: a quoted field may hold line ends; then
+    a file is read by one worker, since where a line begins cannot be told from its middle.
+    """
+
+    columns: NamedColumns = field(default_factory=NamedColumns)
+    delimiter: str = "\t"
+    header: bool = True
+    quote: str | None = None
+    quoted_newlines: bool = False
+
+    def __post_init__(self) -> None:
+        asked = "a mapping of columns was given"
+        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote_mark or "x")):
+            if len(mark.encode()) != 1 or mark in "\r\n":
+                raise UsageError(asked=asked, found=f"{name} {mark!r} is not one ASCII character", do="give one")
+        if self.quote_mark == self.delimiter:
+            raise UsageError(asked=asked, found="quote and delimiter are the same", do="give two characters")
+
+    @property
+    def quote_mark(self) -> str:
+        """The mark that quotes fields, "" for none."""
+        return self.quote if self.quote is not None else "" if self.delimiter == "\t" else '"'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mapping(ColumnMapping):
+    """What the columns of a log mean. Raises UsageError for a value out of range.
+
+    `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; no zone is UTC.
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    columns: Columns = field(default_factory=Columns)
+    events: Events = field(default_factory=Events)
+    time_format: str = "iso"
+
+    def __post_init__(self) -> None:
+        ColumnMapping.__post_init__(self)
+        if self.time_format not in TIME_FORMATS:
+            raise UsageError(
+                asked="a mapping of the log's columns was given",
+                found=f"time_format {self.time_format!r} is unknown",
+                do=f"use one of {', '.join(TIME_FORMATS)}",
+            )
+
+
+def read_mapping(path: str) -> Mapping:
+    """The mapping of a log's columns in a TOML file. Raises as `read_mapping_of`."""
+    return read_mapping_of(path, Mapping, {"columns": Columns, "events": Events})
+
+
+def read_mapping_of(path: str, kind: type[AnyMapping], tables: Table[str, type]) -> AnyMapping:
+    """The mapping of a kind in a TOML file, whose `tables` are of these kinds.
+
+    Raises UsageError: no such file, not TOML, an unknown key (naming the nearest), a value of the wrong type.
+    """
+    asked = f"the mapping was to be read from {path}"
+    try:
+        table = tomllib.loads(storage.read_bytes(path).decode())
+    except FileNotFoundError:
+        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
+    except OSError as error:
+        raise StageError(asked=asked, found=f"the system says: {error.strerror}", do="make it readable") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
+    found: dict[str, Any] = {**table}
+    for name, kind_of_table in tables.items():
+        if name in found:
+            found[name] = _of(kind_of_table, found[name], f"[{name}]", asked)
+    return _of(kind, found, "the file", asked)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, for an error; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+_TYPES: dict[str, tuple[type, ...]] = {"header": (bool,), "quoted_newlines": (bool,), "events": (Events,)}
+_TYPES |= {"columns": (NamedColumns,), "time_format": (str,), "delimiter": (str,), "quote": (str,)}
+
+
+def _of(kind: Any, table: Any, where: str, asked: str) -> Any:
+    if not isinstance(table, Table):
+        raise UsageError(asked=asked, found=f"{where} is not a table", do="write names and values below it")
+    known = [f.name for f in fields(kind)]
+    values = {}
+    for name, value in table.items():
+        if name not in known:
+            raise UsageError(
+                asked=asked,
+                found=f"{where} has the unknown key {name!r}{nearest(name, known)}",
+                do=f"use {', '.join(known)}",
+            )
+        if kind is Events:
+            is_right = isinstance(value, list) and all(isinstance(item, str) for item in value)
+            value = tuple(value) if is_right else value
+        elif issubclass(kind, NamedColumns):
+            is_right = isinstance(value, str | int) and not isinstance(value, bool)
+        else:
+            is_right = isinstance(value, _TYPES[name])
+        if not is_right:
+            raise UsageError(
+                asked=asked,
+                found=f"the value of {name!r} in {where} is of the wrong type",
+                do="see the examples in docs/data.md",
+            )
+        values[name] = value
+    return kind(**values)
