@@ -28,7 +28,7 @@ from schemas.judgments import read_queries  # noqa: E402
 from schemas.words import words  # noqa: E402
 from training.analysis.attention import overlap  # noqa: E402
 from training.analysis.traces import Side, trace  # noqa: E402
-from training.model import Model, load_model  # noqa: E402
+from training.models.model import Model, load_model  # noqa: E402
 from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.judged_collection import judged_collection  # noqa: E402
 from training.ranking.measure import measure  # noqa: E402

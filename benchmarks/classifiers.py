@@ -30,7 +30,7 @@ NO_PRETRAINING = [
     "pretrain_epochs=0", "reformulate=false", "paraphrase=", "decoder_cells=0", "decoder_columns=0", "vocabulary=0",
     "word_dropout=0", "kappa_rate=0", "kappa_middle=0",
 ]  # fmt: skip
-# What var-siamese trains first, but for reformulating, which needs labels (training.launch.pretraining).
+# What var-siamese trains first, but for reformulating, which needs labels (training.run.launch.pretraining).
 REPEATING = [
     "objective=generate", "features=plain", "head_units=0", "dropout=0", "l1=0", "pretrain_epochs=0", "epochs=10",
     "reformulate=false", "paraphrase=",

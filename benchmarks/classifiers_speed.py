@@ -2,7 +2,7 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers_speed.py [--json] [--record] [--repeats 5] [--pairs 128]
 
-Real question pairs (question_pairs) by the recipes of training.labelled_recipes, of VAR-Siamese the half that learns
+Real question pairs (question_pairs) by the recipes of training.recipes.named_recipes, of VAR-Siamese the half that learns
 labels: loss and gradient of every parameter of one micro-batch, from pairs as index arrays on. Laying texts out counts,
 the optimizer's step does not. Sizes are the recipes', dropout is off, and the LSTM has a forget gate, since nn.LSTM
 cannot be without (the recipes are: ours then has three gates to compute for these four). One thread, as the trainer
@@ -38,14 +38,14 @@ from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
 from benchmarks.real_questions import QuestionPair, occurring_rows, read_question_pairs  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
-from training.encoder import Encoder  # noqa: E402
-from training.labelled_recipes import gated_attention, siamese_lstm, siamese_max, var_siamese  # noqa: E402
+from training.data.order import MicroBatch  # noqa: E402
+from training.data.ragged import WordRows  # noqa: E402
+from training.models.encoder import Encoder  # noqa: E402
+from training.models.parameters import layout_of  # noqa: E402
 from training.objectives.classify import Classify, classify_task  # noqa: E402
 from training.objectives.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
-from training.order import MicroBatch  # noqa: E402
-from training.parameters import layout_of  # noqa: E402
-from training.recipe import Recipe  # noqa: E402
-from training.word_rows import WordRows  # noqa: E402
+from training.recipes.named_recipes import gated_attention, siamese_lstm, siamese_max, var_siamese  # noqa: E402
+from training.recipes.recipe import Recipe  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")

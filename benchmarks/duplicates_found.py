@@ -34,7 +34,7 @@ from benchmarks.labelled import command  # noqa: E402
 from schemas.stage import open_result  # noqa: E402
 from schemas.words import normalise, words  # noqa: E402
 from training.labelled.classifying import of_vectors  # noqa: E402
-from training.model import Model, load_model  # noqa: E402
+from training.models.model import Model, load_model  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates_found.json"

@@ -32,15 +32,17 @@ from benchmarks.peers.stock_generative import Sizes, StockGenerative  # noqa: E4
 from benchmarks.real_questions import occurring_rows, read_questions  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
+from training.data.text_batch import text_batch  # noqa: E402
 from training.generative.decoder import Decoder  # noqa: E402
-from training.generative.objective import generative_gradient  # noqa: E402
-from training.generative.targets import targets_of  # noqa: E402
-from training.generative.vocabulary import vocabulary_of  # noqa: E402
-from training.text_batch import text_batch  # noqa: E402
+from training.generative.generative_loss import generative_gradient  # noqa: E402
+from training.generative.targets import (
+    targets_of,
+    vocabulary_of,
+)
 from training.towers.bilstm import BidirectionalLSTM  # noqa: E402
 from training.towers.lstm import LSTM  # noqa: E402
+from training.towers.tower import table_gradient, word_inputs  # noqa: E402
 from training.towers.variational import Variational  # noqa: E402
-from training.trigram_embedding import table_gradient, word_inputs  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"
 KAPPA = 0.5

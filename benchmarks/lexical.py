@@ -33,12 +33,17 @@ from schemas.judgments import read_queries as read_judged_queries  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec  # noqa: E402
 from training.ranking.judged_collection import JudgedCollection, judged_collection  # noqa: E402
-from training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
-from training.ranking.measure import System, measure  # noqa: E402
-from training.ranking.plsa import BACKGROUND, ITERATIONS, PRIORS, TitlePLSA  # noqa: E402
-from training.ranking.plsa_training import Priors, train_topics  # noqa: E402
-from training.ranking.retrieval import score_blocks  # noqa: E402
-from training.ranking.term_counts import count_terms  # noqa: E402
+from training.ranking.language_model import (  # noqa: E402
+    MU,
+    TitleLanguageModel,
+    count_terms,
+)
+from training.ranking.measure import (  # noqa: E402
+    System,
+    measure,
+    score_blocks,
+)
+from training.ranking.plsa import BACKGROUND, ITERATIONS, PRIORS, Priors, TitlePLSA, train_topics  # noqa: E402  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 Scores = Callable[[Sequence[str]], np.ndarray]

@@ -12,11 +12,10 @@ import pyarrow as pa
 from schemas.negatives import draw, pair_keys
 from schemas.text_columns import normalise_column, words_of_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
-from training.ragged import Ragged, starts
-from training.shard_data import Shard, ShardData
-from training.shared_pool import ExcludedBy
-from training.text_batch import TextTable
-from training.word_rows import WordRows
+from training.data.ragged import Ragged, WordRows, starts
+from training.data.shard_data import Shard, ShardData
+from training.data.shared_pool import ExcludedBy
+from training.data.text_batch import TextTable
 
 
 def read_titles(data: Path) -> list[str]:

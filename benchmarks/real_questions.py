@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from benchmarks.real_pairs import table_of
 from schemas.text_columns import normalise_column
-from training.ragged import Ragged
-from training.text_batch import TextTable
+from training.data.ragged import Ragged
+from training.data.text_batch import TextTable
 
 
 class QuestionPair(NamedTuple):

@@ -11,8 +11,8 @@ from schemas.errors import StageError, UsageError
 from schemas.release import MODEL, read_release
 from schemas.stage import open_result
 from schemas.words import words
-from training.ensemble import Ensemble, load_encoder
-from training.model import Model
+from training.models.ensemble import Ensemble, load_encoder
+from training.models.model import Model
 from training.ranking.embedding import search_vectors
 
 BLOCK_BYTES = 1 << 20

@@ -11,11 +11,10 @@ from schemas.judgments import read_queries
 from schemas.release import MODEL, POINTER, read_release
 from schemas.stage import Progress, open_result, silent
 from training.analysis.attention import write_attention
-from training.analysis.cost import training_cost
-from training.analysis.explained import Explained, explained
+from training.analysis.explained import Explained, explained, training_cost
 from training.analysis.keywords import CountingRule
 from training.analysis.traces import Side, require_traces, write_traces
-from training.model import DESCRIPTION, Model, load_model
+from training.models.model import DESCRIPTION, Model, load_model
 
 PAGE, TRACES = "explain.html", ("traces.arrow", "traces-beside.arrow")
 ATTENTION = ("attention.arrow", "attention-beside.arrow")

@@ -162,7 +162,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     if config.compare:  # each row has a recipe of its own, which may not take every value
         toml_file.check_names(path, "compare.set", config.compare.set, type(named))
     if config.evaluate:
-        from training.evaluate import EvaluateConfig  # which takes a second to import
+        from training.ranking.evaluate_stage import EvaluateConfig  # which takes a second to import
 
         toml_file.check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 

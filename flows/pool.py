@@ -8,11 +8,9 @@ from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import Qrels, are_click_derived, read_qrels, read_queries, read_run
-from training.judging.assessors import Merge
-from training.judging.from_sheets import judged_by
-from training.judging.pool import pooled
-from training.judging.read_sheet import read_sheet
-from training.judging.sheet import sheet_bytes
+from training.judging.assessors import Merge, judged_by
+from training.judging.judged_pool import pooled
+from training.judging.sheet import read_sheet, sheet_bytes
 
 
 def write_pool(

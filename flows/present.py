@@ -13,8 +13,8 @@ from rich.text import Text
 from flows.console import errors, output, plain
 from flows.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
-from training.compare.answer import headline as comparison_headline
-from training.held_out import counted, in_full
+from training.compare.compare_wording import headline as comparison_headline
+from training.wording import counted, in_full
 
 KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
 

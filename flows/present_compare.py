@@ -7,20 +7,22 @@ from rich.text import Text
 
 from flows import present
 from flows.console import errors, output, plain
-from training.compare.answer import answer, cautions, verdict
 from training.compare.cells import difference_cell, here_cell, ndcg_table, there_cell
-from training.compare.wording import (
+from training.compare.compare_wording import (
     BM25,
     MEASURE,
     Comparison,
     against_chosen,
+    answer,
     best,
+    cautions,
     difference_remark,
     figure,
     legend,
     protocol,
     row_of,
     title_of,
+    verdict,
     without_figures,
 )
 from training.wording import duration, measure_name, visible

@@ -9,7 +9,7 @@ from rich.text import Text
 from flows.console import output, plain
 from flows.present import from_here, stage_result
 from flows.report.word_columns import shortened
-from training.labelled import wording
+from training.labelled import labelled_wording
 
 CLASSES_DRAWN = 3  # of a histogram
 CLASSES_CROSSED = 6  # of the table of what was said to be what
@@ -22,15 +22,15 @@ def show(result: Mapping[str, Any]) -> None:
     stage_result(dict(result))
     metrics = result["metrics"]
     output.print(similarity_table(metrics["systems"]))
-    output.print(Text("\n".join(wording.notes(metrics, result["counts"])), style="dim"), soft_wrap=True)
-    if own := {name: one for name, one in metrics["histograms"].items() if name in wording.OURS}:
+    output.print(Text("\n".join(labelled_wording.notes(metrics, result["counts"])), style="dim"), soft_wrap=True)
+    if own := {name: one for name, one in metrics["histograms"].items() if name in labelled_wording.OURS}:
         output.print(_histograms(own, metrics))
     if classifier := metrics["classifier"]:
         if classifier["confusion"] and len(metrics["classes"]) <= CLASSES_CROSSED:
             output.print(_confusion(classifier["confusion"], metrics["classes"]))
-        output.print(Text(f"classifier: {wording.calibration(classifier)}", "dim"))
+        output.print(Text(f"classifier: {labelled_wording.calibration(classifier)}", "dim"))
     if metrics["overlap"]:
-        output.print(Text(wording.overlap(metrics["overlap"]), "dim"), soft_wrap=True)
+        output.print(Text(labelled_wording.overlap(metrics["overlap"]), "dim"), soft_wrap=True)
     for path in filter(None, (result["path"], result.get("report"))):
         output.print(plain(from_here(path)), soft_wrap=True)
 
@@ -41,7 +41,7 @@ def similarity_table(systems: Mapping[str, Mapping[str, Mapping[str, float]]]) -
     shown = _table("On held-out rows")
     shown.add_column("")
     for name in measures:
-        shown.add_column(wording.MEASURES[name], justify="right")
+        shown.add_column(labelled_wording.MEASURES[name], justify="right")
     best = {name: max(row[name]["value"] for row in systems.values()) for name in measures}
     for system, row in systems.items():
         cells = []
@@ -50,7 +50,7 @@ def similarity_table(systems: Mapping[str, Mapping[str, Mapping[str, float]]]) -
             style = "bold green" if value["value"] == best[name] else ""
             interval = f" [{value['low']:.3f}, {value['high']:.3f}]"
             cells.append(Text.assemble((f"{value['value']:.3f}", style), (interval, "dim")))
-        shown.add_row(wording.SYSTEMS[system], *cells)
+        shown.add_row(labelled_wording.SYSTEMS[system], *cells)
     return shown
 
 
@@ -63,9 +63,9 @@ def _histograms(histograms: Mapping[str, Mapping[str, Any]], metrics: Mapping[st
     for name, found in histograms.items():
         of = [f"{found['edges'][0]:.3g} to {found['edges'][-1]:.3g}"]
         of += [f"threshold {', '.join(f'{cut:.3g}' for cut in found['cuts'])}"] if found["cuts"] else []
-        for number, k in enumerate(wording.drawn_classes(metrics, CLASSES_DRAWN)):
+        for number, k in enumerate(labelled_wording.drawn_classes(metrics, CLASSES_DRAWN)):
             told = of[number] if number < len(of) else ""
-            first = f"ours, {wording.VALUES[name]}" if not number else ""
+            first = f"ours, {labelled_wording.VALUES[name]}" if not number else ""
             label = plain(shortened(metrics["classes"][k], NAME))
             shown.add_row(first, label, Text(_bars(found["counts"][k])), Text(told, "dim"))
     return shown

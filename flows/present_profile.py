@@ -18,7 +18,7 @@ LEAST_SHARE = 0.0005  # of a place's time that is worth a row
 
 
 def show_profile(profile: Mapping[str, Any]) -> None:
-    """Print the tables of a profile (training.profile) and where its files are."""
+    """Print the tables of a profile (training_profile) and where its files are."""
     updates, seconds = profile["updates"], profile["seconds"]
     output.print()
     output.print(Text(f"Where the time went: {updates:,} updates in {seconds:,.1f} s", style="bold"))

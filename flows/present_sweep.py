@@ -13,8 +13,19 @@ from flows.console import errors, output, plain
 from flows.sweep_config import SweepConfig
 from schemas import storage
 from schemas.stage import StageResult
-from training.sweep.page import ALIKE, cells, counted, direction, notes, point_text, train_options
-from training.sweep.table import OF_LABELS, Point, Row, Trial
+from training.sweep.sweep_table import (
+    ALIKE,
+    OF_LABELS,
+    Point,
+    Row,
+    Trial,
+    cells,
+    counted,
+    direction,
+    notes,
+    point_text,
+    train_options,
+)
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:

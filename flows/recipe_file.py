@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 from flows.set_fields import with_fields
 from flows.toml_file import absolute, read_toml
 from schemas.errors import UsageError
-from training.recipes import Recipe, recipe
+from training.recipes.named_recipes import Recipe, recipe
 
 _STRICT = ConfigDict(extra="forbid")
 

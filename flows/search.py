@@ -15,7 +15,7 @@ from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
-from training.ensemble import load_encoder
+from training.models.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
 from training.ranking.rerank import Confidence, rerank
@@ -97,7 +97,7 @@ class OpenRelease:
     ) -> list[Hit]:
         """The k best documents for a query, best first, equal ones by descending id as in evaluation.
 
-        A hybrid is cosine + weight * BM25 (training.ranking.hybrid) over what either has among its best; of a release
+        A hybrid is cosine + weight * BM25 (hybrid) over what either has among its best; of a release
         that compares by distance, minus the distance for the cosine. By BM25 only documents are found that share a word
         with the query. both: give each hit both in any mode. Raises UsageError without a word, and for k, mode or
         weight out of range.
@@ -126,7 +126,7 @@ class OpenRelease:
         return self._hits(k, rows, scores, near, bm25)
 
     def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
-        """The k documents that a second scorer is surest of among the `depth` nearest (training.ranking.rerank).
+        """The k documents that a second scorer is surest of among the `depth` nearest (rerank).
 
         Raises UsageError without a word and for k or depth out of range, StageError for what is no confidence.
         """
@@ -217,7 +217,7 @@ def search(
             found="the classifier takes the nearest by vector",
             do="leave --mode or --rerank out",
         )
-    from training.confidence import confidence_of
+    from training.ranking.rerank import confidence_of
 
     opened = OpenRelease(release)
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)

@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from flows.toml_file import absolute, check_names, read_toml
 from schemas.errors import UsageError
-from training.recipe import Recipe
-from training.sweep.table import MEASURES
+from training.recipes.recipe import Recipe
+from training.sweep.sweep_table import MEASURES
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class SampleSection:
 
 @dataclass(frozen=True, kw_only=True)
 class HalvingSection:
-    """As training.sweep.halving.Halving."""
+    """As halving.Halving."""
 
     eta: int = 3
     min_epochs: int = 1

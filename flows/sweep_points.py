@@ -9,10 +9,9 @@ from typing import Any
 from flows.set_fields import with_fields
 from flows.sweep_config import SweepConfig
 from schemas.errors import UsageError
-from training.recipes import Recipe, recipe
-from training.sweep.page import point_text, value_text
-from training.sweep.table import OF_CLICKS, OF_LABELS, Point
-from training.word_vectors import recipe_with
+from training.models.word_vectors import recipe_with
+from training.recipes.named_recipes import Recipe, recipe
+from training.sweep.sweep_table import OF_CLICKS, OF_LABELS, Point, point_text, value_text
 
 
 def points_of(config: SweepConfig) -> list[Point]:

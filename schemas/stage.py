@@ -112,7 +112,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     """The finished output of a request if it is there and whole, and what is damaged about it if it is not.
 
     Every byte of a small output is looked at; of a large one the sizes, since whoever reads it looks at the bytes: days
-    when they are read (days), shards before they are trained on (training.shard_files).
+    when they are read (days), shards before they are trained on (shard_folder).
     """
     folder = stage_folder(store, request)
     if not storage.exists(storage.join(folder, manifests.FILE_NAME)):

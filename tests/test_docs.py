@@ -91,13 +91,13 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
 def _stage_configs() -> dict[str, set[str]]:
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.ingest.ingest_stage import IngestConfig
-    from training.evaluate import EvaluateConfig
+    from training.ranking.evaluate_stage import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
     return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}
 
 
 def _recipe_fields() -> set[str]:
-    from training.recipe import Recipe
+    from training.recipes.recipe import Recipe
 
     return set(Recipe.__dataclass_fields__)

@@ -6,10 +6,10 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
-from training.model import Model, write_model
-from training.outputs import NOTHING, Outputs
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe, lstm_96
+from training.models.model import Model, write_model
+from training.models.outputs import NOTHING, Outputs
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.recipes.named_recipes import Recipe, lstm_96
 
 TABLE_ROWS = 51_000
 

@@ -9,8 +9,8 @@ import torch
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
 from schemas.trigrams import trigram_ids
 from schemas.words import words
-from training.ragged import Ragged, starts
-from training.text_batch import TextTable
+from training.data.ragged import Ragged, starts
+from training.data.text_batch import TextTable
 
 BATCH_TEXTS = 1_024
 

@@ -13,8 +13,8 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors, read_texts
-from training.order import MicroBatch
-from training.shard_data import ShardData
+from training.data.order import MicroBatch
+from training.data.shard_data import ShardData
 
 
 class StockTraining:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from training.data.order import MicroBatch
+from training.data.pairs import pairs_of
+from training.data.shard_data import Shard, ShardData
 from training.kernel import fma_peak, status
-from training.kernel.path import CompiledPath
-from training.order import MicroBatch
-from training.pairs import pairs_of
-from training.recipe import Recipe
-from training.shard_data import Shard, ShardData
+from training.kernel.kernel_path import CompiledPath
+from training.recipes.recipe import Recipe
 
 PRODUCTS = 3
 PEAK_SECONDS = 0.2

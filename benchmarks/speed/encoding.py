@@ -15,10 +15,10 @@ from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
 from schemas.text_columns import normalise_column
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import UNICODE_VERSION, words
-from training.encode import encode_table
-from training.model import Model
-from training.parameters import layout_of
-from training.recipe import Recipe
+from training.models.encode import encode_table
+from training.models.model import Model
+from training.models.parameters import layout_of
+from training.recipes.recipe import Recipe
 
 TOLERANCE = 1e-4
 WARM_UP = 200  # queries

@@ -12,13 +12,13 @@ from benchmarks.peers.stock_training import StockTraining
 from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
-from training.arithmetic import arithmetic_of
+from training.data.order import MicroBatch
+from training.data.shard_data import ShardData
 from training.gpu.device import CPU, Device
 from training.kernel import serves
-from training.order import MicroBatch
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
-from training.shard_data import ShardData
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.recipes.recipe import Recipe
+from training.update.arithmetic import arithmetic_of
 
 Kind = Literal["compiled", "reference", "stock", "other"]
 

@@ -26,6 +26,6 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     json
         Print the result as one JSON object.
     """
-    from training.combine import combine as run
+    from training.models.ensemble import combine as run
 
     console.emit(run(models, store=into).to_json(), json, present.stage_with_details)

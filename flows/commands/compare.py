@@ -93,10 +93,9 @@ def compare(
     json
         Print the comparison as one JSON object; progress goes to stderr.
     """
-    from training.compare import stage
     from training.compare.rows import all_rows, chosen
-    from training.evaluate import EvaluateConfig
-    from training.judged_files import Judged
+    from training.ranking.evaluate_stage import EvaluateConfig
+    from training.ranking.judged_collection import Judged
 
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),

@@ -45,8 +45,8 @@ def evaluate(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from training.evaluate import EvaluateConfig
-    from training.evaluate import evaluate as run
+    from training.ranking.evaluate_stage import EvaluateConfig
+    from training.ranking.evaluate_stage import evaluate as run
 
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:

@@ -44,8 +44,8 @@ def evaluate_labelled(
         Print the result as one JSON object; progress goes to stderr.
     """
     from flows import present_labelled
-    from training.labelled.evaluate import EvaluateLabelledConfig
-    from training.labelled.evaluate import evaluate_labelled as run
+    from training.labelled.evaluate_labelled_stage import EvaluateLabelledConfig
+    from training.labelled.evaluate_labelled_stage import evaluate_labelled as run
 
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:

@@ -43,8 +43,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     from flows.report.sweep_page import render
     from flows.sweep_config import read_sweep
     from flows.sweep_points import measure_of, points_of
-    from training.judged_files import Judged
-    from training.sweep import stage
+    from training.ranking.judged_collection import Judged
     from training.sweep.halving import Halving
 
     asked = read_sweep(config)

@@ -25,7 +25,7 @@ def texts(*, shards: str, to: str, json: bool = False) -> None:
     json
         Print the result as one JSON object.
     """
-    from training.shard_strings import write_texts
+    from training.data.shard_folder import write_texts
 
     number = write_texts(shards, to)
     console.emit(

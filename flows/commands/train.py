@@ -99,8 +99,8 @@ def train(
         Print the result as one JSON object; progress goes to stderr.
     """
     from flows.recipe_file import recipe_named
-    from training.launch import Judged
-    from training.launch import train as run
+    from training.run.launch import Judged
+    from training.run.launch import train as run
 
     given = [documents, queries, qrels]
     if any(given) and not all(given):

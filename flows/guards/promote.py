@@ -16,7 +16,7 @@ from schemas.release import Decision, Release
 from training.ranking.significance import bootstrap_interval
 from training.wording import measure_name
 
-# A slice's parts in their order, and the part of each query as a number among them, or None (training.compare.slices).
+# A slice's parts in their order, and the part of each query as a number among them, or None (slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]
 
 

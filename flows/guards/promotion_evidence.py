@@ -109,7 +109,7 @@ def of_release(release: Release, folder: str) -> Evaluation | None:
 
 def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
-    from training.evaluate import EvaluateConfig, evaluate  # torch takes seconds to import
+    from training.ranking.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
     made = evaluate(

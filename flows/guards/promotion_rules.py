@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-# The parts that training.compare.slices tells apart of an evaluation's queries.
+# The parts that slices tells apart of an evaluation's queries.
 PARTS = (
     "1 word", "2 words", "3 words", "4 words and more",
     "all words known", "a word in no title", "no word in any title",

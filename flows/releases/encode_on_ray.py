@@ -11,9 +11,9 @@ from typing import Any, cast
 import ray
 
 from schemas.errors import StageError
-from training.ensemble import Ensemble, load_encoder
-from training.model import Model
-from training.ray_cluster import cluster
+from training.models.ensemble import Ensemble, load_encoder
+from training.models.model import Model
+from training.run.ray_cluster import cluster
 
 _TRIES = 3
 

@@ -26,8 +26,8 @@ from schemas.manifest import damaged_files
 from schemas.release import ENCODING, Release, read_folder, read_pointer, release_folder
 from schemas.stage import Progress, StageResult
 from schemas.words import normalise
-from training.ensemble import Ensemble
-from training.model import Model
+from training.models.ensemble import Ensemble
+from training.models.model import Model
 from training.ranking.embedding import search_vectors
 
 PART_TITLES = 65_536

@@ -18,10 +18,10 @@ import numpy as np
 
 from schemas.trigrams import golden_cases
 from schemas.words import words
-from training.ensemble import Ensemble
-from training.model import Model
+from training.data.ragged import WordRows
+from training.models.ensemble import Ensemble
+from training.models.model import Model
 from training.ranking.embedding import search_vectors
-from training.word_rows import WordRows
 
 NUM_TITLES = 50
 NUM_LONG_WORDS = 60

@@ -18,7 +18,7 @@ from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.release import INT8_VECTORS
 from schemas.similarity import Similarity
-from training.ranking.retrieval import score_blocks
+from training.ranking.measure import score_blocks
 from training.ranking.similarity import half_squares, scores_one_by_one
 
 LEVELS = 127

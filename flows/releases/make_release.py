@@ -25,8 +25,8 @@ from schemas.manifest import Request
 from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
-from training.ensemble import Ensemble, load_encoder
-from training.model import DESCRIPTION, WEIGHTS, Model
+from training.models.ensemble import Ensemble, load_encoder
+from training.models.model import DESCRIPTION, WEIGHTS, Model
 from training.ranking.embedding import search_vectors
 
 

@@ -14,8 +14,8 @@ from schemas.errors import StageError
 from schemas.manifest import Manifest
 from schemas.release import GOLDEN, INT8_VECTORS, MODEL, PER_QUERY, QUERY_TOWER, TABLE, Release
 from schemas.stage import StageResult, open_result
-from training.ensemble import Ensemble
-from training.model import Model
+from training.models.ensemble import Ensemble
+from training.models.model import Model
 
 _COMPARED = {"cosine": "length 1, compared by cosine", "euclidean": "compared by distance"}
 _NAMES = {"model": "this model", "bm25": "BM25", "random": "random order"}

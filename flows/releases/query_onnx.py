@@ -23,11 +23,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from schemas.errors import StageError
-from training.beside_tower import is_beside
-from training.ensemble import Ensemble
-from training.model import Model
-from training.parameters import tower_name
-from training.recipe import Recipe
+from training.models.ensemble import Ensemble
+from training.models.model import Model
+from training.models.parameters import is_beside, tower_name
+from training.recipes.recipe import Recipe
 from training.towers.variational import SIGMA_MIN
 
 OPSET = 17

@@ -6,7 +6,7 @@ import numpy as np
 
 from flows.releases.release_table import Rows
 from schemas.similarity import Similarity
-from training.ranking.retrieval import score_blocks, top_k
+from training.ranking.measure import score_blocks, top_k
 from training.ranking.similarity import keys_at_once, scores_one_by_one
 
 

@@ -6,15 +6,15 @@ from markupsafe import Markup
 
 from flows.report import comparison_slices
 from flows.report.row_chart import HALF, WIDE, ChartRow, Dot, dot_of, for_any_screen, shortened
-from training.compare import answer as outcome
-from training.compare import cells, wording
-from training.compare.wording import MEASURE, Comparison, Row
+from training.compare import cells, compare_wording
+from training.compare import compare_wording as outcome
+from training.compare.compare_wording import MEASURE, Comparison, Row
 from training.wording import measure_name
 
 
 def told(comparison: Comparison) -> dict[str, Any]:
     """What the template shows of a comparison beside the value itself."""
-    against = wording.title_of(comparison, comparison["against"])
+    against = compare_wording.title_of(comparison, comparison["against"])
     costs = cells.cost_table(comparison)
     difference = comparison.get("difference")
     return {
@@ -22,9 +22,9 @@ def told(comparison: Comparison) -> dict[str, Any]:
         "verdict": outcome.verdict(comparison),
         "figures": outcome.figures(comparison),
         "cautions": outcome.cautions(comparison),
-        "protocol": wording.protocol(comparison),
-        "row_notes": wording.row_notes(comparison),
-        "legend": wording.legend(comparison),
+        "protocol": compare_wording.protocol(comparison),
+        "row_notes": compare_wording.row_notes(comparison),
+        "legend": compare_wording.legend(comparison),
         "against": against,
         "measure": measure_name(MEASURE),
         "decisive": _whiskers(comparison, wide=True),
@@ -32,18 +32,20 @@ def told(comparison: Comparison) -> dict[str, Any]:
         "judged": cells.ndcg_table(comparison),
         "collection": cells.collection_table(comparison),
         "paper": cells.paper_table(comparison),
-        "paper_remark": wording.paper_remark(),
+        "paper_remark": compare_wording.paper_remark(),
         "paper_picture": _beside_the_paper(comparison),
         "slices": comparison_slices.parts(comparison),
         "slice_systems": [(kind, row["title"]) for kind, row in comparison_slices.drawn(comparison)],
         "slice_pictures": comparison_slices.pictures(comparison),
         "slice_rows": comparison_slices.shaded_rows(comparison),
-        "shaded": wording.chosen(comparison) is not None,
+        "shaded": compare_wording.chosen(comparison) is not None,
         "cost_header": costs.header,
         "cost": _costs(costs),
-        "titles": {name: wording.title_of(comparison, name) for name in _compared(comparison)},
-        "difference_remark": wording.difference_remark(comparison) if difference else "",
-        "outcomes": [wording.outcome(comparison, query) for query in difference["queries"]] if difference else [],
+        "titles": {name: compare_wording.title_of(comparison, name) for name in _compared(comparison)},
+        "difference_remark": compare_wording.difference_remark(comparison) if difference else "",
+        "outcomes": [compare_wording.outcome(comparison, query) for query in difference["queries"]]
+        if difference
+        else [],
     }
 
 
@@ -60,17 +62,17 @@ def _whiskers(comparison: Comparison, wide: bool) -> list[tuple[str, Markup]]:
 
 
 def _of_measure(comparison: Comparison, name: str, wide: bool) -> Markup:
-    top, base = wording.best(comparison), wording.chosen(comparison)
+    top, base = compare_wording.best(comparison), compare_wording.chosen(comparison)
     width, left, chars = WIDE if wide else HALF
     rows = []
-    for row in wording.done(comparison):
+    for row in compare_wording.done(comparison):
         if name in row["values"]:
-            stars = wording.mark(wording.against_chosen(row, name))
+            stars = compare_wording.mark(compare_wording.against_chosen(row, name))
             rows.append(
                 ChartRow(
                     name=shortened(row["title"], chars),
                     dots=[dot_of(row["values"][name], _kind(comparison, row, name))],
-                    remark=f"{wording.figure(row['values'][name]['mean'])} {stars}",
+                    remark=f"{compare_wording.figure(row['values'][name]['mean'])} {stars}",
                     ours=row is top,
                     aloof=row["family"] == "floor",
                 )
@@ -82,21 +84,21 @@ def _of_measure(comparison: Comparison, name: str, wide: bool) -> Markup:
 def _kind(comparison: Comparison, row: Row, measure: str) -> str:
     if row["name"] == comparison["against"]:
         return "chosen"
-    return wording.side(wording.against_chosen(row, measure)) or "alike"
+    return compare_wording.side(compare_wording.against_chosen(row, measure)) or "alike"
 
 
 def _beside_the_paper(comparison: Comparison) -> Markup:
     """Each row's difference to BM25 here, with its interval where it was tested against BM25, and in the paper."""
     rows = []
     for row in comparison["rows"]:
-        here, there = wording.to_bm25(comparison, row), (row.get("paper_to_bm25") or {}).get(MEASURE)
-        if row["name"] == wording.BM25 or there is None:
+        here, there = compare_wording.to_bm25(comparison, row), (row.get("paper_to_bm25") or {}).get(MEASURE)
+        if row["name"] == compare_wording.BM25 or there is None:
             continue
-        tested = wording.against_chosen(row) if comparison["against"] == wording.BM25 else None
+        tested = compare_wording.against_chosen(row) if comparison["against"] == compare_wording.BM25 else None
         dots = [Dot(value=there / 100, kind="there")]
         if here is not None:
             dots.append(dot_of(tested, "here") if tested else Dot(value=here, kind="here"))
-        remark = "" if here is None else wording.signed(here)
+        remark = "" if here is None else compare_wording.signed(here)
         rows.append(ChartRow(name=shortened(row["title"], WIDE[2]), dots=dots, remark=remark))
     label = f"{measure_name(MEASURE)} minus BM25, here and in the paper"
     return for_any_screen(rows, label, width=WIDE[0], left=WIDE[1], level=0.0, joined=True)
@@ -110,7 +112,7 @@ def _costs(table: cells.Table) -> list[tuple[Row, str, list[tuple[cells.Cell, fl
         for at, name in enumerate(table.header)
     ]
     return [
-        (row, wording.figure(row["values"][MEASURE]["mean"]),
+        (row, compare_wording.figure(row["values"][MEASURE]["mean"]),
          [(cell, _share(cell.value, most)) for cell, most in zip(line, largest, strict=True)])
         for row, line in table.rows
         if any(cell.text for cell in line)

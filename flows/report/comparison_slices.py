@@ -3,8 +3,8 @@
 from markupsafe import Markup
 
 from flows.report.row_chart import HALF, ChartRow, dot_of, for_any_screen, shortened
-from training.compare import cells, wording
-from training.compare.wording import MEASURE, Comparison, Row
+from training.compare import cells, compare_wording
+from training.compare.compare_wording import MEASURE, Comparison, Row
 from training.wording import measure_name
 
 SHADE = 0.5  # of the cell that lies farthest from the chosen row
@@ -14,13 +14,17 @@ KINDS = ("first", "second", "third")  # classes of the rows that are drawn
 def parts(comparison: Comparison) -> list[tuple[str, list[tuple[str, int]]]]:
     """(slice, its parts with their number of queries), those of which something is known."""
     names = [name for name, _ in cells.slice_tables(comparison)]
-    return [(name, list(wording.part_sizes(comparison, name).items())) for name in names]
+    return [(name, list(compare_wording.part_sizes(comparison, name).items())) for name in names]
 
 
 def drawn(comparison: Comparison) -> list[tuple[str, Row]]:
     """The rows whose parts are drawn, with their classes: the best, the chosen one, BM25."""
-    bm25 = next((row for row in wording.done(comparison) if row["name"] == wording.BM25), None)
-    rows = [row for row in (wording.best(comparison), wording.chosen(comparison), bm25) if row and row.get("slices")]
+    bm25 = next((row for row in compare_wording.done(comparison) if row["name"] == compare_wording.BM25), None)
+    rows = [
+        row
+        for row in (compare_wording.best(comparison), compare_wording.chosen(comparison), bm25)
+        if row and row.get("slices")
+    ]
     different = list({row["name"]: row for row in rows}.values())
     return list(zip(KINDS, different, strict=False))
 
@@ -32,7 +36,7 @@ def pictures(comparison: Comparison) -> list[tuple[str, Markup]]:
     for name, sizes in parts(comparison):
         charts[name] = []
         for part, size in sizes:
-            values = [(kind, wording.in_part(row, name, part)) for kind, row in systems]
+            values = [(kind, compare_wording.in_part(row, name, part)) for kind, row in systems]
             dots = [dot_of(value[MEASURE], kind) for kind, value in values if value]
             charts[name].append(ChartRow(name=shortened(part, chars), dots=dots, remark=f"{size:,}"))
     ends = [end for rows in charts.values() for row in rows for dot in row.dots for end in dot.ends]

@@ -14,10 +14,10 @@ from flows.report.word_columns import MOST, printable, word_columns
 from flows.report.word_lines import word_lines
 from schemas import storage
 from training.analysis.attenuation import as_json as attenuation_json
-from training.analysis.evolution import evolution
 from training.analysis.explained import Explained, called
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
 from training.analysis.topics import as_json as topics_json
+from training.analysis.topics import evolution
 from training.analysis.traces import TracedText
 from training.ranking.similarity import similarity_of
 

@@ -12,7 +12,7 @@ KINDS = (("keywords", "keywords", -7), ("others", "other words", 7))
 
 
 def gate_chart(found: Mapping[str, Any]) -> Markup:
-    """The picture of `training.analysis.attenuation.as_json`; empty where one of the kinds has no word."""
+    """The picture of `attenuation.as_json`; empty where one of the kinds has no word."""
     if not (found["keywords"]["n"] and found["others"]["n"]):
         return Markup("")
     places: list[tuple[float, str, Mapping[str, Any]]] = [(LEFT + FIRST / 2, "", found)]

@@ -13,7 +13,7 @@ SERIES = 3  # classes that the style sheet has colours for
 
 
 def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
-    """The picture. found: one of training.labelled.histograms; classes: (place, name) of SERIES at most."""
+    """The picture. found: one of labelled_measures; classes: (place, name) of SERIES at most."""
     edges, base = found["edges"], HEIGHT - BOTTOM
     cuts = [cut for cut in found["cuts"] if edges[0] <= cut <= edges[-1]]
     top = TOP + LINE * len(cuts)  # room for the thresholds' names

@@ -14,9 +14,9 @@ from flows.report.row_chart import HALF, ChartRow, Dot, for_any_screen
 from flows.report.templates import style, templates
 from flows.report.word_columns import printable
 from schemas import storage
-from training.labelled import wording
-from training.labelled.evaluate import EXAMPLES
-from training.labelled.systems import MAJORITY
+from training.labelled import labelled_wording
+from training.labelled.evaluate_labelled_stage import EXAMPLES
+from training.labelled.labelled_systems import MAJORITY
 
 KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
@@ -37,11 +37,11 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
 
 
 def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The page as HTML. examples: training.labelled.examples. Every text is escaped, what cannot be printed a mark."""
+    """The page as HTML. examples: labelled_examples. Every text is escaped, what cannot be printed a mark."""
     pages = templates()
     pages.filters |= {"printable": printable, "sentence": lambda text: text[:1].upper() + text[1:]}
     metrics = result["metrics"]
-    verdict, answer = wording.answer(metrics)
+    verdict, answer = labelled_wording.answer(metrics)
     classifier = metrics["classifier"]
     return pages.get_template("labelled.html").render(
         style=style("report.css", "explain.css"),
@@ -50,17 +50,17 @@ def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[st
         metrics=metrics,
         verdict=verdict,
         answer=answer,
-        subject=wording.subject(metrics["ours"]),
-        systems=wording.SYSTEMS,
-        measures=[(name, wording.MEASURES[name]) for name in next(iter(metrics["systems"].values()))],
+        subject=labelled_wording.subject(metrics["ours"]),
+        systems=labelled_wording.SYSTEMS,
+        measures=[(name, labelled_wording.MEASURES[name]) for name in next(iter(metrics["systems"].values()))],
         pictures=_pictures(metrics),
-        notes=wording.notes(metrics, result["counts"]),
+        notes=labelled_wording.notes(metrics, result["counts"]),
         histograms=_histograms(metrics),
         classes=[printable(name) for name in metrics["classes"]],
         confusion=_shaded(classifier["confusion"]) if classifier and classifier["confusion"] else [],
         reliability=reliability_chart(classifier) if classifier else "",
-        calibration=wording.calibration(classifier) if classifier else "",
-        overlap=wording.overlap(metrics["overlap"]) if metrics["overlap"] else "",
+        calibration=labelled_wording.calibration(classifier) if classifier else "",
+        overlap=labelled_wording.overlap(metrics["overlap"]) if metrics["overlap"] else "",
         examples=[(*KINDS[kind], [_example(row) for row in rows]) for kind, rows in examples.items() if rows],
         rules=metrics["rules"],
         digest=result["digest"],
@@ -68,39 +68,39 @@ def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[st
     )
 
 
-def _pictures(metrics: wording.Metrics) -> list[tuple[str, Markup]]:
+def _pictures(metrics: labelled_wording.Metrics) -> list[tuple[str, Markup]]:
     """(measure, means with whiskers) for each measure; what one score for all rows gives is a line."""
     width, left, _ = HALF
     found = []
     for measure in next(iter(metrics["systems"].values())):
         rows = [
             ChartRow(
-                name=wording.SYSTEMS[system],
+                name=labelled_wording.SYSTEMS[system],
                 dots=[Dot(value=of["value"], low=of["low"], high=of["high"])],
                 remark=f"{of['value']:.3f}",
-                ours=system in wording.OURS,
+                ours=system in labelled_wording.OURS,
             )
             for system, values in metrics["systems"].items()
             for of in [values[measure]]
         ]
-        name = wording.MEASURES[measure]
+        name = labelled_wording.MEASURES[measure]
         majority = metrics["systems"].get(MAJORITY)
         level = majority[measure]["value"] if majority else None
         found.append((name, for_any_screen(rows, name, width=width, left=left, level=level)))
     return found
 
 
-def _histograms(metrics: wording.Metrics) -> dict[str, Any] | None:
+def _histograms(metrics: labelled_wording.Metrics) -> dict[str, Any] | None:
     """Every similarity's picture, and which classes they show; None where there is none."""
     if not metrics["histograms"]:
         return None
-    classes = [(k, printable(metrics["classes"][k])) for k in wording.drawn_classes(metrics, SERIES)]
+    classes = [(k, printable(metrics["classes"][k])) for k in labelled_wording.drawn_classes(metrics, SERIES)]
     (first, *_) = metrics["histograms"].values()
     return {
         "classes": [(name, sum(first["counts"][k])) for k, name in classes],
         "left_out": len(metrics["classes"]) - len(classes),
         "pictures": [
-            (wording.SYSTEMS[name], histogram(found, classes, wording.VALUES[name]))
+            (labelled_wording.SYSTEMS[name], histogram(found, classes, labelled_wording.VALUES[name]))
             for name, found in metrics["histograms"].items()
         ],
     }

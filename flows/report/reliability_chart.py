@@ -13,7 +13,7 @@ SMALLEST, LARGEST = 3.0, 12.0  # radius of a dot, whose area goes with its rows
 
 
 def reliability_chart(found: Mapping[str, Any]) -> Markup:
-    """The picture. found: training.labelled.calibration.reliability."""
+    """The picture. found: labelled_measures.reliability."""
     bins = [one for one in found["bins"] if one["n"]]
     x_of = scale(found["bins"][0]["low"], 1, LEFT, WIDTH - RIGHT)
     y_of = scale(0, 1, HEIGHT - BOTTOM, TOP)

@@ -47,7 +47,7 @@ class TrainingSummary:
     steps: along the run, smoothed, {"epoch" (a fraction), "loss", "loss_low", "loss_high", "gradient_norm_query", ...,
     "pairs_per_second", ...}. clip_norm: th_G, 0 where there was none. num_steps: that `steps` was made of.
     unit: what one loss is of, a pair or an example.
-    profile: training.profile's.
+    profile: training_profile's.
     """
 
     figures: Sequence[tuple[str, str, str]] = ()

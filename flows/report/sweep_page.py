@@ -9,7 +9,7 @@ from markupsafe import Markup
 from flows.report.line_chart import Line, line_chart
 from flows.report.row_chart import WIDE, ChartRow, Dot, for_any_screen, shortened
 from flows.report.templates import style, templates
-from training.sweep.page import cells, counted, direction, notes, point_text, train_options
+from training.sweep.sweep_table import cells, counted, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
 ROWS_DRAWN = 40
@@ -17,7 +17,7 @@ MOST = {"dev_loss": float("inf")}  # what no value can be above; 1 for an NDCG
 
 
 def render(table: Mapping[str, Any]) -> str:
-    """The page of a table, the JSON of training.sweep.stage. Every text of it is escaped."""
+    """The page of a table, the JSON of sweep_stage. Every text of it is escaped."""
     pages = templates()
     rows, measure = table["rows"], table["measure"]
     header, shown = cells(table)

@@ -4,7 +4,7 @@ from markupsafe import Markup
 
 from flows.report.svg import scale, spread, svg, ticks_around
 from flows.report.word_columns import WordColumns, label_marks
-from training.analysis.evolution import Evolution
+from training.analysis.topics import Evolution
 
 LEFT, RIGHT, TOP, HEIGHT, LEAST, MOST = 46, 92, 12, 220, 260, 720
 COLOURED = 4  # the most active cells, which have colours; the others are drawn thin

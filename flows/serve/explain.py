@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from training.analysis.gate_keywords import GateKeywords, gate_keywords
+from training.analysis.keywords import GateKeywords, gate_keywords
 from training.analysis.occlusion import TextShares, carried
-from training.ensemble import Ensemble
-from training.model import Model
+from training.models.ensemble import Ensemble
+from training.models.model import Model
 from training.ranking.bm25 import TitleBM25
 
 

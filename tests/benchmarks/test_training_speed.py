@@ -24,13 +24,13 @@ from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, s
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
 from tests.rounding import assert_equal_but_for_rounding
-from training.arithmetic import REFERENCE
+from training.data.order import MicroBatch, Order, pair_lengths
+from training.data.shard_data import ShardData
 from training.gpu.device import CPU
 from training.kernel import status
-from training.kernel.path import CompiledPath
-from training.order import MicroBatch, Order, pair_lengths
-from training.parameters import layout_of
-from training.shard_data import ShardData
+from training.kernel.kernel_path import CompiledPath
+from training.models.parameters import layout_of
+from training.update.arithmetic import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12

@@ -18,9 +18,9 @@ from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.labelled.classifying import of_vectors
-from training.model import load_model, write_model
-from training.recipe import Recipe
-from training.recipes import recipe
+from training.models.model import load_model, write_model
+from training.recipes.named_recipes import recipe
+from training.recipes.recipe import Recipe
 
 torch.set_num_threads(1)
 SIAMESE = Recipe(

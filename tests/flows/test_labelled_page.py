@@ -19,12 +19,11 @@ from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from training.analysis.attention import overlap
 from training.analysis.traces import trace
-from training.labelled.evaluate import RULES, EvaluateLabelledConfig, evaluate_labelled
+from training.labelled.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from training.labelled.read_labelled import read_labelled
-from training.labelled_recipes import gated_attention
-from training.launch import train
-from training.model import load_model
-from training.recipes import recipe
+from training.models.model import load_model
+from training.recipes.named_recipes import gated_attention, recipe
+from training.run.launch import train
 
 NASTY = "<script>alert(1)</script>"
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "shelf", "copper", "nail"]

@@ -8,8 +8,8 @@ import pytest
 from flows.pipeline_config import read_pipeline
 from flows.recipe_file import recipe_named
 from schemas.errors import UsageError
-from training.recipes import Recipe, names, recipe
-from training.sweep.best import best_toml
+from training.recipes.named_recipes import Recipe, names, recipe
+from training.sweep.sweep_stage import best_toml
 
 PIPELINE = """
 [log]

@@ -14,7 +14,7 @@ from flows.cli import run
 from tests.ray_cluster import RayCluster
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, runs, wait_until
-from training.trial_process import Ended, Told
+from training.sweep.trial_process import Ended, Told
 
 BIN = Path(sys.executable).parent
 
@@ -162,7 +162,6 @@ def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
 def test_a_trial_that_is_lost_after_it_told_how_it_ended_has_ended(tmp_path, monkeypatch):
     """Tune starts it again, as it does when a node goes between the last report and the end of the process."""
     pytest.importorskip("ray")
-    from training.sweep import on_ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(on_ray, "_trial", _ends_and_is_lost)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flows.sweep_config import SampleSection, SweepConfig, read_sweep
 from flows.sweep_points import measure_of, points_of
 from schemas.errors import UsageError
-from training.recipes import lstm_96, rnn_288
+from training.recipes.named_recipes import lstm_96, rnn_288
 
 ROOT = Path(__file__).parent.parent.parent
 

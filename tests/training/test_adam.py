@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim._functional import sparse_adam
 
-from training.adam import AdamRows
-from training.nesterov import MomentumSchedule
-from training.states import restored_state
+from training.update.optimisers import AdamRows, MomentumSchedule, restored_state
 
 torch.set_num_threads(1)
 TOTAL = 12

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from schemas.errors import StageError
-from training.checkpoint import (
+from training.update.checkpoint import (
     Position,
     WriteError,
     list_updates,
@@ -16,7 +16,7 @@ from training.checkpoint import (
     remove_checkpoints_after,
     write_checkpoint,
 )
-from training.nesterov import LazyRows
+from training.update.optimisers import LazyRows
 
 RUN = "run-digest"
 

@@ -21,21 +21,20 @@ from schemas.stage import StageResult, open_result
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
-from training import arithmetic
-from training.agreement import require_equal, state_sums
-from training.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
-from training.checkpoint import Position, WriteError, list_updates, write_checkpoint
-from training.divergence import name_culprit, require_sane
-from training.large_update import Towers
-from training.launch import train
-from training.nesterov import LazyRows, MomentumSchedule
-from training.order import Order, pair_lengths
-from training.pairs import pairs_of
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
-from training.reference_path import ReferencePath
-from training.shard_data import load_shards
-from training.watch import Watch
+from training.data.order import Order, pair_lengths
+from training.data.pairs import pairs_of
+from training.data.shard_data import load_shards
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.objectives.watch import Watch
+from training.recipes.recipe import Recipe
+from training.run.launch import train
+from training.run.worker import require_equal, state_sums
+from training.update import arithmetic
+from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
+from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint
+from training.update.large_update import Towers, name_culprit, require_sane
+from training.update.optimisers import LazyRows, MomentumSchedule
+from training.update.reference_path import ReferencePath
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
@@ -67,7 +66,7 @@ def weights(result) -> bytes:
 
 @pytest.fixture(autouse=True)
 def every_step_is_told(monkeypatch):
-    monkeypatch.setattr("training.report.REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("training.run.run_report.REPORT_SECONDS", 0.0)
 
 
 class Killed(BaseException):
@@ -373,7 +372,7 @@ def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
 def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
     train(made, store=str(tmp_path), recipe=RECIPE, threads=1)
     script = (
-        "import json, sys; from training.launch import train; from training.recipe import Recipe\n"
+        "import json, sys; from training.run.launch import train; from training.recipes.recipe import Recipe\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
         "for workers in (1, 2):\n"
         "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers).reused\n"

@@ -23,9 +23,9 @@ from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from training.kernel import serves
-from training.launch import train
-from training.model import load_model
-from training.recipes import lstm_pool_96
+from training.models.model import load_model
+from training.recipes.named_recipes import lstm_pool_96
+from training.run.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.

@@ -12,9 +12,9 @@ from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.model import Model, load_model, write_model
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipes import Recipe, names, recipe
+from training.models.model import Model, load_model, write_model
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.recipes.named_recipes import Recipe, names, recipe
 from training.towers import tower_of
 
 torch.set_num_threads(1)

@@ -15,13 +15,13 @@ from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from schemas.stage import open_result
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
-from training.encoder import Encoder
-from training.order import Order, pair_lengths
-from training.pair_gradient import pair_batch, pair_gradient
-from training.pairs import Pairs, apart, pairs_of
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
-from training.shard_data import ShardData, load_shards
+from training.data.order import Order, pair_lengths
+from training.data.pairs import Pairs, apart, pairs_of
+from training.data.shard_data import ShardData, load_shards
+from training.models.encoder import Encoder
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.objectives.click_loss import pair_batch, pair_gradient
+from training.recipes.recipe import Recipe
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.parameters import Layout, initial_parameters, layout_of
-from training.recipe import Recipe
-from training.word_rows import WordRows
+from training.data.ragged import WordRows
+from training.models.parameters import Layout, initial_parameters, layout_of
+from training.recipes.recipe import Recipe
 
 TABLE_ROWS = 200
 

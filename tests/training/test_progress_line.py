@@ -2,8 +2,8 @@
 
 import pytest
 
-from training.held_out import in_full, shortly
-from training.progress_line import clock, progress_line
+from training.run.run_report import clock, progress_line
+from training.wording import in_full, shortly
 
 FACTS = {
     "epoch": 3,

@@ -8,10 +8,10 @@ import pytest
 
 from schemas.errors import StageError
 from tests.training.small_shards import shop, write_build
-from training.launch import train
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 
-ray_cluster = pytest.importorskip("training.ray_cluster")
+ray_cluster = pytest.importorskip("training.run.ray_cluster")
 TOO_SLOW = Exception("The current node timed out during startup. This could happen because ...")
 
 

@@ -25,9 +25,9 @@ from schemas import storage
 from schemas.errors import StageError
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, wait_until
-from training.checkpoint import Position, list_updates, write_checkpoint
-from training.launch import train
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.launch import train
+from training.update.checkpoint import Position, list_updates, write_checkpoint
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
@@ -178,7 +178,7 @@ def weights(result) -> bytes:
 
 
 JOB = (
-    "import os, sys; from tests.training.test_ray_training import RECIPE; from training.launch import train\n"
+    "import os, sys; from tests.training.test_ray_training import RECIPE; from training.run.launch import train\n"
     "train(sys.argv[1], store=sys.argv[2], recipe=RECIPE, threads=1, checkpoint_seconds=0.0)"
 )
 
@@ -214,7 +214,7 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
 @pytest.mark.several_machines
 def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, expected, tmp_path, nodes, monkeypatch):
     """kill -9 of a worker; then a node goes: on with one worker; then there is a node again, and the run grows."""
-    monkeypatch.setattr("training.ray_workers.GROW_SECONDS", 2.0)
+    monkeypatch.setattr("training.run.ray_workers.GROW_SECONDS", 2.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(build, tmp_path, recipe=LONG, workers=2, min_workers=1)
@@ -236,7 +236,7 @@ def test_a_worker_and_a_node_are_lost_and_come_back_and_the_bytes_stay(build, ex
 @pytest.mark.engine
 @pytest.mark.several_machines
 def test_a_node_that_nothing_replaces_ends_the_run_and_says_what_to_do(build, expected, tmp_path, nodes, monkeypatch):
-    monkeypatch.setattr("training.ray_workers.ROOM_SECONDS", 5.0)
+    monkeypatch.setattr("training.run.ray_workers.ROOM_SECONDS", 5.0)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "3")
     nodes.be(2)
     run = Run(build, tmp_path, recipe=LONG, workers=2)
@@ -265,13 +265,13 @@ def test_an_error_that_one_worker_meets_ends_the_run_at_once(build, tmp_path, no
 
 def train_digest(build: str) -> str:
     from schemas.stage import open_result
-    from training.launch import train_request
+    from training.run.launch import train_request
 
     return train_request(open_result(build), RECIPE).digest
 
 
 def test_ray_keeps_its_files_on_the_file_system_of_the_store():
-    ray_workers = pytest.importorskip("training.ray_workers")
+    ray_workers = pytest.importorskip("training.run.ray_workers")
     given = pickle.loads(pickle.dumps(ray_workers.storage_of("memory://ray/run")))
     with given["storage_filesystem"].open_output_stream(f"{given['storage_path']}/pointer.json") as file:
         file.write(b"{}")
@@ -280,7 +280,7 @@ def test_ray_keeps_its_files_on_the_file_system_of_the_store():
 
 
 def test_losses_end_a_run_only_where_no_checkpoint_comes_in_between(tmp_path):
-    from training.ray_losses import LOSSES_IN_VAIN, EndInVain
+    from training.run.ray_workers import LOSSES_IN_VAIN, EndInVain
 
     end, lost = EndInVain(str(tmp_path), 2), {1: RuntimeError("connection closed by peer")}
     for update in range(1, 20):  # as often as may be, if it goes on in between

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
-from training.launch import pretraining
-from training.recipes import lstm_96, names, recipe
+from training.recipes.named_recipes import lstm_96, names, recipe
+from training.run.launch import pretraining
 
 
 def test_every_named_recipe_can_be_asked_for_by_its_name():
@@ -84,7 +84,7 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.recipes import recipe; recipe('variational'); sys.exit('torch' in sys.modules)"
+    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

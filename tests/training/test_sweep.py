@@ -16,13 +16,12 @@ from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
-from training.judged_files import Judged
-from training.launch import train
-from training.recipe import Recipe
-from training.sweep.page import page
-from training.sweep.stage import Unfinished, plan, sweep
-from training.sweep.table import Point, Trial
-from training.trial_process import Ended, Told, TrialProcess
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
+from training.run.launch import train
+from training.sweep.sweep_stage import Unfinished, plan, sweep
+from training.sweep.sweep_table import Point, Trial, page
+from training.sweep.trial_process import Ended, Told, TrialProcess
 
 RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
@@ -130,10 +129,10 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     """As when memory runs out. The same sweep again tries only that one, and is finished."""
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
-    monkeypatch.setattr("training.trial_process._work", die)
+    monkeypatch.setattr("training.sweep.trial_process._work", die)
     with pytest.raises(Unfinished, match="1 could not be: signal 9 ended it") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
-    monkeypatch.setattr("training.sweep.stage.in_processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]

@@ -11,13 +11,12 @@ from schemas.errors import StoppedEarly, UsageError
 from schemas.stage import open_result, stage_folder
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
-from training.checkpoint import read_curve
-from training.launch import train, train_request
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.launch import train, train_request
 from training.sweep.halving import Halving, Rung, rungs_of
-from training.sweep.page import cells, notes
-from training.sweep.stage import Unfinished, sweep
-from training.sweep.table import Point
+from training.sweep.sweep_stage import Unfinished, sweep
+from training.sweep.sweep_table import Point, cells, notes
+from training.update.checkpoint import read_curve
 
 RECIPE = Recipe(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)
@@ -92,7 +91,7 @@ def halved(build, monkeypatch):
     """Sweeps by halving into a store; what is told of their rows, but for seconds."""
 
     def sweep_into(store: str, **settings: Any) -> list:
-        monkeypatch.setattr("training.sweep.stage.in_processes", lambda at_once: here(**settings))
+        monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here(**settings))
         result = sweep(build, POINTS, store=store, measure="dev_loss", halving=HALVING, threads=1)
         return _told(result.manifest.outcome.metrics["rows"])
 
@@ -156,7 +155,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
 
 
 def test_a_point_that_diverges_does_not_go_on(build, tmp_path, monkeypatch):
-    monkeypatch.setattr("training.sweep.stage.in_processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
     wild = [replace(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
     points = [Point(fields={"gamma": recipe.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.recipe import Recipe
-from training.sweep.page import cells, notes, page
-from training.sweep.table import MEASURES, Point, Trial, ranked
+from training.recipes.recipe import Recipe
+from training.sweep.sweep_table import MEASURES, Point, Trial, cells, notes, page, ranked
 
 
 def point(step: float, seeds: int = 1) -> Point:

@@ -15,15 +15,15 @@ from tests.training.finite_differences import require_gradient
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
-from training.arithmetic import REFERENCE, arithmetic_of
-from training.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
-from training.combine import combine
-from training.launch import train
-from training.model import load_model
+from training.data.order import MicroBatch
+from training.models.ensemble import combine
+from training.models.model import load_model
+from training.objectives.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
 from training.objectives.clicks import Clicks
-from training.order import MicroBatch
-from training.recipe import Recipe
-from training.teacher import probabilities
+from training.objectives.teacher import probabilities
+from training.recipes.recipe import Recipe
+from training.run.launch import train
+from training.update.arithmetic import REFERENCE, arithmetic_of
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)

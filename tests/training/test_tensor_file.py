@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from training.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
-from training.model import write_model
-from training.nesterov import LazyRows
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
-from training.tensor_file import arrays_of, pieces
+from training.models.model import write_model
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.models.tensor_file import arrays_of, pieces
+from training.recipes.recipe import Recipe
+from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
+from training.update.optimisers import LazyRows
 
 TYPES = st.sampled_from([np.float32, np.float64, np.int32, np.int64])
 SHAPES = array_shapes(min_dims=0, min_side=0, max_side=4)

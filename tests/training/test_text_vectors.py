@@ -12,13 +12,12 @@ from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
-from training.combine import combine
-from training.ensemble import load_encoder
-from training.launch import train
+from training.data.order import MicroBatch
+from training.models.ensemble import combine, load_encoder
+from training.models.text_vectors import read_text_vectors
 from training.objectives.clicks import Clicks
-from training.order import MicroBatch
-from training.recipe import Recipe
-from training.text_vectors import read_text_vectors
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 
 RECIPE = Recipe(name="small", cells=16, epochs=1, minibatch=48, micro_batch=8, step=0.01)
 TAUGHT = replace(RECIPE, teacher_share=0.5, teacher_gamma=8.0)

@@ -11,16 +11,15 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP
 from tests.training.texts import random_texts, table_of
-from training.encoder import Encoder, encode_batch
-from training.pair_gradient import pair_batch, pair_gradient
-from training.pairs import apart
-from training.parameters import initial_parameters, layout_of, tower_name, tower_names
-from training.recipes import Recipe, recipe
-from training.text_batch import text_batch
+from training.data.pairs import apart
+from training.data.text_batch import text_batch
+from training.models.encoder import Encoder, encode_batch
+from training.models.parameters import initial_parameters, layout_of, tower_name, tower_names
+from training.objectives.click_loss import pair_batch, pair_gradient
+from training.recipes.named_recipes import Recipe, recipe
 from training.towers import Penalised, tower_of
-from training.towers.maximum import by_value, highest
+from training.towers.tower import by_value, highest, word_inputs
 from training.towers.variational import SIGMA_MIN
-from training.trigram_embedding import word_inputs
 
 torch.set_num_threads(1)
 TRIGRAMS, GAMMA = 9, 4.0

@@ -17,11 +17,11 @@ from schemas.errors import StageError, UnknownVersionError, UsageError
 from schemas.negatives import draw
 from schemas.stage import open_result
 from tests.training.small_shards import shop, write_build
-from training import shard_data
-from training.launch import Judged, train
-from training.model import load_model
-from training.recipe import Recipe
-from training.shard_data import load_shards
+from training.data import shard_data
+from training.data.shard_data import load_shards
+from training.models.model import load_model
+from training.recipes.recipe import Recipe
+from training.run.launch import Judged, train
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)

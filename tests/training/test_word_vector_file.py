@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError, UsageError
-from training.recipe import Recipe
-from training.word_vector_file import columns_of, read_vectors
-from training.word_vectors import recipe_with
+from training.models.word_vectors import columns_of, read_vectors, recipe_with
+from training.recipes.recipe import Recipe
 
 gensim_models = pytest.importorskip("gensim.models")
 WORDS = ["the", "hammer", "naïve", "zebra"]

@@ -26,17 +26,17 @@ from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_tex
 from tests.training.texts import random_texts
 from training.analysis.occlusion import carried
 from training.analysis.traces import trace
-from training.arithmetic import arithmetic_of
-from training.encode import encode_table
-from training.encoder import Encoder, encoded
-from training.launch import train
-from training.model import Model, load_model, write_model
-from training.parameters import initial_parameters, layout_of
-from training.recipe import Recipe
-from training.shard_data import load_shards
-from training.start import start_of
-from training.text_batch import text_batch
-from training.word_rows import WordRows
+from training.data.ragged import WordRows
+from training.data.shard_data import load_shards
+from training.data.text_batch import text_batch
+from training.models.encode import encode_table
+from training.models.encoder import Encoder, encoded
+from training.models.model import Model, load_model, write_model
+from training.models.parameters import initial_parameters, layout_of
+from training.recipes.recipe import Recipe
+from training.run.launch import train
+from training.run.worker import start_of
+from training.update.arithmetic import arithmetic_of
 
 pytest.importorskip("gensim")
 torch.set_num_threads(1)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from training.ragged import Ragged, starts
-from training.text_batch import TextTable
+from training.data.ragged import Ragged, starts
+from training.data.text_batch import TextTable
 
 Text = list[list[int]]
 

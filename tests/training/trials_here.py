@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.errors import StageError
 from training.sweep.carry_out import CarryOut
-from training.trial_process import Ended, carried_out
+from training.sweep.trial_process import Ended, carried_out
 
 
 @contextmanager

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from training.analysis.traces import Side, TracedText, forward, repeated, write_table
-from training.encode import BATCH_TEXTS, text_table
-from training.model import Model
-from training.ragged import grouped_order
-from training.text_batch import text_batch
+from training.data.ragged import grouped_order
+from training.data.text_batch import text_batch
+from training.models.encode import BATCH_TEXTS, text_table
+from training.models.model import Model
 
 
 def overall(weights_rT: np.ndarray) -> np.ndarray:

@@ -1,12 +1,14 @@
 """What a model makes of some texts: traces and keywords of each, the score of a pair, topics and gates of queries."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from schemas.errors import UsageError
+from schemas import storage
+from schemas.errors import StageError, UsageError
 from schemas.stage import Progress, silent
 from schemas.words import words
 from training.analysis.attention import as_json as attention_json
@@ -18,10 +20,10 @@ from training.analysis.topics import Topics
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
 from training.labelled.classifying import probabilities
-from training.model import Model
+from training.models.model import Model
 from training.ranking.embedding import search_vectors
 from training.ranking.similarity import scores_one_by_one, similarity_of
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +38,7 @@ class Explained:
     score: float | None = None  # of the first text and the second: their cosine, or minus their distance
     classes: tuple[dict[str, float], ...] = ()  # of a classifier, how likely each is: of the pair, or of each text
     topics: Topics | None = None
-    cost: tuple[dict[str, Any], ...] = ()  # by epoch (training.analysis.cost)
+    cost: tuple[dict[str, Any], ...] = ()  # by epoch (explained)
 
 
 def explained(
@@ -134,3 +136,27 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
     sides = (places[:1], places[1:]) if outputs.unit == "pairs" else (places,)
     found = probabilities(model, list(texts), sides, outputs.classes)
     return tuple(dict(zip(outputs.classes, row, strict=True)) for row in found.tolist())
+
+
+# What training cost by the epoch, as the model folder keeps it (curves.json): for Fig. 7, RNN against LSTM.
+
+
+def training_cost(folder: str) -> list[dict[str, Any]]:
+    """{"epoch", "train_loss", "dev_loss"} of each epoch; empty where the folder has no curves (a release has none).
+
+    Raises StageError for damaged curves.
+    """
+    path = storage.join(folder, "curves.json")
+    if not storage.exists(path):
+        return []
+    try:
+        return [
+            {"epoch": point["epoch"], "train_loss": point["train_loss"], "dev_loss": point.get("dev_loss")}
+            for point in json.loads(storage.read_bytes(path))
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StageError(
+            asked=f"the curves in {path} were to be read",
+            found=f"the file is damaged ({type(error).__name__})",
+            do="train again, or copy the folder again",
+        ) from None

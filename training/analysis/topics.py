@@ -1,7 +1,7 @@
 """Which words which cells stand for (Table III): keywords found by the most active cells, collected over many queries.
 
 Of each query the 5 cells with the largest |y| of the final vector take part; a cell takes a keyword of the query
-(training.analysis.keywords) if it declares that word itself. A word that a cell took from one query only is counted but
+(keywords) if it declares that word itself. A word that a cell took from one query only is counted but
 not named: it says nothing about the cell, and might tell who typed it.
 """
 
@@ -9,8 +9,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.analysis.keywords import Keywords
-from training.analysis.traces import Direction, TracedText
+import numpy as np
+
+from training.analysis.keywords import Keywords, most_active
+from training.analysis.traces import Direction, Trace, TracedText
 
 CELLS = 5
 LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
@@ -61,3 +63,21 @@ def as_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[
             for (direction, cell), words in busiest
         ],
     }
+
+
+# How the most active cells change from word to word (Fig. 6, 11, 12).
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evolution:
+    """y of some cells after each word. Columns are words in reading order."""
+
+    direction: Direction
+    cells: tuple[int, ...]  # most active first
+    values: np.ndarray  # float32 [cells, words]
+
+
+def evolution(trace: Trace, num_cells: int = 10) -> Evolution:
+    """y of the cells with the largest |y| of the final vector, as the text is read."""
+    cells = most_active(trace, num_cells)
+    return Evolution(direction=trace.direction, cells=cells, values=trace.states["y"][trace.reading][:, cells].T)

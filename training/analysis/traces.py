@@ -4,7 +4,7 @@ i, f, o   the input, forget and output gate (eq. 2), after their sigmoids
 y_g, c    the candidate and the cell state
 y         the output; at the last word in reading order it is the embedding
 
-A self-attentive tower weights y at every word instead, and has its attention beside (training.analysis.attention); a
+A self-attentive tower weights y at every word instead, and has its attention beside (attention); a
 max-pooled one takes the largest y over the words; a variational one makes its embedding of y at the last word. An LSTM
 without forget gate has no f (it is 1), an RNN only y.
 
@@ -24,12 +24,12 @@ import torch
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.words import words
-from training.encode import text_table
-from training.model import Model
-from training.parameters import tower_name
-from training.recipe import Recipe
-from training.text_batch import TextBatch, text_batch
-from training.threads import alone
+from training.data.text_batch import TextBatch, text_batch
+from training.models.encode import text_table
+from training.models.model import Model
+from training.models.parameters import tower_name
+from training.recipes.recipe import Recipe
+from training.run.threads import alone
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
 from training.towers.lstm import LSTMTrace
@@ -37,8 +37,8 @@ from training.towers.max_pooled import MaxPooledTrace
 from training.towers.projected import ProjectedTrace
 from training.towers.rnn import RNNTrace
 from training.towers.self_attentive import SelfAttentiveTrace
+from training.towers.tower import word_inputs
 from training.towers.variational import VariationalTrace
-from training.trigram_embedding import word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]

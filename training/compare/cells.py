@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from training.compare.wording import (
+from training.compare.compare_wording import (
     BM25,
     Comparison,
     Row,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from schemas.errors import UsageError
 from training.ranking.ndcg import CUTOFFS
-from training.recipes import Recipe, recipe
+from training.recipes.named_recipes import Recipe, recipe
 
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
 

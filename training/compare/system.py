@@ -9,9 +9,9 @@ from schemas.documents import Documents
 from schemas.judgments import read_run
 from schemas.stage import Progress, StageResult
 from training.compare.rows import Row
-from training.evaluate import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
+from training.ranking.evaluate_stage import EvaluateConfig
 from training.ranking.judged_collection import JudgedCollection
 from training.ranking.measure import Measured, System, measure
 from training.ranking.random_order import RandomOrder
@@ -45,7 +45,7 @@ class Material:
 
 def from_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> Made:
     """A tower's measured model."""
-    from training.ensemble import load_encoder  # torch is loaded where it is used
+    from training.models.ensemble import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
     return _encoding(row, model, model.num_parameters, material, progress, seconds=train_seconds(trained))

@@ -9,11 +9,11 @@ With w(1) ... w(n) the words of s', w(n + 1) its end, w(0) the start, and y(0) =
     p(w | w(0) ... w(t-1), z) = softmax(y(t) W_out + b_out)_w    over the whole vocabulary
     -log p(s'|z) = -Σ_{t=1..n+1} log p(w(t) | w(0) ... w(t-1), z)
 
-The LSTM is training.towers.lstm's with forget gate, whose bias starts at 1. The paper says no more than LSTM. Its
+The LSTM is lstm's with forget gate, whose bias starts at 1. The paper says no more than LSTM. Its
 author's code starts the cell at z, as wide as the cells, and has neither b_out nor the end in its loss; that z takes
 part at every word, and that texts have to end, are our decisions.
 
-Shapes: B texts, h latent, P positions (training.generative.targets), U distinct words read, d cells, G = 4 d, V words,
+Shapes: B texts, h latent, P positions (targets), U distinct words read, d cells, G = 4 d, V words,
 e columns of E.
 """
 
@@ -24,13 +24,91 @@ import numpy as np
 import torch
 from torch.nn.functional import embedding_bag
 
-from training.generative.full_softmax import SoftmaxTrace, word_gradient, word_losses
-from training.generative.targets import Targets, targets_of
-from training.generative.vocabulary import END, UNKNOWN
-from training.ragged import Ragged
+from training.data.ragged import Ragged
+from training.generative.targets import END, UNKNOWN, Targets, targets_of
 from training.towers.lstm import LSTM, LSTMTrace
-from training.towers.tower import Parts, Shapes
-from training.trigram_embedding import sum_by_word
+from training.towers.tower import Parts, Shapes, sum_by_word
+
+# -log p of the word said at each position, by a softmax over the whole vocabulary, and its gradient.
+#
+#     s = y W_out + b_out,    -log p(w) = log Σ_v exp(s_v) - s_w,    d(-log p(w)) / ds_v = p(v) - [v = w]
+#
+# Positions come in blocks, so that memory is bounded whatever the batch: BLOCK scores at once. The first few blocks are
+# kept for the backward pass (as log p, overwritten there by the gradient), those beyond are computed again.
+#
+# Shapes: P positions, d cells, V words.
+
+
+BLOCK = 1 << 24  # scores computed at once: 64 MB of float32
+KEPT = 4  # blocks
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxTrace:
+    """What the backward pass needs of the forward pass."""
+
+    state_Pd: torch.Tensor
+    said_P: torch.Tensor
+    rows: int  # positions of a block
+    log_p: list[torch.Tensor]  # [rows, V] of the first blocks
+
+
+def word_losses(
+    state_Pd: torch.Tensor,
+    said_P: torch.Tensor,
+    weights_dV: torch.Tensor,
+    bias_V: torch.Tensor,
+    block: int = BLOCK,
+    kept: int = KEPT,
+) -> tuple[torch.Tensor, SoftmaxTrace]:
+    """(-log p of the word `said_P` at each position [P], what backward needs)."""
+    trace = SoftmaxTrace(state_Pd, said_P, max(1, block // len(bias_V)), [])
+    losses = []
+    buffer = None
+    for number, (state, said) in enumerate(zip(state_Pd.split(trace.rows), said_P.split(trace.rows), strict=True)):
+        log_p = _log_softmax(state, weights_dV, bias_V, buffer)
+        losses.append(-log_p.gather(1, said[:, None])[:, 0])
+        if number < kept:
+            trace.log_p.append(log_p)
+        else:
+            buffer = log_p
+    return torch.cat(losses), trace
+
+
+def word_gradient(
+    trace: SoftmaxTrace, by_loss_P: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients (by the states [P, d], by W_out, by b_out), given that by each position's loss. Uses up the trace.
+
+    A position's factor goes to its state and not to its V scores: one pass over them less.
+    """
+    by_state_Pd = torch.empty_like(trace.state_Pd)
+    by_weights_dV, by_bias_V = torch.zeros_like(weights_dV), torch.zeros_like(bias_V)
+    in_blocks = (x.split(trace.rows) for x in (trace.state_Pd, trace.said_P, by_loss_P, by_state_Pd))
+    buffer = None
+    for number, (state, said, by_loss, by_state) in enumerate(zip(*in_blocks, strict=True)):
+        if number < len(trace.log_p):
+            by_score = trace.log_p[number].exp_()
+        else:
+            buffer = _log_softmax(state, weights_dV, bias_V, buffer)
+            by_score = buffer.exp_()
+        by_score[torch.arange(len(said), device=said.device), said] -= 1
+        torch.mm(by_score, weights_dV.t(), out=by_state)
+        by_state *= by_loss[:, None]
+        by_weights_dV.addmm_((state * by_loss[:, None]).t(), by_score)
+        by_bias_V += by_loss @ by_score
+    trace.log_p.clear()
+    return by_state_Pd, by_weights_dV, by_bias_V
+
+
+def _log_softmax(
+    state_Rd: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor, buffer: torch.Tensor | None
+) -> torch.Tensor:
+    """log p of every word at each of some positions, [R, V], in the memory of `buffer` where there is one."""
+    if buffer is None:
+        buffer = state_Rd.new_empty(len(state_Rd), len(bias_V))
+    scores = torch.addmm(bias_V, state_Rd, weights_dV, out=buffer[: len(state_Rd)])
+    return torch.log_softmax(scores, dim=1, out=scores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +126,7 @@ class DecoderTrace:
 class Decoder:
     latent: int  # h
     cells: int  # d
-    vocabulary: int  # training.generative.vocabulary.Vocabulary.size
+    vocabulary: int  # targets.Vocabulary.size
     word_columns: int  # e
 
     @property

@@ -1,6 +1,6 @@
 """Where a run computes: the CPU, or a CUDA GPU with the recurrence step by step (eager) or in fused kernels.
 
-    open_device("cuda")    what a request is for (training.gpu.device_name), on this process's GPU
+    open_device("cuda")    what a request is for (device_name), on this process's GPU
 
 Float32 sums depend on who adds them up, so each of the three is an arithmetic of its own. Within one of them (and one
 kind of GPU, one build of torch and Triton) a model's bytes depend on no number of workers or threads and no restart,
@@ -13,7 +13,7 @@ import torch
 
 from schemas.errors import StageError
 from training.gpu.device_name import can_compile
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 from training.towers import Tower, tower_of
 
 
@@ -29,7 +29,7 @@ class Device:
         tower = tower_of(recipe)
         if not self.fused or recipe.dtype != "float32":
             return tower
-        from training.gpu.recurrent import fused  # imports Triton, which no other run needs
+        from training.gpu.gpu_recurrent import fused  # imports Triton, which no other run needs
 
         return fused(tower)
 

@@ -12,7 +12,7 @@ postings.py          titles by word, each with what the word adds to its score; 
 library.py           finds and loads what the package's build made of them
 """
 
-from training.kernel.library import Status, fma_peak, status
+from training.kernel.kernel_library import Status, fma_peak, status
 
 __all__ = ["Status", "fma_peak", "serves", "status", "trains"]
 

@@ -57,7 +57,7 @@ struct GatherSum {
     const float* start;
 };
 
-// A loss of pairs (training.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
+// A loss of pairs (training.objectives.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
 // is begun before the first pair that has it, and ended after the last.
 struct ClickLoss {
     const float *queries, *documents;
@@ -111,7 +111,7 @@ struct Instructions {
     // to[i] = parameters[rows[i]] + by_velocity[i] * velocity[rows[i]]
     void (*move_rows)(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
                       int64_t columns, const float* by_velocity, float* to);
-    // Eq. 6 on some rows; `gain` and `decay` bring a row up to date (training.nesterov); the gradient times `scale`.
+    // Eq. 6 on some rows; `gain` and `decay` bring a row up to date (training.update.optimisers); the gradient times `scale`.
     void (*step_rows)(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
                       const float* gain, const float* decay, const float* gradient, float step, float scale);
     // sums [last - first, columns], in 64-bit fixed point with 2^-40 as its unit: the same in any order.

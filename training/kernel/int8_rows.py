@@ -7,7 +7,7 @@ exact. By Cauchy-Schwarz
     |q·v - q̂·v̂| <= |q| |v - v̂| + |v̂| |q - q̂|
 
 which, with what float32 may round, decides which vectors cannot be among the k nearest. For the others the dot product
-is computed from the vectors themselves, so the answer is that of comparing with every one (training.ranking.nearest).
+is computed from the vectors themselves, so the answer is that of comparing with every one (nearest).
 
 By distance, nearest is what has the largest q·v - |v|²/2 (training.ranking.similarity): a number a vector is subtracted
 from the same product, and the bound is the same. Distances do not change when all is moved, so vectors and query are
@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 
 from schemas.similarity import Similarity
-from training.kernel.library import library
+from training.kernel.kernel_library import library
 
 _LEVELS = 127  # of a component, either side of 0
 _QUERY_LEVELS = 32_767

@@ -1,4 +1,4 @@
-// What Python calls (training/kernel/library.py): plain functions and structs. Batches are in batch.h.
+// What Python calls (training/kernel/kernel_library.py): plain functions and structs. Batches are in batch.h.
 #pragma once
 #include <cstdint>
 #include <new>

@@ -1,7 +1,7 @@
 """The entries of an index by word, from which the kernel finds the best titles for the words of a query.
 
 The scores are added up word by word in the query's order, in float32, so they are bit for bit those that NumPy adds up
-(training.ranking.bm25); the kernel goes over the titles a block at a time, whose scores stay in the cache.
+(bm25); the kernel goes over the titles a block at a time, whose scores stay in the cache.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from training.kernel.library import library, require_memory
+from training.kernel.kernel_library import library, require_memory
 
 
 class _Postings(ctypes.Structure):

@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from schemas.trigrams import COMPUTED_IDS
 from schemas.words import words
-from training.kernel.library import library
-from training.kernel.views import view
-from training.ragged import Ragged
-from training.text_batch import TextTable
+from training.data.ragged import Ragged
+from training.data.text_batch import TextTable
+from training.kernel.kernel_library import library, view
 
 _ARRAYS = (np.int64, np.int32, np.int64, np.uint32)
 

@@ -1,12 +1,12 @@
-"""What a trained classifier (training.objectives.classify) says of labelled pairs or texts."""
+"""What a trained classifier (classify) says of labelled pairs or texts."""
 
 import numpy as np
 import torch
 
 from schemas.stage import Progress, silent
-from training.beside_tower import head_of_model
 from training.labelled.read_labelled import LabelledData
-from training.model import Model
+from training.models.model import Model
+from training.models.parameters import head_of_model
 from training.towers import Parts
 
 AT_ONCE = 4_096  # rows
@@ -30,7 +30,7 @@ def probabilities(
 ) -> np.ndarray:
     """p of each class for each row, float64 [rows, classes], the classes in the order asked for.
 
-    `sides`: the rows as places in `texts`, as training.labelled.read_labelled.LabelledRows.
+    `sides`: the rows as places in `texts`, as read_labelled.LabelledRows.
     """
     used = np.unique(np.concatenate(sides))
     progress("encode", 0, len(used))

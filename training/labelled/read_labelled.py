@@ -11,7 +11,7 @@ from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.labelled import CATALOGUE, SCHEMA_VERSION, Unit, labelled_schema
 from schemas.shard import TEXTS, open_table
-from training.shard_folder import local_folder
+from training.data.shard_folder import local_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """What a recipe learns, by name."""
 
 from training.objectives.objective import Objective, Task, Watched
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 __all__ = ["Objective", "Task", "Watched", "objective_of"]
 

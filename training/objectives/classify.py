@@ -14,30 +14,27 @@ import numpy as np
 import torch
 
 from schemas.errors import UsageError
-from training.beside_tower import head_of_model
-from training.encode import encode_table
-from training.encoder import Encoder, encoded
-from training.heads.cross_entropy import cross_entropy
-from training.heads.dropout import draw_masks
+from training.data.order import MicroBatch
+from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.heads.head import Head, Masks
-from training.heads.penalties import l1_penalty, l2_penalty
-from training.judged_files import Judged
-from training.labelled.measures import accuracy, area_of_probabilities
-from training.objectives.draws import draws
+from training.heads.layers import cross_entropy, draw_masks, l1_penalty, l2_penalty
+from training.labelled.labelled_measures import accuracy, area_of_probabilities
+from training.models.encode import encode_table
+from training.models.encoder import Encoder, encoded
+from training.models.outputs import Outputs
+from training.models.parameters import head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from training.objectives.objective import Measured
-from training.order import MicroBatch
-from training.outputs import Outputs
-from training.profile import OFF, Recorder
-from training.recipe import Recipe
-from training.reduction import RowGradient
-from training.text_batch import TextBatch, TextTable, copied, text_batch
+from training.objectives.objective import Measured, draws
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
+from training.run.training_profile import OFF, Recorder
 from training.towers import Parts
+from training.update.reduction import RowGradient
 
 
 @dataclass(frozen=True, slots=True)
 class Classify:
-    """As training.objectives.objective.Objective."""
+    """As objective.Objective."""
 
     def load(
         self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
@@ -77,7 +74,7 @@ class LabelledExamples:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledBatch:
-    """As training.reference_path.Batch."""
+    """As reference_path.Batch."""
 
     texts: TextBatch
     sides: tuple[torch.Tensor, ...]
@@ -122,7 +119,7 @@ class LabelledBatch:
 
 @dataclass(frozen=True, slots=True)
 class ClassifyTask:
-    """As training.objectives.objective.Task."""
+    """As objective.Task."""
 
     shards: LabelledShards
     recipe: Recipe
@@ -166,7 +163,7 @@ def _examples(shard: LabelledShard, rows: np.ndarray, head: Head, masks: Masks |
 
 
 class WatchedLabels:
-    """As training.objectives.objective.Watched: the loss, accuracy and area under ROC of held-out examples."""
+    """As objective.Watched: the loss, accuracy and area under ROC of held-out examples."""
 
     def __init__(self, dev: Sequence[LabelledShard], head: Head) -> None:
         self._dev, self._head = dev, head

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.judged_files import Judged
-from training.order import MicroBatch, pair_lengths
-from training.outputs import NOTHING, Outputs
-from training.pair_gradient import PairBatch, pair_batch
-from training.pairs import Pairs, pairs_of
-from training.rarity import rarity
-from training.recipe import Recipe
-from training.shard_data import ShardData, load_shards
-from training.teacher import Teacher, teacher_of
-from training.watch import Watch
+from training.data.order import MicroBatch, pair_lengths
+from training.data.pairs import Pairs, pairs_of
+from training.data.shard_data import ShardData, load_shards
+from training.models.outputs import NOTHING, Outputs
+from training.objectives.click_loss import PairBatch, pair_batch
+from training.objectives.rarity import rarity
+from training.objectives.teacher import Teacher, teacher_of
+from training.objectives.watch import Watch
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
 class Clicks:
-    """As training.objectives.objective.Objective."""
+    """As objective.Objective."""
 
     def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
         data = load_shards(folder, recipe, words)
@@ -31,7 +31,7 @@ class Clicks:
 
 @dataclass(frozen=True, slots=True)
 class ClickTask:
-    """As training.objectives.objective.Task."""
+    """As objective.Task."""
 
     data: ShardData
     recipe: Recipe

@@ -3,8 +3,8 @@
     L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ε,  ε ~ N(0, I)
 
 s' is s itself (repeat), or another text that means the same (reformulate): the other question of a pair of duplicates,
-the clicked title of a query. κ grows with the updates (training.generative.gaussian.kappa). The decoder is
-training.generative.decoder; its words are the most frequent ones of the training texts.
+the clicked title of a query. κ grows with the updates (generative_loss.kappa). The decoder is
+decoder; its words are the most frequent ones of the training texts.
 
 Shapes: B examples, h dimensions of z.
 """
@@ -17,26 +17,22 @@ import numpy as np
 import torch
 
 from schemas.labelled import CATALOGUE as LABELLED
-from training.beside_tower import decoder_of_model
-from training.encoder import Encoder, encode_batch, encoded
+from training.data.order import MicroBatch
+from training.data.ragged import Ragged
+from training.data.shard_data import load_shards
+from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.generative.decoder import Decoder
-from training.generative.gaussian import kappa, kl, sample
-from training.generative.objective import generative_gradient
-from training.generative.targets import Targets, targets_of
-from training.generative.vocabulary import Vocabulary, vocabulary_of
-from training.judged_files import Judged
-from training.objectives.draws import draws, held_out_draws
-from training.objectives.labelled_shards import load_labelled
-from training.objectives.objective import Measured
-from training.objectives.rephrasings import Rephrasings, of_clicks, of_labels
-from training.order import MicroBatch
-from training.outputs import Outputs
-from training.profile import OFF, Recorder
-from training.ragged import Ragged
-from training.recipe import Recipe
-from training.reduction import RowGradient
-from training.shard_data import load_shards
-from training.text_batch import TextBatch, TextTable, copied, text_batch
+from training.generative.generative_loss import generative_gradient, kappa, kl, sample
+from training.generative.targets import Targets, Vocabulary, targets_of, vocabulary_of
+from training.models.encoder import Encoder, encode_batch, encoded
+from training.models.outputs import Outputs
+from training.models.parameters import decoder_of_model
+from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
+from training.objectives.objective import Measured, draws, held_out_draws
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
+from training.run.training_profile import OFF, Recorder
+from training.update.reduction import RowGradient
 
 MEASURED_AT_ONCE = 256  # texts
 MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
@@ -44,7 +40,7 @@ MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 
 @dataclass(frozen=True, slots=True)
 class Generate:
-    """As training.objectives.objective.Objective."""
+    """As objective.Objective."""
 
     def load(
         self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
@@ -75,14 +71,14 @@ class Generate:
 class RephrasingExamples:
     texts: tuple[TextTable, np.ndarray]  # the source of each example
     words: Ragged  # of its target, as places in the vocabulary
-    kept: np.ndarray | None  # whether each word before another is read (training.generative.targets)
+    kept: np.ndarray | None  # whether each word before another is read (targets)
     noise_Bh: np.ndarray  # ε
     decoder: Decoder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RephrasingBatch:
-    """As training.reference_path.Batch."""
+    """As reference_path.Batch."""
 
     texts: TextBatch
     targets: Targets
@@ -117,7 +113,7 @@ class RephrasingBatch:
 
 @dataclass(frozen=True, slots=True)
 class GenerateTask:
-    """As training.objectives.objective.Task."""
+    """As objective.Task."""
 
     recipe: Recipe
     table_rows: int
@@ -168,7 +164,7 @@ class GenerateTask:
 
 
 class WatchedRephrasings:
-    """As training.objectives.objective.Watched: how well held-out texts are said again, and what their z costs.
+    """As objective.Watched: how well held-out texts are said again, and what their z costs.
 
     dev_loss: -log p(s'|z) + KL of an example, with one fixed draw of z each; dev_kl: KL alone; dev_word_repeat and
     dev_word_reformulate: -log p of a word (the end of the text among them), in nats.

@@ -1,6 +1,6 @@
 """What every objective is: shards become examples, micro-batches of examples a loss and its gradient.
 
-    clicks      a clicked title against n unclicked ones (training.pair_gradient), the paper's
+    clicks      a clicked title against n unclicked ones (click_loss), the paper's
     classify    the class of a labelled text or pair of texts, by a head above the tower (training.heads)
     generate    a text said again, word by word, from what the tower made of it (training.generative)
 
@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from training.encoder import Encoder
-from training.judged_files import Judged
-from training.order import MicroBatch
-from training.outputs import Outputs
-from training.recipe import Recipe
-from training.reference_path import Batch
+from training.data.order import MicroBatch
+from training.models.encoder import Encoder
+from training.models.outputs import Outputs
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
+from training.update.reference_path import Batch
 
 Measured = dict[str, float | None]
 
@@ -50,7 +50,7 @@ class Task(Protocol):
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:
-        """For each training shard the words of each example: what training.order sorts by."""
+        """For each training shard the words of each example: what order sorts by."""
 
     @property
     def files(self) -> Sequence[str]:
@@ -67,12 +67,33 @@ class Task(Protocol):
 
 class Objective(Protocol):
     def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> Task:
-        """The shards in a folder of this machine; `words` have rows of their own (training.word_rows).
+        """The shards in a folder of this machine; `words` have rows of their own (ragged).
 
-        `teacher`: a model folder or a file of vectors (training.teacher), for clicks alone.
+        `teacher`: a model folder or a file of vectors (teacher), for clicks alone.
 
         Raises StageError, UnknownVersionError.
         """
 
     def batch(self, examples: Any) -> Batch:
         """Examples laid out for the reference path. Raises ValueError for a text without words."""
+
+
+# What is drawn for a micro-batch in an epoch: a function of the seed, the epoch and its place, whoever computes it.
+#
+# Each use has a stream of its own, so that no draw repeats those of the order or of the first parameters.
+
+
+_STREAM = 1 << 63  # apart from the order's own draws, whose second word stays below
+_HELD_OUT = 1 << 61
+
+
+def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
+    """The numbers of a micro-batch in an epoch."""
+    key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+
+
+def held_out_draws(recipe: Recipe, shard: int, start: int) -> np.random.Generator:
+    """The numbers of some held-out examples of a shard, the same after every epoch."""
+    key = [recipe.seed, _HELD_OUT | shard << 32 | start]
+    return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))

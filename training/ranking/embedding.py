@@ -19,7 +19,7 @@ _LONGEST = 1e15  # of a vector compared by distance
 
 
 class Encoder(Protocol):
-    """Anything that turns texts into vectors: `training.model.Model`."""
+    """Anything that turns texts into vectors: `model.Model`."""
 
     @property
     def similarity(self) -> Similarity:

@@ -5,7 +5,7 @@ sample, spherical by cosine; a search compares the query with every centre and t
 partitions. Equal vectors are always in one partition, so many documents of one title are found as one is.
 
 Comparing is in two steps: a scan over all vectors of those partitions says which few may be among the k nearest, and
-theirs are the scores that are computed one by one. The kernel scans copies of eight bits (training.kernel.int8_rows),
+theirs are the scores that are computed one by one. The kernel scans copies of eight bits (int8_rows),
 NumPy the vectors themselves; the answer is the same.
 
 Suffixes: N vectors, D dimensions, P partitions, K results.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from schemas.similarity import Similarity
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 
 def similarity_of(recipe: Recipe) -> Similarity:

@@ -3,7 +3,7 @@
     with in_processes(at_once=2) as carry_out:
         carry_out({key: arguments, ...}, hear)
 
-What is to be trained, what counts already and what comes next is decided elsewhere (training.sweep.trials).
+What is to be trained, what counts already and what comes next is decided elsewhere (sweep_trials).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
-from training.trial_process import Ended, Told, TrialProcess, interrupts_held
+from training.sweep.trial_process import Ended, Told, TrialProcess, interrupts_held
 
 # A trial's seed (place in its point's recipes) and point (place in the sweep). In this order they are trained: all
 # points with the first seed before any with the second, so that a sweep that is looked at early, or cut short, shows
@@ -21,7 +21,7 @@ Key = tuple[int, int]
 # Called with what a trial tells, and now and then with nothing, so that whoever listens can tell others.
 Hear = Callable[[Key | None, Told | Ended | None], None]
 
-# Trains what it is given (arguments of training.launch.train), until each has Ended. Raises KeyboardInterrupt where it
+# Trains what it is given (arguments of launch.train), until each has Ended. Raises KeyboardInterrupt where it
 # was asked to stop; what was being trained has ended then, and goes on from its last checkpoint another time.
 CarryOut = Callable[[Mapping[Key, Mapping[str, Any]], Hear], None]
 

@@ -1,6 +1,6 @@
 """Towers by the names that recipes call them by.
 
-A tower of your own needs one file: a class with the three properties and two methods of training.towers.tower.Tower,
+A tower of your own needs one file: a class with the three properties and two methods of tower.Tower,
 and a call of `add_tower`. Wherever that file has been imported, recipes may name the tower, and it trains, encodes and
 is evaluated. Nothing is ever imported because a model or a recipe names it.
 """
@@ -8,8 +8,7 @@ is evaluated. Nothing is ever imported because a model or a recipe names it.
 from collections.abc import Callable, Collection
 
 from schemas.errors import UsageError
-from training.recipe import Recipe
-from training.tower_settings import declare_tower
+from training.recipes.recipe import Recipe, declare_tower
 from training.towers.bag import Bag
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.clsm import CLSM
@@ -55,7 +54,7 @@ _MADE_BY: dict[str, Callable[[Recipe], Tower]] = {
 def add_tower(name: str, make: Callable[[Recipe], Tower], *, settings: Collection[str] = ()) -> None:
     """Let recipes name a tower, which `make` makes of them.
 
-    `settings`: those of training.tower_settings.SETTINGS that it has; a recipe that sets another is refused. Every
+    `settings`: those of recipe.SETTINGS that it has; a recipe that sets another is refused. Every
     process that trains or encodes has to call this: with several workers, those of Ray too. Raises ValueError for a
     name that is taken or a setting that no recipe has.
     """

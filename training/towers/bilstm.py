@@ -3,7 +3,7 @@
 The second one ends at the text's first word, from which its T steps of truncated back-propagation are counted. Columns
 are those of the first LSTM, then those of the second, and so is the last axis of each part.
 
-Shapes as in training.towers.tower.
+Shapes as in tower.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from training.text_batch import TextBatch
-from training.towers.positions import right_to_left
-from training.towers.tower import Parts, Shapes, Tower
+from training.data.text_batch import TextBatch
+from training.towers.tower import Parts, Shapes, Tower, right_to_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class BidirectionalLSTM:
         return tuple((name, (*shape[:-1], 2 * shape[-1])) for name, shape in self.one_way.parts)
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, BidirectionalTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         reversed_texts = right_to_left(batch)
         (to_right_UG, to_left_UG), (to_right, to_left) = word_UG.chunk(2, dim=1), both_ways(parts)
         right_Nd, right_trace = self.one_way.forward(to_right_UG, to_right, batch)
@@ -50,7 +49,7 @@ class BidirectionalLSTM:
     def backward(
         self, trace: BidirectionalTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward."""
+        """As tower.Tower.backward."""
         (by_right_Nd, by_left_Nd), (to_right, to_left) = by_vectors_Nd.chunk(2, dim=1), both_ways(parts)
         by_right_UG, right = self.one_way.backward(trace.left_to_right, by_right_Nd, to_right, batch, steps)
         by_left_UG, left = self.one_way.backward(trace.right_to_left, by_left_Nd, to_left, trace.reversed_texts, steps)

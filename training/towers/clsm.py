@@ -7,7 +7,7 @@
 Columns are W_-w, ..., W_w. The maximum is taken before tanh, which leaves it where it is; where two positions share
 it, the gradient goes to the earlier one.
 
-Shapes as in training.towers.tower, with N texts, P packed rows (training.text_batch), H hidden units, K words in a
+Shapes as in tower, with N texts, P packed rows (text_batch), H hidden units, K words in a
 window, G = K H.
 """
 
@@ -16,11 +16,17 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import embedding_bag
 
-from training.text_batch import TextBatch
-from training.towers.maximum import by_value, highest
-from training.towers.positions import neighbour
-from training.towers.semantic_layer import semantic_gradient, semantic_parts, semantic_vectors
-from training.towers.tower import Parts, Shapes
+from training.data.text_batch import TextBatch
+from training.towers.tower import (
+    Parts,
+    Shapes,
+    by_value,
+    highest,
+    neighbour,
+    semantic_gradient,
+    semantic_parts,
+    semantic_vectors,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class CLSM:
         return semantic_parts(self.hidden, self.dimensions)
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, CLSMTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         window_PH = self._windows(word_UG, batch)
         highest_NH, winner_NH = highest(window_PH, batch)
         hidden_NH = highest_NH.add_(parts["b"]).tanh_()
@@ -55,7 +61,7 @@ class CLSM:
     def backward(
         self, trace: CLSMTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward; there are no steps to go back."""
+        """As tower.Tower.backward; there are no steps to go back."""
         by_highest_NH, by_parts = semantic_gradient(trace.hidden_NH, trace.vectors_Nd, by_vectors_Nd, parts)
         # The last row stays zero, for windows that do not exist.
         by_window_PH = by_value(by_highest_NH, trace.winner_NH, batch.step_offsets[-1] + 1)

@@ -2,7 +2,7 @@
 
     h = tanh(W Σ_t l(t) + b)        y = tanh(W_s h + b_s)
 
-Shapes as in training.towers.tower, with N texts, H = G hidden units.
+Shapes as in tower, with N texts, H = G hidden units.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import embedding_bag
 
-from training.text_batch import TextBatch
-from training.towers.positions import text_of_row
-from training.towers.semantic_layer import semantic_gradient, semantic_parts, semantic_vectors
-from training.towers.tower import Parts, Shapes
+from training.data.text_batch import TextBatch
+from training.towers.tower import Parts, Shapes, semantic_gradient, semantic_parts, semantic_vectors, text_of_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class DSSM:
         return semantic_parts(self.hidden, self.dimensions)
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, DSSMTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         hidden_NH = parts["b"].repeat(batch.active(batch.num_steps - 1), 1)
         for step in range(batch.num_steps):
             start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
@@ -48,7 +46,7 @@ class DSSM:
     def backward(
         self, trace: DSSMTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward; there are no steps to go back."""
+        """As tower.Tower.backward; there are no steps to go back."""
         by_sum_NH, by_parts = semantic_gradient(trace.hidden_NH, trace.vectors_Nd, by_vectors_Nd, parts)
         texts_of_words = text_of_row(batch)[batch.words_packed]
         return embedding_bag(texts_of_words, by_sum_NH, batch.words_packed_offsets, mode="sum"), by_parts

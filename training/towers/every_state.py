@@ -2,18 +2,17 @@
 
     h(t) = y(t) of the LSTM that reads left to right and of the other, side by side
 
-Shapes as in training.towers.tower, with P packed rows (training.text_batch) and D = 2 d states.
+Shapes as in tower, with P packed rows (text_batch) and D = 2 d states.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from training.text_batch import TextBatch
+from training.data.text_batch import TextBatch
 from training.towers.bilstm import BidirectionalLSTM, BidirectionalTrace, both_ways, side_by_side
 from training.towers.lstm import LSTM
-from training.towers.positions import opposite
-from training.towers.tower import Parts, Shapes
+from training.towers.tower import Parts, Shapes, opposite
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class EveryState:
     def backward(
         self, trace: EveryStateTrace, by_state_PD: torch.Tensor, parts: Parts, batch: TextBatch
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward, given the gradient of h(t) in each packed row."""
+        """As tower.Tower.backward, given the gradient of h(t) in each packed row."""
         both, last = trace.both, batch.step_offsets[-2]
         to_right, to_left = both_ways(self._own(parts))
         by_right_Pd, by_left_Pd = by_state_PD.chunk(2, dim=1)

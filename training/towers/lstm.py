@@ -12,18 +12,17 @@ holds all gates, contiguous. W_peep has a row for each gate that has peepholes, 
 written out: exact back-propagation through time of the equations above (the appendix of the paper leaves out paths
 through the gates; docs/model.md section 4).
 
-Shapes as in training.towers.tower, with P packed rows (training.text_batch), d cells, G = 3 d or 4 d.
+Shapes as in tower, with P packed rows (text_batch), d cells, G = 3 d or 4 d.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from training.elementary import tanh
-from training.kept_memory import empty
-from training.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes
-from training.trigram_embedding import sum_by_word
+from training.data.text_batch import TextBatch
+from training.run.kept_memory import empty
+from training.towers.tower import Parts, Shapes, sum_by_word
+from training.update.elementary import tanh
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class LSTM:
         return recurrent_and_bias + ((("W_peep", (num_gates, self.cells)),) if self.peepholes else ())
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, LSTMTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         input_UG = word_UG + parts["b"]
         d, num_packed, sigmoids = self.cells, batch.step_offsets[-1], self.columns - self.cells
         gates = empty((num_packed, self.columns), input_UG)
@@ -104,7 +103,7 @@ class LSTM:
         steps: int = 0,
         by_earlier_Pd: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward.
+        """As tower.Tower.backward.
 
         `by_earlier_Pd`: the gradient of y(t) in each packed row before the last step's, where somebody looked at it.
         """

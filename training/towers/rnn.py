@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from training.elementary import tanh
-from training.kept_memory import empty
-from training.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes
-from training.trigram_embedding import sum_by_word
+from training.data.text_batch import TextBatch
+from training.run.kept_memory import empty
+from training.towers.tower import Parts, Shapes, sum_by_word
+from training.update.elementary import tanh
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,15 @@
 """The self-attentive tower (Lin et al., arXiv:1703.03130, section 2): r weighted sums of a bidirectional LSTM's states.
 
-    h(t) of training.towers.every_state; the rows of H                                                     (eq. 1-4)
+    h(t) of every_state; the rows of H                                                     (eq. 1-4)
     A    = softmax(W_s2 tanh(W_s1 Hᵀ)) over the words of the text, a row for each of r hops; no biases     (eq. 6)
     M    = A H                                                                                             (eq. 7)
     P    = ||A Aᵀ - I||²_F, times `penalty`, is added to the loss of every text                            (eq. 8)
 
 The embedding is the rows of M one after the other, or their mean. r = 1 is the vector form (eq. 5). The LSTM is
-training.towers.lstm's, with its switches; the parts W_s1 and W_s2 are stored transposed, as they multiply rows. In a
+lstm's, with its switches; the parts W_s1 and W_s2 are stored transposed, as they multiply rows. In a
 text of one word every hop gives it the weight 1, and P is r² - r whatever the parameters are.
 
-Shapes as in training.towers.tower, with P packed rows (training.text_batch), D = 2 u states, a attention units, r hops;
+Shapes as in tower, with P packed rows (text_batch), D = 2 u states, a attention units, r hops;
 n texts of T words each.
 """
 
@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 import torch
 
-from training.text_batch import TextBatch
+from training.data.text_batch import TextBatch
 from training.towers.every_state import EveryState, EveryStateTrace
 from training.towers.lstm import LSTM
-from training.towers.positions import texts_of_one_length
-from training.towers.tower import Parts, Shapes
+from training.towers.tower import Parts, Shapes, texts_of_one_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class SelfAttentiveTrace:
     states: EveryStateTrace
     state_PD: torch.Tensor  # H of all texts
     hidden_Pa: torch.Tensor  # tanh(W_s1 Hᵀ)
-    of_lengths: list[torch.Tensor]  # training.towers.positions.texts_of_one_length
+    of_lengths: list[torch.Tensor]  # tower.texts_of_one_length
     weight_Pr: torch.Tensor  # A of all texts
     surplus: list[torch.Tensor]  # A Aᵀ - I of each text, [n, r, r] for each length
 
@@ -59,7 +58,7 @@ class SelfAttentive:
         return self._states.parts + attention
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, SelfAttentiveTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         state_PD, states = self._states.forward(word_UG, parts, batch)
         hidden_Pa = (state_PD @ parts["W_s1"]).tanh_()
         weight_Pr = hidden_Pa @ parts["W_s2"]  # before the softmax over each text's words
@@ -75,13 +74,13 @@ class SelfAttentive:
         return vectors_Nd, SelfAttentiveTrace(states, state_PD, hidden_Pa, of_lengths, weight_Pr, surplus)
 
     def own_loss(self, trace: SelfAttentiveTrace) -> torch.Tensor:
-        """As training.towers.tower.Penalised.own_loss: the penalty of all texts, []."""
+        """As tower.Penalised.own_loss: the penalty of all texts, []."""
         return self.penalty * torch.stack([surplus_nrr.square().sum() for surplus_nrr in trace.surplus]).sum()
 
     def backward(
         self, trace: SelfAttentiveTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward; every word is looked at, so there is no one step to count from."""
+        """As tower.Tower.backward; every word is looked at, so there is no one step to count from."""
         state_PD, hidden_Pa, weight_Pr = trace.state_PD, trace.hidden_Pa, trace.weight_Pr
         if self.average:
             by_sum_NrD = (by_vectors_Nd / self.hops)[:, None].expand(-1, self.hops, -1)

@@ -8,14 +8,14 @@ The embedding is μ and σ side by side, so the Euclidean distance of two embedd
 their distributions: W₂² = ||μ1 - μ2||² + ||σ1 - σ2||². Our decision: where e^x underflows, σ is SIGMA_MIN, never 0, so
 that its logarithm and 1/σ are finite.
 
-Shapes as in training.towers.tower, with D = 2 cells, h dimensions of the distribution, d = 2 h.
+Shapes as in tower, with D = 2 cells, h dimensions of the distribution, d = 2 h.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from training.text_batch import TextBatch
+from training.data.text_batch import TextBatch
 from training.towers.bilstm import BidirectionalLSTM, BidirectionalTrace
 from training.towers.tower import Parts, Shapes
 
@@ -49,7 +49,7 @@ class Variational:
         return self.both.parts + ours
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, VariationalTrace]:
-        """As training.towers.tower.Tower.forward."""
+        """As tower.Tower.forward."""
         state_ND, both = self.both.forward(word_UG, self._recurrent(parts), batch)
         mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
         argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])
@@ -59,7 +59,7 @@ class Variational:
     def backward(
         self, trace: VariationalTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
     ) -> tuple[torch.Tensor, Parts]:
-        """As training.towers.tower.Tower.backward."""
+        """As tower.Tower.backward."""
         by_mean_Nh, by_deviation_Nh = by_vectors_Nd.chunk(2, dim=1)
         by_argument_Nh = by_deviation_Nh * trace.by_argument_Nh
         by_state_ND = by_mean_Nh @ parts["W_mu"].t() + by_argument_Nh @ parts["W_sigma"].t()

@@ -24,7 +24,7 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.schemas.reference_trigrams import reference_ids, reference_words
 from tests.trained_model import TABLE_ROWS, trained_stage
-from training.model import load_model
+from training.models.model import load_model
 
 EVALUATED = {
     "n": 2,

@@ -18,7 +18,7 @@ from schemas.release import read_pointer
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.trained_model import trained_stage
-from training.recipes import lstm_96
+from training.recipes.named_recipes import lstm_96
 
 NUM_POINTS = 20
 QUERIES = ("copper pipe", "angle bracket", "garden hose 2x4")

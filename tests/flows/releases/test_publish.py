@@ -19,11 +19,10 @@ from schemas.stage import open_result, run_stage
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.combine import combine
-from training.ensemble import load_encoder
-from training.model import load_model
+from training.models.ensemble import combine, load_encoder
+from training.models.model import load_model
 from training.ranking.embedding import TitleEmbeddings
-from training.recipes import recipe
+from training.recipes.named_recipes import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):

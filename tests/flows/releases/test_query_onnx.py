@@ -10,8 +10,8 @@ from flows.releases.golden import TOLERANCE, golden, onnx_difference
 from flows.releases.query_onnx import CannotExport, query_onnx
 from tests.rounding import rounded
 from tests.trained_model import TABLE_ROWS, untrained
-from training.ensemble import Ensemble
-from training.recipes import recipe
+from training.models.ensemble import Ensemble
+from training.recipes.named_recipes import recipe
 
 TITLES = ["hose", "steel angle bracket 2x4", "ørn 東京都 café", " ".join(f"w{i}" for i in range(200))]
 

@@ -18,8 +18,8 @@ from schemas.stage import open_result
 from schemas.words import normalise
 from tests.flows.releases.catalogue import CONFIG
 from tests.trained_model import trained_stage
-from training.model import load_model
-from training.recipes import lstm_96
+from training.models.model import load_model
+from training.recipes.named_recipes import lstm_96
 
 
 @pytest.fixture(scope="module")

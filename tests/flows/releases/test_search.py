@@ -16,11 +16,11 @@ from schemas.errors import StageError, UsageError
 from schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import rounded
-from training.model import load_model
+from training.models.model import load_model
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
+from training.ranking.measure import top_k
 from training.ranking.ndcg import descending_order
-from training.ranking.retrieval import top_k
 
 
 def test_search_without_an_index_ranks_as_exact_search_does(published, documents):

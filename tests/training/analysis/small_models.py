@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from training.model import Model
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
+from training.models.model import Model
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.recipes.recipe import Recipe
 
 ROWS = 50_700
 TOWERS = {

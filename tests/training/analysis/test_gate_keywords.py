@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from tests.training.analysis.small_models import small_model
-from training.analysis.gate_keywords import MOST_TRACED, gate_keywords
-from training.analysis.keywords import CountingRule, keywords
+from training.analysis.keywords import MOST_TRACED, CountingRule, gate_keywords, keywords
 from training.analysis.traces import trace
-from training.ensemble import Ensemble
+from training.models.ensemble import Ensemble
 
 torch.set_num_threads(1)
 TEXT = "cheap hotels in rome near the old river"

@@ -12,7 +12,7 @@ from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
 from training.analysis import occlusion
 from training.analysis.occlusion import carried, trigrams
-from training.ensemble import Ensemble
+from training.models.ensemble import Ensemble
 from training.ranking.embedding import search_vectors
 
 torch.set_num_threads(1)

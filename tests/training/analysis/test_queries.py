@@ -10,8 +10,7 @@ from tests.rounding import rounded
 from tests.training.analysis.small_models import small_model
 from training.analysis.attenuation import InputGates
 from training.analysis.attenuation import as_json as gates_json
-from training.analysis.cost import training_cost
-from training.analysis.explained import as_json, explained
+from training.analysis.explained import as_json, explained, training_cost
 from training.analysis.keywords import Counted, Keywords
 from training.analysis.topics import Topics
 from training.analysis.topics import as_json as topics_json

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
-from training.analysis.word_spans import placed_words
+from training.analysis.occlusion import placed_words
 
 
 def found(text: str) -> list[tuple[str, str]]:

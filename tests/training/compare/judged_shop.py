@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.training.small_shards import THINGS, shop, write_build
-from training.judged_files import Judged
+from training.ranking.judged_collection import Judged
 
 
 def judged_shop(folder: Path) -> tuple[str, Judged]:

@@ -13,7 +13,7 @@ from training.compare.cells import (
     paper_table,
     slice_tables,
 )
-from training.compare.page import escaped, page
+from training.compare.compare_page import escaped, page
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pytest
 from schemas.errors import UsageError
 from schemas.judgments import read_qrels
 from tests.training.compare.judged_shop import judged_shop
+from training.compare.compare_stage import Unfinished, Where, compare
 from training.compare.rows import Row, all_rows, chosen
-from training.compare.stage import Unfinished, Where, compare
-from training.evaluate import EvaluateConfig
-from training.launch import train
+from training.ranking.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10, num_examples=4)
 NAMES = ["random", "ulm", "bm25", "dssm", "lstm-32"]

@@ -5,9 +5,12 @@ import math
 import pytest
 
 from tests.training.compare.sample_comparison import sample_comparison, without
-from training.compare.answer import answer, cautions, figures, headline, verdict
-from training.compare.wording import (
+from training.compare.compare_wording import (
+    answer,
     best,
+    cautions,
+    figures,
+    headline,
     legend,
     mark,
     protocol,
@@ -15,6 +18,7 @@ from training.compare.wording import (
     side,
     signed,
     to_bm25,
+    verdict,
     without_figures,
 )
 from training.wording import visible

@@ -11,7 +11,7 @@ from tests.training.finite_differences import STEP
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
 from training.generative.decoder import Decoder, initial_decoder
-from training.generative.vocabulary import END
+from training.generative.targets import END
 
 torch.set_num_threads(1)
 

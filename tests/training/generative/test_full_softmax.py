@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.generative.full_softmax import word_gradient, word_losses
+from training.generative.decoder import word_gradient, word_losses
 
 torch.set_num_threads(1)
 POSITIONS, CELLS, WORDS = 23, 4, 7

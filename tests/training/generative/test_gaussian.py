@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.generative.gaussian import kappa, kl, sample, sample_gradient, w2_squared
+from training.generative.generative_loss import kappa, kl, sample, sample_gradient, w2_squared
 
 
 def rows(*values: list[float]) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 from tests.training.finite_differences import STEP
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, targets
-from training.generative.objective import generative_gradient
+from training.generative.generative_loss import generative_gradient
 
 torch.set_num_threads(1)
 KAPPA, LATENT = 0.3, SMALL.latent

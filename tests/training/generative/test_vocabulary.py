@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
-from training.generative.vocabulary import END, UNKNOWN, Vocabulary, vocabulary_of
+from training.generative.targets import END, UNKNOWN, Vocabulary, vocabulary_of
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 

@@ -9,14 +9,14 @@ import triton
 import triton.language as tl
 
 from tests.training.texts import random_texts, table_of
-from training.encoder import Encoder
-from training.gpu import kernels
+from training.data.pairs import apart
+from training.data.text_batch import TextBatch, text_batch
+from training.gpu import gpu_kernels
 from training.gpu.device import Device
-from training.pair_gradient import pair_batch, pair_gradient
-from training.pairs import apart
-from training.parameters import initial_parameters, layout_of
-from training.recipe import Recipe
-from training.text_batch import TextBatch, text_batch
+from training.models.encoder import Encoder
+from training.models.parameters import initial_parameters, layout_of
+from training.objectives.click_loss import pair_batch, pair_gradient
+from training.recipes.recipe import Recipe
 from training.towers import Tower, tower_of
 
 torch.set_num_threads(1)
@@ -161,7 +161,7 @@ def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
 @triton.jit
 def apply_tanh(x, y, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
-    tl.store(y + at, kernels._tanh(tl.load(x + at)))
+    tl.store(y + at, gpu_kernels._tanh(tl.load(x + at)))
 
 
 def test_tanh_is_right_to_a_few_units_in_the_last_place(place):

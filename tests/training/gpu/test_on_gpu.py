@@ -12,14 +12,14 @@ import torch
 from schemas import storage
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
-from training.encoder import Encoder, encode_batch
+from training.data.pairs import apart
+from training.data.text_batch import text_batch
 from training.gpu.device import CPU, Device, open_device
-from training.launch import train
-from training.pair_gradient import PairBatch, pair_batch, pair_gradient
-from training.pairs import apart
-from training.parameters import initial_parameters, layout_of
-from training.recipe import Recipe
-from training.text_batch import text_batch
+from training.models.encoder import Encoder, encode_batch
+from training.models.parameters import initial_parameters, layout_of
+from training.objectives.click_loss import PairBatch, pair_batch, pair_gradient
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 
 pytestmark = pytest.mark.gpu
 TRIGRAMS = 400

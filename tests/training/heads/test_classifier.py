@@ -4,10 +4,10 @@ import torch
 
 from tests.training.finite_differences import STEP
 from tests.training.heads import reference
-from training.heads.dropout import draw_masks
-from training.heads.head_of import head_of
-from training.heads.initial import initial_head
-from training.heads.settings import HeadSettings
+from training.heads.head import initial_head
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
+from training.heads.layers import draw_masks
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5

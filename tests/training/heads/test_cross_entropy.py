@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training.finite_differences import STEP
-from training.heads.cross_entropy import cross_entropy
+from training.heads.layers import cross_entropy
 
 
 def test_loss_and_gradient_of_one_text_are_the_hand_worked_ones():

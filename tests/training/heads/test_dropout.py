@@ -1,9 +1,9 @@
 import numpy as np
 import torch
 
-from training.heads.dropout import draw_masks, dropped
-from training.heads.head_of import head_of
-from training.heads.settings import HeadSettings
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
+from training.heads.layers import draw_masks, dropped
 
 
 def head(dropout: float):

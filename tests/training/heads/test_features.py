@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from training.heads.gated import Gated
-from training.heads.siamese import Siamese
-from training.heads.w2 import W2
+from training.heads.heads import W2, Gated, Siamese
 
 # Two normal distributions of two dimensions: μ = (1, -2), σ = (0.5, 3) and μ = (4, 0.5), σ = (1.5, 1).
 FIRST = torch.tensor([[1.0, -2.0, 0.5, 3.0]], dtype=torch.float64)

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from schemas.errors import UsageError
-from training.heads.head_of import head_of
-from training.heads.settings import HeadSettings
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_factors_are_as_many_as_a_row_is_wide_unless_said():
 
 
 def test_settings_are_read_without_torch():
-    asked = "import sys, training.heads.settings; sys.exit('torch' in sys.modules)"
+    asked = "import sys, training.heads.head_settings; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", asked], check=True)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from training.heads.head_of import head_of
-from training.heads.initial import initial_head
-from training.heads.settings import HeadSettings
+from training.heads.head import initial_head
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
 
 
 def gated(factors: int = 5):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from training.heads.penalties import l1_penalty, l2_penalty
+from training.heads.layers import l1_penalty, l2_penalty
 
 # A tower's part and a bias are there too, and count nothing.
 PARTS = {

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from training.heads.head_of import head_of
-from training.heads.pruned_layer import PrunedLayer
-from training.heads.settings import HeadSettings
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
+from training.heads.layers import PrunedLayer
 
 # Table 4 of Lin et al.: 30 hops, an LSTM of 300 cells in each direction, so M is 30 x 600 (the appendix calls it r by
 # u, but with 300 columns no row of the table comes out). Softmax layer: (r p + 2u q) C weights, without its C biases.

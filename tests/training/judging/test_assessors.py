@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError
-from training.judging.assessors import agreements, cohens_kappa, merged
-from training.judging.from_sheets import judged_by
-from training.judging.read_sheet import Sheet
+from training.judging.assessors import agreements, cohens_kappa, judged_by, merged
+from training.judging.sheet import Sheet
 
 
 def sheet(name: str, grades: dict[str, int | None], num_written: int | None = None) -> Sheet:

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import StageError, UsageError
-from training.judging.pool import Item
-from training.judging.read_sheet import read_sheet
-from training.judging.sheet import sheet_bytes
+from training.judging.judged_pool import Item
+from training.judging.sheet import read_sheet, sheet_bytes
 
 ITEMS = [
     Item(query_id="q1", query="angle bracket", document_id="d1", title='Steel bracket, 3/4" wide; black'),

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from tests.training.texts import random_texts
-from training.arithmetic import COMPILED, path_of
-from training.encoder import Encoder
+from training.data.pairs import Pairs, apart
 from training.gpu.device import CPU
-from training.kernel.path import CompiledBatch, CompiledPath
-from training.pair_gradient import PairBatch, pair_batch
-from training.pairs import Pairs, apart
-from training.parameters import Layout, initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
+from training.kernel.kernel_path import CompiledBatch, CompiledPath
+from training.models.encoder import Encoder
+from training.models.parameters import Layout, initial_parameters, layout_of, tower_names
+from training.objectives.click_loss import PairBatch, pair_batch
+from training.recipes.recipe import Recipe
+from training.update.arithmetic import COMPILED, path_of
 
 TRIGRAMS = 40
 TOWERS = {

@@ -1,4 +1,4 @@
-"""The compiled index against the same index written down plainly, and against training.text_batch."""
+"""The compiled index against the same index written down plainly, and against training.data.text_batch."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.texts import random_texts, table_of
+from training.data.text_batch import TextTable, text_batch
 from training.kernel import status
-from training.kernel.batch import ARRAYS, CHUNK_TEXTS, Batch, kernel_batch
-from training.text_batch import TextTable, text_batch
+from training.kernel.kernel_batch import ARRAYS, CHUNK_TEXTS, Batch, kernel_batch
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 Part = tuple[TextTable, np.ndarray]

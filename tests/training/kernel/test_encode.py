@@ -13,15 +13,15 @@ from schemas.trigrams import trigram_ids
 from schemas.words import words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from training.encode import BATCH_TEXTS, encode_table, text_table
-from training.encoder import Encoder, encode_batch
+from training.data.ragged import WordRows
+from training.data.text_batch import TextTable, text_batch
 from training.kernel import status
-from training.kernel.encode import MOST_TEXTS, SHORT_BYTES
-from training.model import Model
-from training.parameters import initial_parameters, layout_of, tower_names
-from training.recipe import Recipe
-from training.text_batch import TextTable, text_batch
-from training.word_rows import WordRows
+from training.kernel.kernel_encode import MOST_TEXTS, SHORT_BYTES
+from training.models.encode import BATCH_TEXTS, encode_table, text_table
+from training.models.encoder import Encoder, encode_batch
+from training.models.model import Model
+from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.recipes.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from schemas.trigrams import golden_cases, trigram_ids
 from schemas.words import words
-from training.encode import tokenised_in_python
+from training.data.ragged import WordRows
+from training.data.text_batch import TextTable
 from training.kernel import status
 from training.kernel.tokenise import tokenised
-from training.text_batch import TextTable
-from training.word_rows import WordRows
+from training.models.encode import tokenised_in_python
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 ROWS = 65_536

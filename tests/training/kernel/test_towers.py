@@ -20,11 +20,11 @@ from tests.training.kernel.small_batches import (
     sharing_pairs,
     start,
 )
-from training.encoder import encode_batch
-from training.kernel.batch import CHUNK_TEXTS
-from training.kernel.library import library, status
-from training.kernel.towers import Addend, TowerPoint, Workspace
-from training.pair_gradient import pair_gradient
+from training.kernel.kernel_batch import CHUNK_TEXTS
+from training.kernel.kernel_library import library, status
+from training.kernel.kernel_towers import Addend, TowerPoint, Workspace
+from training.models.encoder import encode_batch
+from training.objectives.click_loss import pair_gradient
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:

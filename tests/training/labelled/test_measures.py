@@ -4,8 +4,13 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.labelled.measures import accuracy, area_under_roc, mean_area_under_roc, spearman
-from training.labelled.thresholds import choose_thresholds
+from training.labelled.labelled_measures import (
+    accuracy,
+    area_under_roc,
+    choose_thresholds,
+    mean_area_under_roc,
+    spearman,
+)
 
 # Few different scores, so that there are many ties; each pair is drawn 0 to 3 times, as in a bootstrap.
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=40)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rounding import rounded
+from training.labelled.labelled_systems import cosines
 from training.labelled.lexical import LexicalSimilarity
-from training.labelled.systems import cosines
 from training.labelled.word_movers import WordMovers, by_linear_programme, least_total
 from training.ranking.bm25 import TitleBM25
 

@@ -7,15 +7,14 @@ import numpy as np
 import torch
 
 from tests.training.texts import Text, random_texts
-from training.beside_tower import decoder_of_model, head_of_model
-from training.encoder import Encoder
-from training.heads.dropout import draw_masks
+from training.data.ragged import Ragged, starts
+from training.heads.layers import draw_masks
+from training.models.encoder import Encoder
+from training.models.outputs import Outputs
+from training.models.parameters import Layout, decoder_of_model, head_of_model, layout_of
 from training.objectives.classify import Classify, LabelledBatch, LabelledExamples
 from training.objectives.generate import Generate, RephrasingBatch, RephrasingExamples
-from training.outputs import Outputs
-from training.parameters import Layout, layout_of
-from training.ragged import Ragged, starts
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 TRIGRAMS, CLASSES, SIZE = 30, ("entailed", "neutral", "contradicted"), 5
 WORDS = ("steel", "angle", "bracket", "hose")

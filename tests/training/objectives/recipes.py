@@ -1,6 +1,6 @@
 """Small recipes of labelled objectives, for tests that train."""
 
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 PAIRS = Recipe(name="pairs", objective="classify", optimiser="adam", tower="bilstm", cells=8, tie_towers=True,
                features="siamese", head_units=16, dropout=0.1, l2=1e-4, epochs=2, minibatch=32, micro_batch=8,

@@ -17,13 +17,13 @@ from schemas.stage import open_result
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
-from training.generative.gaussian import kl
-from training.judged_files import Judged
-from training.launch import train
+from training.data.order import MicroBatch, Order
+from training.generative.generative_loss import kl
 from training.objectives import objective_of
 from training.objectives.labelled_shards import load_labelled
-from training.order import MicroBatch, Order
-from training.recipe import Recipe
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 from training.towers.variational import SIGMA_MIN
 
 torch.set_num_threads(1)

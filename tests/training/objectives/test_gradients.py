@@ -10,7 +10,7 @@ from tests.training import reference
 from tests.training.generative import reference_decoder
 from tests.training.heads import reference as reference_head
 from tests.training.objectives.examples import Case, labelled_case, rephrasing_case
-from training.recipe import Recipe
+from training.recipes.recipe import Recipe
 
 torch.set_num_threads(1)
 CLASSIFY = {"objective": "classify", "tie_towers": True, "dtype": "float64", "cells": 3}

@@ -9,11 +9,11 @@ from schemas.errors import UsageError
 from schemas.stage import open_result
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
-from training.model import load_model
-from training.outputs import Outputs
-from training.parameters import initial_parameters, layout_of
-from training.recipe import Recipe
-from training.start import start_of
+from training.models.model import load_model
+from training.models.outputs import Outputs
+from training.models.parameters import initial_parameters, layout_of
+from training.recipes.recipe import Recipe
+from training.run.worker import start_of
 
 torch.set_num_threads(1)
 TWO_TOWERS = Recipe(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)

@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
-from training.ranking.plsa import TitlePLSA
-from training.ranking.plsa_training import Priors, fold_in_titles, train_topics
-from training.ranking.term_counts import count_terms
+from training.ranking.language_model import count_terms
+from training.ranking.plsa import Priors, TitlePLSA, fold_in_titles, train_topics
 
 TITLES = ["garden hose", "hose 50 ft hose", "angle bracket", "steel angle bracket", "", "bracket for shelf"]
 TEXTS = st.lists(st.sampled_from(["hose", "garden", "angle", "steel", "2x4", "é"]), max_size=5).map(" ".join)
@@ -46,7 +45,7 @@ def test_training_equals_a_dense_em(priors):
 def test_blocks_change_nothing(monkeypatch):
     terms = count_terms(TITLES)
     whole = train_topics(terms, 3, Priors(title=0.1, word=0.1), iterations=5, seed=1)
-    monkeypatch.setattr("training.ranking.plsa_training._BLOCK_VALUES", 6)  # two rows at a time
+    monkeypatch.setattr("training.ranking.plsa._BLOCK_VALUES", 6)  # two rows at a time
     for table, again in zip(
         whole, train_topics(terms, 3, Priors(title=0.1, word=0.1), iterations=5, seed=1), strict=True
     ):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from training.ranking.retrieval import recall, reciprocal_rank, score_blocks, top_k
+from training.ranking.measure import recall, reciprocal_rank, score_blocks, top_k
 
 few_levels = st.sampled_from([-2.5, -1.0, -0.0, 0.0, 1e-30, 0.5, 3.0, np.inf, -np.inf])
 

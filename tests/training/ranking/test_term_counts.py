@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from training.ranking.term_counts import count_terms
+from training.ranking.language_model import count_terms
 
 
 def test_each_title_holds_its_distinct_words_and_how_often_they_occur():

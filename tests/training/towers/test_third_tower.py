@@ -17,13 +17,13 @@ from schemas.trigrams import trigram_ids
 from schemas.words import words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
-from training.evaluate import EvaluateConfig, evaluate
-from training.launch import train
-from training.model import load_model
-from training.recipe import Recipe
-from training.text_batch import TextBatch
+from training.data.text_batch import TextBatch
+from training.models.model import load_model
+from training.ranking.evaluate_stage import EvaluateConfig, evaluate
+from training.recipes.recipe import Recipe
+from training.run.launch import train
 from training.towers import Parts, Shapes, add_tower, tower_of
-from training.towers.positions import text_of_row
+from training.towers.tower import text_of_row
 
 torch.set_num_threads(1)
 

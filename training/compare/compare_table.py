@@ -1,0 +1,203 @@
+"""Rows that ended -> the comparison: means with intervals, each row against a chosen one, slices, what to beware of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schemas.judgments import Run, are_click_derived
+from training.compare.measured_row import Ended
+from training.compare.rows import paper_to_baseline
+from training.compare.slices import Slice
+from training.ranking.evaluate_stage import RULES, EvaluateConfig, warnings
+from training.ranking.judged_collection import JudgedCollection
+from training.ranking.significance import bootstrap_interval, holm, randomisation_p
+
+SLICED_BY = "ndcg@10"
+
+_RULES = {
+    **RULES,
+    "p": "two-sided paired randomisation test; p_holm is corrected, for each measure, over the rows of the table",
+    "seeds": "a row of several seeds has, for each query, the mean over them",
+    "texts_per_second": "titles, from text to vector or to index, on the machine that measured the row",
+}
+
+
+def comparison(
+    collection: JudgedCollection,
+    ended: Sequence[Ended],
+    slices: Mapping[str, Slice],
+    config: EvaluateConfig,
+    against: str,
+) -> dict[str, Any]:
+    """The comparison as JSON, whose fields docs/compare.md tells. `against`: the row that others are set against."""
+    done = [one for one in ended if one.state == "done"]
+    per_query = {one.row.name: one.per_query() for one in done}
+    measures = list(next(iter(per_query.values()))) if per_query else []
+    values = _intervals(per_query, measures, config)
+    differences = _against(per_query, measures, against, config)
+    sliced = _sliced(per_query, slices, config)
+    return {
+        "n": len(collection.qrels),
+        "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
+        "judgments": "click-derived" if are_click_derived(collection.qrels) else "assessors",
+        "gain": config.gain,
+        "confidence": config.confidence,
+        "rules": _RULES,
+        "warnings": [*warnings(collection), *_about(ended, config)],
+        "against": against if against in per_query else None,
+        "measures": measures,
+        "rows": [_row(one, values, differences, sliced) for one in ended],
+        "slices": {name: list(parts) for name, (parts, _) in slices.items()},
+    }
+
+
+def _row(one: Ended, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
+    name, metrics = one.row.name, one.metrics
+    seeds = [by["ndcg@10"] for by in metrics.get("by_seed", ()) if "ndcg@10" in by]
+    notes = list(metrics.get("notes", ()))
+    if len(seeds) > 1:
+        notes.append(f"NDCG@10 by seed: {', '.join(f'{value:.4f}' for value in seeds)}")
+    return {
+        "name": name,
+        "title": one.row.title,
+        "family": one.row.family,
+        "state": one.state,
+        "why": one.why,
+        "paper": dict(zip(("ndcg@1", "ndcg@3", "ndcg@10"), one.row.paper, strict=True)) if one.row.paper else None,
+        "paper_to_bm25": paper_to_baseline(one.row),
+        "values": values.get(name, {}),
+        "to_against": differences.get(name),
+        "parameters": metrics.get("parameters"),
+        "dimensions": metrics.get("dimensions"),
+        "train_seconds": metrics.get("train_seconds"),
+        "texts_per_second": metrics.get("texts_per_second"),
+        "reused": bool(one.result and one.result.reused),
+        "digest": one.result.manifest.digest if one.result else None,
+        "made_from": list(one.made_from),
+        "notes": notes,
+        "slices": sliced.get(name, {}),
+    }
+
+
+def _intervals(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], measures: Sequence[str], config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By row and measure. One resampling serves all: M columns are all measures of all rows."""
+    if not per_query:
+        return {}
+    cells = [(name, measure) for name in per_query for measure in measures]
+    values_QM = np.stack([per_query[name][measure] for name, measure in cells], axis=1)
+    low_M, high_M = _interval(values_QM, config)
+    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in per_query}
+    for (name, measure), mean, low, high in zip(
+        cells, values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True
+    ):
+        found[name][measure] = {"mean": mean, "low": low, "high": high}
+    return found
+
+
+def _against(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], measures: Sequence[str], against: str, config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Each row's difference to the chosen one, by row and measure; Holm over the rows of a measure."""
+    others = [name for name in per_query if name != against]
+    if against not in per_query or not others:
+        return {}
+    chosen = per_query[against]
+    difference = {name: {m: per_query[name][m] - chosen[m] for m in measures} for name in others}
+    found = _intervals(difference, measures, config)
+    for measure in measures:
+        difference_QM = np.stack([difference[name][measure] for name in others], axis=1)
+        p_values = randomisation_p(difference_QM, num_resamples=config.num_resamples, seed=config.seed).tolist()
+        for name, p, corrected in zip(others, p_values, holm(p_values), strict=True):
+            found[name][measure] |= {"p": p, "p_holm": corrected}
+    return found
+
+
+def _sliced(
+    per_query: Mapping[str, Mapping[str, np.ndarray]], slices: Mapping[str, Slice], config: EvaluateConfig
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """NDCG@10 by row, slice and part. A part without queries is left out."""
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in per_query}
+    for slice_name, (parts, part_of) in slices.items():
+        for part in parts:
+            rows = np.flatnonzero(np.array([mine == part for mine in part_of], bool))
+            if not len(rows) or not per_query:
+                continue
+            values_QM = np.stack([per_query[name][SLICED_BY][rows] for name in per_query], axis=1)
+            low_M, high_M = _interval(values_QM, config)
+            means = values_QM.mean(axis=0).tolist()
+            for name, mean, low, high in zip(per_query, means, low_M.tolist(), high_M.tolist(), strict=True):
+                value = {"n": len(rows), SLICED_BY: {"mean": mean, "low": low, "high": high}}
+                found[name].setdefault(slice_name, {})[part] = value
+    return found
+
+
+def _interval(values_QM: np.ndarray, config: EvaluateConfig) -> tuple[np.ndarray, np.ndarray]:
+    return bootstrap_interval(
+        values_QM, confidence=config.confidence, num_resamples=config.num_resamples, seed=config.seed
+    )
+
+
+def _about(ended: Sequence[Ended], config: EvaluateConfig) -> list[str]:
+    """What the rows themselves give to beware of."""
+    told = []
+    if config.cutoffs and any(one.row.recipe and one.metrics.get("by_seed", [0, 0])[1:] == [] for one in ended):
+        told.append(
+            "towers were trained with one seed: a seed alone moves NDCG@10 by some 0.004 and NDCG@1 by 0.01; --seeds"
+            " 1 2 3 takes the mean over several"
+        )
+    return told
+
+
+# Two rows query by query: where one gained most over the other and where it lost most, both rankings side by side.
+
+
+_RANKS = 10
+
+
+def difference(
+    collection: JudgedCollection, ended: Sequence[Ended], against: str, config: EvaluateConfig
+) -> dict[str, Any] | None:
+    """The row that is best by NDCG@10 beside the one that all are set against; None where there are no two rows."""
+    done = {one.row.name: one for one in ended if one.state == "done"}
+    others = [name for name in done if name != against]
+    if against not in done or not others:
+        return None
+    best = max(others, key=lambda name: done[name].metrics[SLICED_BY])
+    of_Q, to_Q = (done[name].per_query()[SLICED_BY] for name in (best, against))
+    runs = {name: done[name].judged_run() for name in (best, against)}
+    half = max(1, config.num_examples // 2)
+    query_ids = list(collection.qrels)
+    order = np.lexsort((query_ids, to_Q - of_Q))  # gains first; equal ones by id
+    gained = [i for i in order[:half] if of_Q[i] > to_Q[i]]
+    lost = [i for i in order[::-1][:half] if of_Q[i] < to_Q[i]]
+    queries = [
+        {
+            "query_id": query_ids[i],
+            "query": collection.queries[query_ids[i]],
+            "why": why,
+            "of": float(of_Q[i]),
+            "to": float(to_Q[i]),
+            "rankings": {name: _ranking(collection, run, query_ids[i]) for name, run in runs.items()},
+        }
+        for why, rows in (("gain", gained), ("loss", lost))
+        for i in rows
+    ]
+    return {"of": best, "to": against, "measure": SLICED_BY, "queries": queries}
+
+
+def _ranking(collection: JudgedCollection, run: Run, query_id: str) -> list[dict[str, Any]]:
+    """The best of the judged documents, in the run's order."""
+    ranked = sorted(run.get(query_id, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)[:_RANKS]
+    return [
+        {
+            "rank": rank,
+            "id": document_id,
+            "title": collection.titles[collection.row_of[document_id]] if document_id in collection.row_of else "",
+            "score": score,
+            "grade": collection.qrels[query_id].get(document_id),
+        }
+        for rank, (document_id, score) in enumerate(ranked, start=1)
+    ]

@@ -1,0 +1,156 @@
+"""Texts as a tower reads them: each distinct word once, each distinct trigram once, every time step contiguous.
+
+Texts are sorted by length, longest first, and aligned to their last words: at step s (of L, the longest length) the
+texts with at least L - s words are active, and they are a prefix of the sorted texts. A step therefore works on
+contiguous rows, padding does not exist, all embeddings are complete at the last step, and truncation after T steps is
+the same cut for every text.
+
+"Packed" rows are the words of all texts in that arrangement, step after step: step s has rows
+step_offsets[s] to step_offsets[s + 1], text i of the sorted texts in row step_offsets[s] + i.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.data.ragged import Ragged, concatenate, distinct, grouped_order, invert, starts
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """Distinct texts as words, and distinct words as trigram ids: a shard's two tables as flat arrays."""
+
+    words: Ragged  # of each text: rows of `trigrams`
+    trigrams: Ragged  # of each word: rows of the trigram table, repeated as often as they occur
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def limited(self, max_words: int, overflow: str) -> "TextTable":
+        """These texts with at most `max_words` words (0: as they are).
+
+        `overflow` truncate drops the rest; merge makes one bag of trigrams of all words from the last position on
+        (docs/model.md section 1, rule 5).
+        """
+        lengths = self.words.lengths
+        long = np.flatnonzero(lengths > max_words)
+        if not max_words or not len(long):
+            return self
+        kept = np.minimum(lengths, max_words)
+        offsets = starts(kept)
+        at = np.repeat(self.words.offsets[:-1] - offsets[:-1], kept) + np.arange(offsets[-1])
+        words = self.words.values[at]
+        if overflow == "truncate":
+            return replace(self, words=Ragged(offsets, words))
+        bags = []
+        for text in long:
+            rest = self.words.values[self.words.offsets[text] + max_words - 1 : self.words.offsets[text + 1]]
+            bags.append(self.trigrams.take(rest).values)
+        words[offsets[long + 1] - 1] = len(self.trigrams) + np.arange(len(long))
+        merged = Ragged(starts(np.array([len(bag) for bag in bags])), np.concatenate(bags))
+        return TextTable(Ragged(offsets, words), concatenate([self.trigrams, merged]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextBatch:
+    """Index arrays only: nothing here depends on parameters, so it can be made ahead of time."""
+
+    order: torch.Tensor  # [texts] sorted text i is text order[i] of the caller
+    step_offsets: tuple[int, ...]  # [steps + 1] packed rows of each step
+    packed_words: torch.Tensor  # [packed] the distinct word in each packed row
+    word_trigrams: torch.Tensor  # the trigrams of all distinct words, as indices into rows
+    word_offsets: torch.Tensor  # [words] where each word's trigrams begin
+    rows: torch.Tensor  # [rows] the distinct trigram ids, ascending
+    # The same two relations the other way round, for the gradient:
+    words_packed: torch.Tensor  # the packed rows of all distinct words
+    words_packed_offsets: torch.Tensor  # [words]
+    trigram_words: torch.Tensor  # the distinct words of all rows
+    trigram_offsets: torch.Tensor  # [rows]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.step_offsets) - 1
+
+    def active(self, step: int) -> int:
+        """How many of the sorted texts have a word at this step; the rest has not begun."""
+        return self.step_offsets[step + 1] - self.step_offsets[step]
+
+    def to(self, device: torch.device) -> "TextBatch":
+        """This batch, from the CPU, on a device. To a GPU all arrays go in one copy that nobody waits for."""
+        if device.type == "cpu":
+            return self
+        arrays: dict[str, Any] = {
+            field.name: value for field in fields(self) if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+        moved = copied(torch.cat(list(arrays.values())), device).split([len(array) for array in arrays.values()])
+        return replace(self, **dict(zip(arrays, moved, strict=True)))
+
+
+def copied(array: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A CPU tensor on a device. A GPU copies it from pinned memory when it comes to it, and nobody waits."""
+    return array if device.type == "cpu" else array.pin_memory().to(device, non_blocking=True)
+
+
+def text_batch(parts: Sequence[tuple[TextTable, np.ndarray]]) -> TextBatch:
+    """The batch of the texts `index` of each table, one part after the other.
+
+    Raises ValueError for a text without words, which has no embedding.
+    """
+    words_of_texts, word_base = [], 0
+    for table, index in parts:
+        taken = table.words.take(index)
+        words_of_texts.append(Ragged(taken.offsets, taken.values + np.int64(word_base)))
+        word_base += len(table.trigrams)
+    texts = concatenate(words_of_texts)
+    lengths = texts.lengths
+    if not len(lengths) or lengths.min() == 0:
+        raise ValueError("every text of a batch needs at least one word")
+
+    words, local = distinct(texts.values)
+    order, step_offsets, packed_from = _pack(lengths, texts.offsets)
+    packed_words = local[packed_from]
+
+    trigrams = _trigrams(parts, words)
+    rows, word_trigrams = distinct(trigrams.values)
+    words_packed = invert(packed_words, len(words))
+    trigram_words = invert(word_trigrams, len(rows))
+    word_of_place = np.repeat(np.arange(len(words)), trigrams.lengths)
+    return TextBatch(
+        order=torch.from_numpy(order),
+        step_offsets=tuple(step_offsets.tolist()),
+        packed_words=torch.from_numpy(packed_words),
+        word_trigrams=torch.from_numpy(word_trigrams),
+        word_offsets=torch.from_numpy(trigrams.offsets[:-1]),
+        rows=torch.from_numpy(rows.astype(np.int64)),
+        words_packed=torch.from_numpy(words_packed.values),
+        words_packed_offsets=torch.from_numpy(words_packed.offsets[:-1]),
+        trigram_words=torch.from_numpy(word_of_place[trigram_words.values]),
+        trigram_offsets=torch.from_numpy(trigram_words.offsets[:-1]),
+    )
+
+
+def _pack(lengths: np.ndarray, text_offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(order of texts, offsets of steps, for each packed row where its word stands among the words of all texts)."""
+    longest = int(lengths.max())
+    order = grouped_order(longest - lengths)
+    lengths = lengths[order]
+    at_least = np.cumsum(np.bincount(lengths, minlength=longest + 1)[::-1])[:longest]  # texts of >= L - s words
+    step_offsets = starts(at_least)
+    text = np.repeat(np.arange(len(lengths)), lengths)
+    word = np.arange(len(text)) - np.repeat(starts(lengths)[:-1], lengths)
+    packed_from = np.empty(len(text), np.int64)
+    packed_from[step_offsets[longest - lengths[text] + word] + text] = text_offsets[order][text] + word
+    return order, step_offsets, packed_from
+
+
+def _trigrams(parts: Sequence[tuple[TextTable, np.ndarray]], words: np.ndarray) -> Ragged:
+    """The trigram ids of distinct words, ascending, which are numbered through the tables."""
+    found, base = [], 0
+    for table, _ in parts:
+        mine = words[np.searchsorted(words, base) : np.searchsorted(words, base + len(table.trigrams))] - base
+        found.append(table.trigrams.take(mine))
+        base += len(table.trigrams)
+    return concatenate(found)

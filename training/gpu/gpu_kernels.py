@@ -1,0 +1,250 @@
+"""The recurrence of the LSTM and RNN towers (eq. 1 and 2) over all time steps, as one Triton kernel per direction.
+
+A program owns a block of consecutive sorted texts and goes through all their steps by itself, so no two programs ever
+wait for each other. Texts are aligned to their last words (text_batch): a block of short texts begins late and
+skips the steps before. y(t-1) and c(t-1) go from one step to the next through the trace that backward needs anyway, and
+W_rec is read anew at each step; both stay in the caches of one multiprocessor (W_rec of 96 cells and three gates is
+110 KB). Every sum runs in one fixed order and no two programs write one address: equal inputs give equal bytes, and a
+text's results do not depend on its neighbours. Products are float32 without TF32 (input_precision="ieee").
+
+Shapes: P packed rows, N sorted texts, U distinct words, d cells, G columns (gates times cells; gates in the order
+output, forget if there is one, input, candidate). TEXTS is the block of texts, BLOCK the block of cells or columns.
+"""
+
+import triton
+import triton.language as tl
+
+# Numbers that differ from batch to batch must not be compiled in (Triton tells 1 and multiples of 16 apart).
+PER_BATCH = {
+    "do_not_specialize": ["num_steps", "first_step"],
+    "do_not_specialize_on_alignment": ["packed_words_P"],
+}
+
+
+@triton.jit
+def _tanh(x):
+    """tanh to a few units in the last place; Triton's own does not run in its interpreter."""
+    size = tl.abs(x)
+    e = tl.exp(-2.0 * size)
+    square = size * size
+    # Near 0, 1 - e cancels: the series up to x^9, whose next term is below 6e-8 of x there.
+    series = 2.0 / 15 - square * (17.0 / 315 - square * (62.0 / 2835))
+    near = size * (1.0 - square * (1.0 / 3 - square * series))
+    bent = tl.where(size < 0.3, near, (1.0 - e) / (1.0 + e))
+    return tl.where(x < 0.0, -bent, bent)
+
+
+@triton.jit
+def _sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def _tile(base, rows, row_stride, columns):
+    """Addresses of [rows, columns] of a matrix."""
+    return base + rows[:, None] * row_stride + columns[None, :]
+
+
+@triton.jit(**PER_BATCH)
+def lstm_forward(
+    words_UG, packed_words_P, recurrent_dG, peepholes, starts, gates_PG, cells_Pd, previous_Pd, last_Nd, num_steps,
+    CELLS: tl.constexpr, FORGET: tl.constexpr, PEEPHOLES: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Writes the gates after their nonlinearities, c(t), y(t-1) (zeros before) and the last y of each text.
+
+    `starts`: int64 [steps + 1], the packed rows where steps begin. `words_UG`: W l + b of each distinct word.
+    """
+    COLUMNS: tl.constexpr = (4 if FORGET else 3) * CELLS
+    IN: tl.constexpr = (2 if FORGET else 1) * CELLS
+    C: tl.constexpr = IN + CELLS
+    first_text = tl.program_id(0) * TEXTS
+    text = first_text + tl.arange(0, TEXTS)
+    block = tl.arange(0, BLOCK)
+    before = tl.load(starts)  # where the step before begins
+    begun = before  # and ends
+    for step in range(num_steps):
+        start = tl.load(starts + step)
+        end = tl.load(starts + step + 1)
+        if start + first_text < end:
+            rows = start + text
+            active = (rows < end)[:, None]
+            had = (before + text < begun)[:, None]  # texts with a word before this one
+            word = tl.load(packed_words_P + rows, mask=rows < end, other=0)
+            for j in range(0, CELLS, BLOCK):
+                cell = j + block
+                inputs = _tile(words_UG, word, COLUMNS, cell)
+                o = tl.load(inputs, mask=active, other=0.0)
+                i = tl.load(inputs + IN, mask=active, other=0.0)
+                g = tl.load(inputs + C, mask=active, other=0.0)
+                if FORGET:
+                    f = tl.load(inputs + CELLS, mask=active, other=0.0)
+                if first_text < begun - before:  # the longest of these texts has
+                    for k in range(0, CELLS, BLOCK):
+                        y = tl.load(_tile(previous_Pd, rows, CELLS, k + block), mask=had, other=0.0)
+                        weights = _tile(recurrent_dG, k + block, COLUMNS, cell)
+                        o = tl.dot(y, tl.load(weights), o, input_precision="ieee")
+                        i = tl.dot(y, tl.load(weights + IN), i, input_precision="ieee")
+                        g = tl.dot(y, tl.load(weights + C), g, input_precision="ieee")
+                        if FORGET:
+                            f = tl.dot(y, tl.load(weights + CELLS), f, input_precision="ieee")
+                c = tl.load(_tile(cells_Pd, before + text, CELLS, cell), mask=had, other=0.0)
+                if PEEPHOLES:
+                    i += tl.load(peepholes + IN + cell)[None, :] * c
+                i = _sigmoid(i)
+                g = _tanh(g)
+                if FORGET:
+                    if PEEPHOLES:
+                        f += tl.load(peepholes + CELLS + cell)[None, :] * c
+                    f = _sigmoid(f)
+                    c = f * c
+                c += i * g
+                if PEEPHOLES:
+                    o += tl.load(peepholes + cell)[None, :] * c
+                o = _sigmoid(o)
+                y = o * _tanh(c)
+                gates = _tile(gates_PG, rows, COLUMNS, cell)
+                tl.store(gates, o, mask=active)
+                tl.store(gates + IN, i, mask=active)
+                tl.store(gates + C, g, mask=active)
+                if FORGET:
+                    tl.store(gates + CELLS, f, mask=active)
+                tl.store(_tile(cells_Pd, rows, CELLS, cell), c, mask=active)
+                if step == num_steps - 1:
+                    tl.store(_tile(last_Nd, text, CELLS, cell), y, mask=active)
+                else:
+                    tl.store(_tile(previous_Pd, end + text, CELLS, cell), y, mask=active)
+            tl.debug_barrier()  # the next step reads what other threads of this program wrote
+        before = start
+        begun = end
+
+
+@triton.jit(**PER_BATCH)
+def lstm_backward(
+    recurrent_dG, peepholes, starts, gates_PG, cells_Pd, by_last_Nd, by_cell_Nd, by_peepholes,
+    first_step, num_steps,
+    CELLS: tl.constexpr, FORGET: tl.constexpr, PEEPHOLES: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Overwrites gates_PG, from the last step to `first_step`, with the gradient of the gates' arguments.
+
+    `by_cell_Nd`: zeros; holds the gradient of c between steps. `by_peepholes`: zeros [programs, gates, d]; each
+    program's part of the peepholes' gradient.
+    """
+    COLUMNS: tl.constexpr = (4 if FORGET else 3) * CELLS
+    IN: tl.constexpr = (2 if FORGET else 1) * CELLS
+    C: tl.constexpr = IN + CELLS
+    first_text = tl.program_id(0) * TEXTS
+    text = first_text + tl.arange(0, TEXTS)
+    block = tl.arange(0, BLOCK)
+    for back in range(num_steps - first_step):
+        step = num_steps - 1 - back
+        start = tl.load(starts + step)
+        end = tl.load(starts + step + 1)
+        if start + first_text < end:
+            before = tl.load(starts + step - 1, mask=step > 0, other=0)  # for step 0: nothing, from 0 to 0
+            rows = start + text
+            active = (rows < end)[:, None]
+            had = (before + text < start)[:, None]
+            for j in range(0, CELLS, BLOCK):
+                cell = j + block
+                if back == 0:
+                    by_y = tl.load(_tile(by_last_Nd, text, CELLS, cell), mask=active, other=0.0)
+                else:
+                    by_y = tl.zeros((TEXTS, BLOCK), tl.float32)
+                    for k in range(0, COLUMNS, BLOCK):
+                        later = tl.load(_tile(gates_PG, end + text, COLUMNS, k + block), mask=active, other=0.0)
+                        weights = recurrent_dG + cell[None, :] * COLUMNS + (k + block)[:, None]
+                        by_y = tl.dot(later, tl.load(weights), by_y, input_precision="ieee")
+                gates = _tile(gates_PG, rows, COLUMNS, cell)
+                o = tl.load(gates, mask=active, other=0.0)
+                i = tl.load(gates + IN, mask=active, other=0.0)
+                g = tl.load(gates + C, mask=active, other=0.0)
+                c = tl.load(_tile(cells_Pd, rows, CELLS, cell), mask=active, other=0.0)
+                bent = _tanh(c)
+                by_o = by_y * bent * o * (1.0 - o)
+                by_cell = _tile(by_cell_Nd, text, CELLS, cell)
+                by_c = tl.load(by_cell, mask=active, other=0.0) + by_y * o * (1.0 - bent * bent)
+                if PEEPHOLES:
+                    by_c += by_o * tl.load(peepholes + cell)[None, :]
+                by_i = by_c * g * i * (1.0 - i)
+                tl.store(gates, by_o, mask=active)
+                tl.store(gates + IN, by_i, mask=active)
+                tl.store(gates + C, by_c * i * (1.0 - g * g), mask=active)
+                if FORGET or PEEPHOLES:
+                    earlier = tl.load(_tile(cells_Pd, before + text, CELLS, cell), mask=had, other=0.0)
+                if FORGET:
+                    f = tl.load(gates + CELLS, mask=active, other=0.0)
+                    by_f = by_c * earlier * f * (1.0 - f)
+                    tl.store(gates + CELLS, by_f, mask=active)
+                    by_c *= f
+                if PEEPHOLES:
+                    sums = by_peepholes + tl.program_id(0) * (COLUMNS - CELLS) + cell
+                    tl.store(sums, tl.load(sums) + tl.sum(by_o * c, axis=0))
+                    tl.store(sums + IN, tl.load(sums + IN) + tl.sum(by_i * earlier, axis=0))
+                    by_c += by_i * tl.load(peepholes + IN + cell)[None, :]
+                    if FORGET:
+                        tl.store(sums + CELLS, tl.load(sums + CELLS) + tl.sum(by_f * earlier, axis=0))
+                        by_c += by_f * tl.load(peepholes + CELLS + cell)[None, :]
+                tl.store(by_cell, by_c, mask=active)
+            tl.debug_barrier()
+
+
+@triton.jit(**PER_BATCH)
+def rnn_forward(
+    words_UG, packed_words_P, recurrent_dd, starts, state_Pd, previous_Pd, last_Nd, num_steps,
+    CELLS: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Writes y(t), y(t-1) (zeros before) and the last y of each text."""
+    first_text = tl.program_id(0) * TEXTS
+    text = first_text + tl.arange(0, TEXTS)
+    block = tl.arange(0, BLOCK)
+    for step in range(num_steps):
+        start = tl.load(starts + step)
+        end = tl.load(starts + step + 1)
+        if start + first_text < end:
+            rows = start + text
+            active = (rows < end)[:, None]
+            word = tl.load(packed_words_P + rows, mask=rows < end, other=0)
+            for j in range(0, CELLS, BLOCK):
+                y = tl.load(_tile(words_UG, word, CELLS, j + block), mask=active, other=0.0)
+                for k in range(0, CELLS, BLOCK):
+                    earlier = tl.load(_tile(previous_Pd, rows, CELLS, k + block), mask=active, other=0.0)
+                    weights = tl.load(_tile(recurrent_dd, k + block, CELLS, j + block))
+                    y = tl.dot(earlier, weights, y, input_precision="ieee")
+                y = _tanh(y)
+                tl.store(_tile(state_Pd, rows, CELLS, j + block), y, mask=active)
+                if step == num_steps - 1:
+                    tl.store(_tile(last_Nd, text, CELLS, j + block), y, mask=active)
+                else:
+                    tl.store(_tile(previous_Pd, end + text, CELLS, j + block), y, mask=active)
+            tl.debug_barrier()
+
+
+@triton.jit(**PER_BATCH)
+def rnn_backward(
+    recurrent_dd, starts, state_Pd, by_last_Nd, first_step, num_steps,
+    CELLS: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Overwrites state_Pd, from the last step to `first_step`, with the gradient of tanh's argument."""
+    first_text = tl.program_id(0) * TEXTS
+    text = first_text + tl.arange(0, TEXTS)
+    block = tl.arange(0, BLOCK)
+    for back in range(num_steps - first_step):
+        step = num_steps - 1 - back
+        start = tl.load(starts + step)
+        end = tl.load(starts + step + 1)
+        if start + first_text < end:
+            rows = start + text
+            active = (rows < end)[:, None]
+            for j in range(0, CELLS, BLOCK):
+                if back == 0:
+                    by_y = tl.load(_tile(by_last_Nd, text, CELLS, j + block), mask=active, other=0.0)
+                else:
+                    by_y = tl.zeros((TEXTS, BLOCK), tl.float32)
+                    for k in range(0, CELLS, BLOCK):
+                        later = tl.load(_tile(state_Pd, end + text, CELLS, k + block), mask=active, other=0.0)
+                        weights = recurrent_dd + (j + block)[None, :] * CELLS + (k + block)[:, None]
+                        by_y = tl.dot(later, tl.load(weights), by_y, input_precision="ieee")
+                state = _tile(state_Pd, rows, CELLS, j + block)
+                y = tl.load(state, mask=active, other=0.0)
+                tl.store(state, (1.0 - y * y) * by_y, mask=active)
+            tl.debug_barrier()

@@ -1,0 +1,148 @@
+"""Texts -> embeddings with the kernels: many at once over all cores, or one short text in microseconds.
+
+Both give a text the same bits, whatever is beside it.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from schemas.words import words
+from training.data.ragged import Ragged
+from training.data.text_batch import TextTable
+from training.kernel import serves
+from training.kernel.kernel_batch import CHUNK_TEXTS, kernel_batch
+from training.kernel.kernel_library import library, require_memory
+from training.kernel.kernel_towers import BOTH_WAYS, TowerPoint
+from training.models.parameters import Layout, tower_name
+from training.recipes.recipe import Recipe
+from training.run.threads import compute_threads
+from training.towers.variational import SIGMA_MIN
+
+# The variational tower's means and deviations (variational), above the states that the kernels give.
+#
+# Shapes: N texts, D states of both directions, h dimensions of the distribution.
+
+
+class Distribution:
+    """States -> μ and σ side by side, one text at a time: its bits do not depend on the texts beside it."""
+
+    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
+        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
+        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
+        self.dimensions = len(self._bias_e)
+
+    def __call__(self, state_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, 2 h]."""
+        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
+        return found_Ne
+
+
+# Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
+MOST_TEXTS = 2_048
+BATCHES_OF_A_THREAD = 8
+SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
+
+
+class CompiledTower:
+    """A tower at one point of parameter space, ready to encode."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        layout: Layout,
+        table_RG: torch.Tensor,
+        parts: Mapping[str, torch.Tensor],
+        place: np.ndarray | None = None,
+    ) -> None:
+        """As kernel_towers.TowerPoint."""
+        self._point = point = TowerPoint(recipe, table_RG, parts, place)
+        self._above = Distribution(parts) if recipe.tower == "variational" else None
+        self._both_directions = recipe.tower in BOTH_WAYS
+        self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
+        self._address = ctypes.addressof(point.struct)
+        self._text_encode = _text_encode()
+
+    def encode(self, table: TextTable) -> np.ndarray:
+        """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
+        states = np.zeros((len(table), self._point.dimensions), np.float32)
+        vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
+        order = _alike(table.words)
+
+        def encode_some(start: int) -> None:
+            index = order[start : start + size]
+            batch = kernel_batch(
+                [(table, index)],
+                place=index,
+                for_gradient=False,
+                both_directions=self._both_directions,
+                share_prefixes=True,
+            )
+            self._point.encode(batch, states)
+            if self._above:
+                vectors[index] = self._above(states[index])
+
+        num_threads = len(os.sched_getaffinity(0))
+        chunks = -(-len(order) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
+        size = min(max(chunks, 1) * CHUNK_TEXTS, MOST_TEXTS)
+        batches = range(0, len(order), size)
+        if len(batches) == 1:  # not worth a pool
+            encode_some(0)
+        elif batches:
+            with compute_threads(min(len(batches), num_threads)) as threads:
+                list(threads.map(encode_some, batches))
+        return vectors
+
+    def encode_short(self, text: str) -> np.ndarray | None:
+        """The embedding of a text, float32 [1, dimensions]; None where it has no word, or is not short."""
+        ascii_text = text.isascii()
+        line = text.encode() if ascii_text else " ".join(words(text)).encode("utf-8", "surrogatepass")
+        if len(line) > SHORT_BYTES:
+            return None
+        vector = np.empty((1, self._point.dimensions), np.float32)
+        found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
+        if found <= 0:
+            require_memory(not found, f"a text of {len(line):,} bytes")
+            return None
+        return self._above(vector) if self._above else vector
+
+
+def compiled_towers(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> Mapping[str, CompiledTower] | None:
+    """For each side its tower, which reads the matrices where they are; None where the kernels do not serve them."""
+    if not serves(recipe):
+        return None
+    made = {}
+    for side in ("query", "document"):
+        table_RG, parts = layout.split(towers[tower_name(recipe, side)])
+        made[side] = CompiledTower(recipe, layout, table_RG, parts)
+    return made
+
+
+def _alike(texts: Ragged) -> np.ndarray:
+    """The texts that have a word, int64, those that begin with the same words beside one another.
+
+    So that a batch shares what they begin with; three words tell most apart, and what is beside what changes no vector.
+    """
+    some = np.flatnonzero(texts.lengths)
+    first, last = texts.offsets[some], texts.offsets[some + 1] - 1
+    keys = np.zeros(len(some), np.int64)
+    for place in range(3):
+        keys = (keys << 21) + (texts.values[np.minimum(first + place, last)] & 0x1FFFFF)
+    return some[np.argsort(keys)]
+
+
+def _text_encode() -> Callable[..., int]:
+    found = library().text_encode
+    found.restype = ctypes.c_int32
+    found.argtypes = (
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int32,
+        ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p,
+    )  # fmt: skip
+    return found

@@ -1,0 +1,189 @@
+"""The model folder: what training makes and everything after it reads.
+
+model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
+                    document.* alike (or shared.* where both sides use one tower, with what an objective puts beside
+                    it: shared.head.W_1, ...; parameters)
+model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
+                    where some words have rows of their own, these words, and their digest in the text contract
+curves.json, curves/    how training went (run_report)
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.similarity import Similarity
+from schemas.trigrams import CONTRACT_VERSION
+from schemas.words import UNICODE_VERSION
+from training.data.ragged import CONTRACT_VERSION as WORDS_VERSION
+from training.kernel.kernel_encode import CompiledTower, compiled_towers
+from training.models.encode import encode
+from training.models.encoder import Encoder
+from training.models.outputs import Outputs
+from training.models.parameters import Layout, layout_of, tower_names
+from training.models.tensor_file import pieces
+from training.ranking.similarity import similarity_of
+from training.recipes.recipe import Recipe
+from training.towers import tower_of
+
+SCHEMA_VERSION = "1.2"  # 1.1 knew no outputs
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A trained model: its towers and what must hold for texts to mean the same to it as in training."""
+
+    recipe: Recipe
+    layout: Layout
+    towers: Mapping[str, torch.Tensor]  # by name, all parameters as parameters lays them out
+    text_contract: Mapping[str, Any]
+
+    @property
+    def dimensions(self) -> int:
+        return self.encoder.dimensions
+
+    def encode(
+        self, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
+    ) -> np.ndarray:
+        """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.models.encode."""
+        return encode(self, texts, side, empty=empty)
+
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared."""
+        return similarity_of(self.recipe)
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that it holds, of all its towers."""
+        return len(self.towers) * sum(prod(shape) for shape in self.layout.shapes.values())
+
+    @property
+    def encoder(self) -> Encoder:
+        """Its towers, for a forward pass."""
+        return Encoder(self.recipe, self.layout, lambda tower, rows: self.towers[tower].index_select(0, rows))
+
+    @cached_property
+    def compiled(self) -> Mapping[str, CompiledTower] | None:
+        """Each side's tower on the compiled path, prepared at the first text; None where there is none."""
+        return compiled_towers(self.recipe, self.layout, self.towers)
+
+
+def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
+    """Write a model's weights, then its description."""
+    write_folder(folder, *as_stored(recipe, layout, towers))
+
+
+def as_stored(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(a model's weights by name, its description), as its folder holds them."""
+    tensors: dict[str, torch.Tensor] = {}
+    for tower, matrix in towers.items():
+        table, parts = layout.split(matrix)
+        tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
+    rows = layout.word_rows
+    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
+    return tensors, {
+        "schema_version": SCHEMA_VERSION,
+        "recipe": asdict(recipe),
+        "text_contract": contract | rows.text_contract(),
+        "dimensions": tower_of(recipe).dimensions,
+        "outputs": layout.outputs.to_json(),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        **({"words": rows.words} if rows.words else {}),
+    }
+
+
+def write_folder(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
+    """Write the two files of a model folder, the description last."""
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    storage.write_atomic(storage.join(folder, WEIGHTS), *pieces(arrays))
+    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
+
+
+def load_model(folder: str) -> Model:
+    """The model in a folder (the data folder of a train stage, or `model/` of a release).
+
+    Raises StageError where it is missing or damaged or holds several, UnknownVersionError for another major version of
+    the model or of the text contract.
+    """
+    models, several = load_models(folder)
+    if several:
+        raise StageError(
+            asked=f"the model in {folder} was to be loaded",
+            found=f"it holds {len(models)} models side by side",
+            do="give the folder of one of them",
+        )
+    return models[0]
+
+
+def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
+    """(the models in a folder, whether it is one of models side by side). Raises as `load_model`."""
+    asked = f"the model in {folder} was to be loaded"
+    try:
+        description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
+        require_major(asked, description.get("schema_version"), SCHEMA_VERSION)
+        require_major("the model's text contract", description["text_contract"]["trigrams"], CONTRACT_VERSION)
+        tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
+        members = description.get("members")
+        if members is None:
+            return (_model(description, tensors),), False
+        if not members or {name.partition(".")[0] for name in tensors} != {str(at) for at in range(len(members))}:
+            raise _OtherShapes
+        return tuple(_model(member, _of_member(at, tensors)) for at, member in enumerate(members)), True
+    except FileNotFoundError:
+        raise StageError(
+            asked=asked,
+            found=f"it has no {DESCRIPTION} or no {WEIGHTS}",
+            do="give the folder that `clicktower train` made",
+        ) from None
+    except _OtherShapes:
+        raise StageError(
+            asked=asked,
+            found="its weights do not have the shapes its recipe declares",
+            do="train again, or copy the folder again",
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise StageError(
+            asked=asked, found=f"a file is damaged ({type(error).__name__})", do="train again, or copy the folder again"
+        ) from None
+
+
+class _OtherShapes(Exception):
+    """Weights that are not those of the recipe beside them."""
+
+
+def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Model:
+    contract = description["text_contract"]
+    known = {field.name for field in fields(Recipe)}
+    recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
+    if "words" in contract:
+        require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION)
+    outputs, words = Outputs.from_json(description.get("outputs")), description.get("words", ())
+    layout = layout_of(recipe, contract["table_rows"], outputs, words)
+    if layout.word_rows.text_contract().get("words", {}).get("sha256") != contract.get("words", {}).get("sha256"):
+        raise ValueError("the words are not those of the text contract")
+    shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
+        raise _OtherShapes
+    towers = {
+        name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
+        for name in tower_names(recipe)
+    }
+    return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
+
+
+def _of_member(at: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(f"{at}."): tensor for name, tensor in tensors.items() if name.startswith(f"{at}.")}

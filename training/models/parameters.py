@@ -1,0 +1,217 @@
+"""A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
+
+A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (ragged).
+
+Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
+gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
+stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from training.data.ragged import WordRows
+from training.generative.decoder import Decoder, initial_decoder
+from training.generative.targets import FIRST_WORD
+from training.heads.head import Head, initial_head
+from training.heads.head_settings import HeadSettings
+from training.heads.heads import head_of
+from training.models.outputs import NOTHING, Outputs
+from training.recipes.recipe import Recipe
+from training.towers import Parts, Shapes, tower_of
+
+# The parameters that an objective puts beside the tower's: a head above it, or a decoder.
+#
+# They stand in the tower's matrix after its own parts (parameters), so whatever is done to parameters is done
+# to them.
+
+
+def parts_beside(recipe: Recipe, outputs: Outputs) -> Shapes:
+    """Names and shapes of the parameters that are not the tower's."""
+    if outputs.classes:
+        return head_of_model(recipe, outputs).parts
+    return decoder_of_model(recipe, outputs).parts if outputs.vocabulary else ()
+
+
+def initial_beside(recipe: Recipe, outputs: Outputs) -> dict[str, torch.Tensor]:
+    """Their first values, float64, a function of the seed."""
+    numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
+    if outputs.classes:
+        return initial_head(head_of_model(recipe, outputs), numbers)
+    return dict(initial_decoder(decoder_of_model(recipe, outputs), numbers)) if outputs.vocabulary else {}
+
+
+def is_beside(part: str) -> bool:
+    """Whether a part's name is not one of a tower's own."""
+    return part.startswith(("head.", "decoder."))
+
+
+def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
+    """The head that tells a recipe's classes."""
+    settings = HeadSettings(
+        kind=recipe.head,
+        features=recipe.features,
+        hidden=recipe.head_units,
+        factors=recipe.factors,
+        row_units=recipe.row_units,
+        column_units=recipe.column_units,
+        dropout=recipe.dropout,
+    )
+    tower = tower_of(recipe)
+    rows = recipe.hops if recipe.hops and not recipe.average_hops else 1
+    return head_of(
+        settings, dimensions=tower.dimensions, rows=rows, classes=len(outputs.classes), unit=outputs.unit or "texts"
+    )
+
+
+def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
+    """The decoder that says a text's words."""
+    return Decoder(
+        latent=tower_of(recipe).dimensions // 2,
+        cells=recipe.decoder_cells,
+        vocabulary=FIRST_WORD + len(outputs.vocabulary),
+        word_columns=recipe.decoder_columns,
+    )
+
+
+RECURRENT = {"W_rec", "b", "W_peep"}  # what a recurrent tower has besides W
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_BLOCK_ROWS = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """Where a tower's parameters stand in its matrix [rows, columns]."""
+
+    word_rows: WordRows  # what the rows of W are for
+    columns: int
+    parts: Shapes  # of the tower, then those that an objective puts beside it
+    outputs: Outputs = NOTHING  # what these are for
+    frozen_words: bool = False  # training moves no row of a word
+
+    @property
+    def table_rows(self) -> int:
+        """Of W."""
+        return self.word_rows.num_rows
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all parameters, W among them."""
+        return {"W": (self.table_rows, self.columns), **dict(self.parts)}
+
+    @property
+    def part_rows(self) -> int:
+        return sum(self._rows_of(shape) for _, shape in self.parts)
+
+    @property
+    def rows(self) -> int:
+        return self.table_rows + self.part_rows
+
+    def trained(self, table_rows: torch.Tensor) -> torch.Tensor:
+        """Those of some rows of W, ascending, that training moves: the first of them."""
+        return table_rows[table_rows < self.word_rows.trigram_rows] if self.frozen_words else table_rows
+
+    def touched(self, table_rows: torch.Tensor) -> torch.Tensor:
+        """The matrix rows that a batch touching these rows of W touches: those, and all rows of the parts."""
+        rest = torch.arange(self.table_rows, self.rows, device=table_rows.device)
+        return torch.cat([table_rows, rest])
+
+    def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
+        """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
+        last, step = num_rows - self.part_rows, recipe.step
+        found = [(0, last, step)]
+        for name, shape in self.parts:
+            first, last = last, last + self._rows_of(shape)
+            its = recipe.recurrent_step or step if name in RECURRENT else step
+            if its == found[-1][2]:
+                found[-1] = (found[-1][0], last, its)
+            else:
+                found.append((first, last, its))
+        return found
+
+    def split(self, matrix: torch.Tensor) -> tuple[torch.Tensor, Parts]:
+        """(W or the touched rows of it, each part in its own shape) as views of a contiguous matrix."""
+        table, rest = matrix[: len(matrix) - self.part_rows], matrix[len(matrix) - self.part_rows :]
+        parts, row = {}, 0
+        for name, shape in self.parts:
+            flat = rest[row : row + self._rows_of(shape)].view(-1)
+            parts[name] = flat[: math.prod(shape)].view(shape)
+            row += self._rows_of(shape)
+        return table, parts
+
+    def join(self, table: torch.Tensor, parts: Parts) -> torch.Tensor:
+        """The matrix of W, or some rows of it, and all parts: the inverse of `split`."""
+        flat = (parts[name].reshape(-1) for name, _ in self.parts)
+        return torch.cat([table, *(pad(f, (0, -len(f) % self.columns)).view(-1, self.columns) for f in flat)])
+
+    def _rows_of(self, shape: tuple[int, ...]) -> int:
+        return -(-math.prod(shape) // self.columns)
+
+
+def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
+    """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
+    tower = tower_of(recipe)
+    parts = tower.parts + (parts_beside(recipe, outputs) if outputs != NOTHING else ())
+    return Layout(
+        word_rows=WordRows(table_rows, tuple(words)),
+        columns=tower.columns,
+        parts=parts,
+        outputs=outputs,
+        frozen_words=recipe.word_vectors == "frozen",
+    )
+
+
+def tower_names(recipe: Recipe) -> tuple[str, ...]:
+    """The parameter sets a recipe trains: Λ_Q and Λ_D, or one that both sides share."""
+    return ("shared",) if recipe.tie_towers else ("query", "document")
+
+
+def tower_name(recipe: Recipe, side: str) -> str:
+    """The parameter set that encodes a side, `query` or `document`."""
+    return "shared" if recipe.tie_towers else side
+
+
+def initial_parameters(
+    recipe: Recipe,
+    layout: Layout,
+    name: str,
+    row_weights: np.ndarray | None = None,
+    word_vectors: np.ndarray | None = None,
+) -> torch.Tensor:
+    """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
+
+    W_rec, b and W_peep start in ±recurrent_range where that is set; b of the forget gate, moved by forget_bias. What is
+    beside the tower starts as parameters says.
+
+    `row_weights`: float32 [rows of W], what each is multiplied by (rarity); None: 1. `word_vectors`: float32
+    [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
+    AISTATS 2010, eq. 16), whatever initial_range is: the inner tower's inputs are then about as large as the vectors.
+
+    Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
+    begins as a measure of shared trigrams, not as noise that clicks must first undo.
+    """
+    stream = 0 if recipe.same_start else ("query", "document", "shared").index(name)
+    drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
+    matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
+    for block in matrix.split(_BLOCK_ROWS):  # the numbers of one draw, of which a whole matrix would be twice as large
+        block.copy_(torch.from_numpy((2 * drawn.random(block.shape) - 1) * recipe.initial_range))
+    if row_weights is not None:
+        matrix[: layout.table_rows] *= torch.from_numpy(row_weights).to(matrix.dtype)[:, None]
+    if word_vectors is not None:
+        matrix[layout.word_rows.trigram_rows : layout.table_rows] = torch.from_numpy(word_vectors).to(matrix.dtype)
+    table_RG, parts = layout.split(matrix)
+    if "W_in" in parts:
+        parts["W_in"] *= math.sqrt(6 / sum(parts["W_in"].shape)) / recipe.initial_range
+    if recipe.recurrent_range:
+        for part in RECURRENT & parts.keys():
+            parts[part] *= recipe.recurrent_range / recipe.initial_range
+    if recipe.forget_bias:  # b is gates (o, f, i, y_g) times cells, of each direction
+        parts["b"].view(-1, 4, recipe.cells)[:, 1] += recipe.forget_bias
+    beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
+    started = {part: values.to(matrix.dtype) for part, values in beside.items()}
+    return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling

@@ -1,0 +1,266 @@
+"""Word vectors that a user gives: those of the words that occur in the shards start the rows of these words.
+
+A word that the file knows is one row of the table W, its vector; any other word is the sum of its letter trigrams'
+rows, which start small and random as ever. The words stand in the order of their code points, so the model depends
+neither on the file's order nor on its format. The file is read with gensim (word_vectors).
+
+Shapes: K words that both the file and the shards have, D columns.
+"""
+
+import logging
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.shard import WORDS, open_table
+from training.recipes.recipe import Recipe
+
+# A file of word vectors, in any of the three forms that they are published in, compressed (.gz, .bz2) or not.
+#
+#     GloVe text       a word and its numbers a line
+#     word2vec text    the same below a first line with the numbers of words and of columns
+#     word2vec binary  the same first line, then words and their float32 numbers as bytes
+#
+# gensim's KeyedVectors reads it; what gensim would pass over in silence is looked for here first. Nothing is unpickled:
+# gensim's own format is refused.
+
+
+_HEAD_BYTES = 1 << 20  # more than a first line has
+_PICKLE, _ZIP = b"\x80", b"PK\x03\x04"
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    columns: int
+    num_words: int | None  # as the first line has it; None: there is none, as in GloVe
+    binary: bool
+
+
+def columns_of(path: str) -> int:
+    """How many numbers each vector of a file has. Raises UsageError and StageError."""
+    return _form(path).columns
+
+
+def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndarray]:
+    """(those of the wanted words that a file knows, in its order; their vectors, float32 [words, columns]).
+
+    All of it is in memory for a moment: 4 bytes a number, and gensim's 200 or so a word. Raises UsageError and
+    StageError; no word of the file is in their text, nor in a log.
+    """
+    form = _form(path)
+    if not form.binary:
+        _require_whole_lines(path, form)
+    from gensim.models import KeyedVectors
+
+    try:
+        with _quiet():
+            found = KeyedVectors.load_word2vec_format(path, binary=form.binary, no_header=form.num_words is None)
+    except (ValueError, EOFError, OSError, MemoryError, AssertionError) as error:
+        raise _not_such(path, f"it is cut off or damaged (gensim's reader: {type(error).__name__})") from None
+    row_of = found.key_to_index  # of a word that comes twice once, while len(found) counts it twice
+    if form.num_words is not None and len(row_of) != form.num_words:
+        raise _twice(path, form.num_words - len(row_of))
+    words = [word for word in row_of if word in wanted]
+    vectors = found.vectors[[row_of[word] for word in words]].astype(np.float32)
+    if odd := int((~np.isfinite(vectors)).any(axis=1).sum()):
+        raise StageError(
+            asked=f"words were to start from the vectors in {path}",
+            found=f"those of {odd:,} of the shards' words are not finite",
+            follows="every embedding of a text with such a word would be NaN",
+            do="leave these words out of the file, or give another one",
+        )
+    return words, vectors
+
+
+def _form(path: str) -> _Form:
+    if not storage.is_local(path) or not os.path.isfile(path):
+        raise UsageError(
+            asked=f"word vectors were to be read from {path}",
+            found="there is no such file on this machine",
+            do="give the path of a local file; with several machines, one that each of them sees",
+        )
+    with _opened(path) as file:
+        head = file.read(_HEAD_BYTES)
+    if head.startswith((_PICKLE, _ZIP)):
+        what = "a pickle, as gensim's own format is" if head.startswith(_PICKLE) else "a zip archive"
+        raise _not_such(path, f"it is {what}, and only plain vectors are read", "unpack it, or use gensim's "
+                        "save_word2vec_format where the vectors were made")  # fmt: skip
+    first, _, rest = head.partition(b"\n")
+    fields = first.split()
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        num_words, columns = map(int, fields)
+        if not num_words or not columns:
+            raise _not_such(path, "its first line says that there are no vectors")
+        form = _Form(columns, num_words, binary=_is_binary(rest.partition(b"\n")[0], columns))
+        least = num_words * columns * (4 if form.binary else 2)  # a digit and a space
+        if not path.endswith((".gz", ".bz2")) and os.path.getsize(path) < least:
+            raise _not_such(path, f"it is cut off: {num_words:,} vectors of {columns:,} numbers take at least "
+                            f"{least:,} bytes, and it has {os.path.getsize(path):,}")  # fmt: skip
+        return form
+    columns = _numbers_of(first)
+    if not columns:
+        raise _not_such(path, "its first line is neither a word and its numbers nor two counts")
+    return _Form(columns, None, binary=False)
+
+
+def _is_binary(line: bytes, columns: int) -> bool:
+    """Whether what stands behind the first line is no text."""
+    try:
+        return _numbers_of(line) != columns and not line.decode().isprintable()
+    except UnicodeDecodeError:
+        return True
+
+
+def _numbers_of(line: bytes) -> int:
+    """How many numbers stand behind the word of a line; 0 where it is not such a line."""
+    try:
+        return len([float(field) for field in line.decode().split()[1:]])
+    except ValueError:
+        return 0
+
+
+def _require_whole_lines(path: str, form: _Form) -> None:
+    """gensim would take one number for a whole vector, and of two lines of a word the first."""
+    words: set[bytes] = set()
+    num_lines, repeated, line = 0, 0, b"\n"
+    with _opened(path) as file:
+        if form.num_words is not None:
+            file.readline()
+        for num_lines, line in enumerate(file, start=1):
+            whole = line.rstrip()
+            if whole.count(b" ") != form.columns:
+                raise _not_such(path, f"line {num_lines + (form.num_words is not None):,} is not a word and "
+                                f"{form.columns:,} numbers")  # fmt: skip
+            words.add(whole[: whole.index(b" ")])
+            repeated = num_lines - len(words)
+    if form.num_words not in (None, num_lines):
+        raise _not_such(path, f"its first line promises {form.num_words:,} vectors, and there are {num_lines:,}")
+    if not line.endswith(b"\n"):
+        raise _not_such(path, "its last line has no end, as if it were cut off", "copy it again; if it is whole, "
+                        "end its last line")  # fmt: skip
+    if repeated:
+        raise _twice(path, repeated)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """A file as gensim opens it. Raises StageError where gensim is not installed, or the file cannot be read."""
+    try:
+        import gensim.utils
+    except ImportError as error:
+        raise StageError(
+            asked=f"word vectors were to be read from {path}",
+            found=f"gensim is not installed ({error})",
+            do="install it: pip install 'clicktower[compare]'",
+        ) from None
+    try:
+        with gensim.utils.open(path, "rb") as file:
+            yield file
+    except (OSError, EOFError) as error:
+        raise _not_such(path, f"it cannot be read ({type(error).__name__})") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without gensim's warnings, which quote words."""
+    log = logging.getLogger("gensim")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _twice(path: str, repeated: int) -> StageError:
+    return _not_such(
+        path, f"{repeated:,} of its words are in it more than once", "keep one line of each word, so that it is clear "
+        "which vector is meant"
+    )  # fmt: skip
+
+
+def _not_such(path: str, found: str, do: str = "") -> StageError:
+    return StageError(
+        asked=f"word vectors were to be read from {path}, as GloVe text, word2vec text or word2vec binary",
+        found=found,
+        do=do or "give a whole file of one of the three forms",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordVectors:
+    words: tuple[str, ...] = ()
+    vectors_KD: np.ndarray | None = None  # float32
+    num_shard_words: int = 0
+
+    def metrics(self) -> dict[str, int]:
+        """How many of the shards' words the file knows; nothing where none was given."""
+        return {"known_words": len(self.words), "shard_words": self.num_shard_words} if self.words else {}
+
+
+def recipe_with(recipe: Recipe, path: str | None) -> Recipe:
+    """A recipe as a given file of word vectors completes it: tuned where it does not say, as many columns as there.
+
+    Raises UsageError where one asks for what the other has not, StageError where the file is none.
+    """
+    if path is None:
+        if recipe.word_vectors != "none":
+            raise UsageError(
+                asked=f"{recipe.name} was to be trained with {recipe.word_vectors} word vectors",
+                found="no file of them was given",
+                do="give --word-vectors FILE, or set word_vectors=none",
+            )
+        return recipe
+    columns = columns_of(path)
+    if recipe.word_columns not in (0, columns):
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained with word vectors of {recipe.word_columns} columns",
+            found=f"those in {path} have {columns}",
+            do=f"set word_columns={columns}, or give another file",
+        )
+    how = "tuned" if recipe.word_vectors == "none" else recipe.word_vectors
+    return replace(recipe, word_vectors=how, word_columns=columns)
+
+
+def word_vectors_of(folder: str, path: str | None) -> WordVectors:
+    """The vectors of the words in a build's data folder; none without a file.
+
+    Raises StageError for a file that is not whole and sound, that none of the words is in, or shards without words.
+    """
+    if path is None:
+        return WordVectors()
+    try:
+        wanted = _words_of_shards(folder)
+    except (OSError, ValueError) as error:
+        raise StageError(
+            asked=f"the words of the shards in {folder} were to be looked up in {path}",
+            found=f"a file is missing or unreadable ({type(error).__name__})",
+            do="build the shards again",
+        ) from None
+    words, vectors_KD = read_vectors(path, wanted)
+    if not words:
+        raise UsageError(
+            asked=f"words were to start from the vectors in {path}",
+            found=f"none of the shards' {len(wanted):,} words is in it (they are in lower case)",
+            follows="every word would be read by its letter trigrams",
+            do="give word vectors of the texts' language, in lower case, or none",
+        )
+    order = sorted(range(len(words)), key=words.__getitem__)
+    return WordVectors(
+        words=tuple(words[at] for at in order), vectors_KD=vectors_KD[order], num_shard_words=len(wanted)
+    )
+
+
+def _words_of_shards(folder: str) -> set[str]:
+    """Each word of a build: of its training texts, its held-out ones and its pool."""
+    found: set[str] = set()
+    for path in Path(folder).glob("*/words.arrow"):
+        found.update(open_table(str(path), WORDS)["word"].to_pylist())
+    return found

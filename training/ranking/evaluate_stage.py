@@ -1,0 +1,233 @@
+"""Evaluation: model + documents + queries + qrels -> NDCG table with intervals, TREC runs, examples.
+
+    python: evaluate("store/train/DIGEST", documents="documents.tsv", queries="queries.tsv",
+    qrels="qrels.txt", store="store", config=EvaluateConfig())
+
+Reads the model of a train stage, or of a release (model_source). Writes below STORE/evaluate/DIGEST/ATTEMPT/:
+
+    table.json                              what `metrics` of the manifest holds
+    per_query.json                          for every query: every measure of every system, the best cosine of ours,
+                                            and the part of each slice that it is in; ids and numbers only
+    examples.json                           queries with the ranked titles of ours beside BM25's
+    runs/{model,bm25,random}.run            the judged documents re-ranked, TREC form
+    runs/{model,bm25,random}.collection.run the best of the whole collection
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from schemas import storage
+from schemas.documents import Documents, read_documents, require_documents
+from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, run_stage, silent
+from training.compare.slices import read_frequencies, slices
+from training.models.model_source import model_source
+from training.ranking.bm25 import TitleBM25
+from training.ranking.embedding import TitleEmbeddings
+from training.ranking.judged_collection import JudgedCollection, judged_collection
+from training.ranking.measure import Measured, Rules, System, measure
+from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
+from training.ranking.random_order import RandomOrder
+from training.ranking.ranking_examples import examples
+from training.ranking.significance import bootstrap_interval, holm, randomisation_p
+
+STAGE_VERSION = 3
+OURS, BASELINE, FLOOR = "model", "bm25", "random"
+
+RULES = {
+    "discount": "log2(rank + 1)",
+    "ties": "as trec_eval: scores as 32-bit floats, then descending document id",
+    "unjudged": "an unjudged document takes its place in the ranking and gains nothing",
+    "no_results": "a query without results has the value 0 and is never dropped",
+    "no_relevant": "a query without a relevant document has the value 0",
+    "unknown_documents": "a judged document outside the collection cannot be returned; the best order still has it",
+    "interval": "percentile bootstrap over queries",
+    "p": "two-sided paired randomisation test; p_holm is corrected over the measures of the comparison",
+}
+CLICK_DERIVED_SENTENCE = (
+    "the judgments are derived from clicks, by no judge: they hold what the log showed, and lean to its order where"
+    " clicks are few"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluateConfig:
+    cutoffs: tuple[int, ...] = CUTOFFS
+    gain: Gain = "exponential"  # 2^grade - 1, or linear: the grade
+    min_judged: int = 1  # leave out queries with fewer judged documents
+    relevant_grade: int = 1  # from this grade on a document is relevant, for recall and reciprocal rank
+    top_k: int = 100  # results of each query over the full collection
+    num_examples: int = 10
+    confidence: float = 0.95
+    num_resamples: int = 10_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cutoffs or min(self.cutoffs) < 1:
+            raise ValueError("cutoffs must be ranks, 1 or more")
+        if self.gain not in ("exponential", "linear"):
+            raise ValueError("gain must be exponential or linear")
+        if self.top_k < 10:
+            raise ValueError("top_k must be at least 10: NDCG@10 over the collection needs ten results")
+        if min(self.min_judged, self.relevant_grade, self.num_resamples) < 1 or self.num_examples < 0:
+            raise ValueError("min_judged, relevant_grade and num_resamples must be at least 1, num_examples 0")
+        if not 0 < self.confidence < 1:
+            raise ValueError("confidence must be between 0 and 1")
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
+
+
+def evaluate(
+    model: str,
+    *,
+    documents: str,
+    queries: str,
+    qrels: str,
+    store: str,
+    config: EvaluateConfig,
+    frequencies: str | None = None,
+    progress: Progress = silent,
+) -> StageResult:
+    """The measured model: `metrics` holds the table of ours, BM25 and a random order.
+
+    model: the folder of a training or a release, or a release's URI. frequencies: how often each query was asked
+    (id, tab, count), to tell head, torso and tail apart.
+    Raises UsageError or StageError for files that are missing, of another form, or that do not belong
+    together.
+    """
+    trained = model_source(model)
+    require_documents(documents)
+    judged = read_queries(queries), read_qrels(qrels)
+    asked = read_frequencies(frequencies) if frequencies else None
+    request = Request(
+        stage="evaluate",
+        stage_version=STAGE_VERSION,
+        config=asdict(config),
+        inputs={
+            "model": trained.digest,
+            "documents": storage.fingerprint(documents),
+            "queries": storage.fingerprint(queries),
+            "qrels": storage.fingerprint(qrels),
+            **({"frequencies": storage.fingerprint(frequencies)} if frequencies else {}),
+        },
+        seed=config.seed,
+    )
+
+    def produce(folder: str) -> Outcome:
+        catalogue = read_documents(documents)  # here: a result that is there already needs no table of titles
+        collection = judged_collection(
+            catalogue, *judged, min_judged=config.min_judged, relevant_grade=config.relevant_grade
+        )
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
+        measured = {
+            name: _measure(name, system, collection, config, progress)
+            for name, system in _systems(trained.folder, catalogue, config, progress).items()
+        }
+        metrics = table(collection, measured, config)
+        shown = examples(
+            collection, measured, ours=OURS, baseline=BASELINE, num_examples=config.num_examples,
+            relevant_grade=config.relevant_grade, seed=config.seed,
+        )  # fmt: skip
+        metrics["example_queries"] = [example["query"] for example in shown]
+        _write(folder, _per_query(collection, measured, asked), measured, metrics, shown)
+        labels = dict(trained.labels)
+        if are_click_derived(collection.qrels):
+            labels["judgments"] = "click-derived"
+        return Outcome(counts=collection.counts, metrics=metrics, labels=labels)
+
+    return run_stage(store, request, produce, progress)
+
+
+def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:
+    """The means with intervals, ours against the baseline, the rules they follow, and what to beware of."""
+    resampling = {"num_resamples": config.num_resamples, "seed": config.seed}
+    names = list(measured[OURS].per_query)
+
+    def intervals(values_QM: np.ndarray) -> list[dict[str, float]]:
+        low_M, high_M = bootstrap_interval(values_QM, confidence=config.confidence, **resampling)
+        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
+        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
+
+    difference_QM = measured[OURS].values_QM - measured[BASELINE].values_QM
+    p_values = randomisation_p(difference_QM, **resampling).tolist()
+    differences = zip(names, intervals(difference_QM), p_values, holm(p_values), strict=True)
+    return {
+        "n": len(collection.qrels),
+        "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
+        "systems": {
+            name: dict(zip(names, intervals(system.values_QM), strict=True)) for name, system in measured.items()
+        },
+        "difference": {
+            "of": OURS,
+            "to": BASELINE,
+            "measures": {m: {**interval, "p": p, "p_holm": corrected} for m, interval, p, corrected in differences},
+        },
+        "confidence": config.confidence,
+        "gain": config.gain,
+        "rules": RULES,
+        "warnings": warnings(collection),
+        "run_files": {name: f"runs/{name}.run" for name in measured},
+    }
+
+
+def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
+    from training.models.ensemble import load_encoder  # torch is loaded where it is used
+
+    ours = TitleEmbeddings(load_encoder(model), documents.titles, progress=progress)
+    progress("index titles for BM25", 0, None)
+    baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
+    return {OURS: ours, BASELINE: baseline, FLOOR: floor}
+
+
+def _measure(
+    name: str, system: System, collection: JudgedCollection, config: EvaluateConfig, progress: Progress
+) -> Measured:
+    return measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
+
+
+def warnings(collection: JudgedCollection) -> list[str]:
+    counts = collection.counts
+    told = {
+        "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",
+        "judgments_of_unknown_documents": "judgments are of unknown documents: no system can return them",
+        "judgments_of_several_grades": "judged pairs were given different grades: the lower median counts",
+        "queries_without_words": "queries have no word: they have no results and count 0",
+        "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
+    }
+    found = [f"{counts[name]:,} {sentence}" for name, sentence in told.items() if counts[name]]
+    return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
+
+
+def _per_query(
+    collection: JudgedCollection, measured: Mapping[str, Measured], frequencies: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """What was measured of each query, in the order of `query_ids`, and no text of any."""
+    best = [measured[OURS].retrieved[query_id].values() for query_id in collection.qrels]
+    return {
+        "query_ids": list(collection.qrels),
+        "systems": {
+            name: {m: values.tolist() for m, values in system.per_query.items()} for name, system in measured.items()
+        },
+        "best_score": [max(scores) if scores else None for scores in best],
+        "slices": {
+            name: {"parts": list(parts), "of_query": [None if part is None else parts.index(part) for part in of_query]}
+            for name, (parts, of_query) in slices(collection, frequencies=frequencies).items()
+        },
+    }
+
+
+def _write(folder: str, per_query: dict, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]) -> None:
+    for name, value in {"table": metrics, "per_query": per_query, "examples": shown}.items():
+        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
+        storage.write_atomic(storage.join(folder, f"{name}.json"), content)
+    for name, system in measured.items():
+        for kind, run in (("run", system.judged), ("collection.run", system.retrieved)):
+            lines = "".join(run_lines(run, f"clicktower-{name}"))
+            storage.write_atomic(storage.join(folder, "runs", f"{name}.{kind}"), lines.encode())

@@ -1,0 +1,252 @@
+"""Training: shards -> model folder, in process with one worker, through Ray Train with more.
+
+    train("store/build/DIGEST", store="store", recipe=recipe("lstm-96"))
+
+Reads schemas.shard; writes model to STORE/train/DIGEST. While it runs, checkpoints are beside the attempt, in
+STORE/train/DIGEST/checkpoints: the same request started again after a kill goes on from the newest.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from schemas import storage
+from schemas.errors import StoppedEarly, UsageError
+from schemas.manifest import Outcome, OutputFile, Request
+from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from training.gpu.device_name import device_named
+from training.models.text_vectors import recipe_taught, teacher_in
+from training.models.word_vectors import recipe_with
+from training.ranking.judged_collection import Judged
+from training.recipes.recipe import OBJECTIVE_SETTINGS, Recipe, default_of
+from training.update.arithmetic import arithmetic_of
+
+if TYPE_CHECKING:
+    from training.run.worker import Job
+
+STAGE_VERSION = 1
+
+__all__ = ["Judged", "fingerprints", "train", "train_request"]
+
+
+def train(
+    shards: str,
+    *,
+    store: str,
+    recipe: Recipe,
+    workers: int = 1,
+    min_workers: int | None = None,
+    threads: int | None = None,
+    judged: Judged | None = None,
+    progress: Progress = silent,
+    checkpoint_seconds: float = 60.0,
+    profile: bool = False,
+    device: str = "auto",
+    path: str = "auto",
+    stop_after: int | None = None,
+    start: str | None = None,
+    word_vectors: str | None = None,
+    teacher: str | None = None,
+) -> StageResult:
+    """The trained model of the shards in a build's folder.
+
+    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. `min_workers`:
+    go on with as few of them where nodes are lost, and with more again when they come back (by default, wait for
+    them). With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after
+    each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `profile`: write where the
+    time went beside the model (training_profile); it changes nothing else. `device`: cpu, cuda, cuda-eager, or auto
+    for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
+    recipe. Each adds up in its own way and is another request (arithmetic). `stop_after`: so many epochs keep
+    a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
+    `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
+    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    models side by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss
+    unless the recipe says `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its
+    own in the same store.
+    Raises UsageError and StageError.
+    """
+    if workers < 1 or (threads is not None and threads < 1):
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers and {threads} threads",
+            found="both must be at least 1",
+            do="give --workers 1 or more",
+        )
+    if min_workers is not None and (not 1 <= min_workers <= workers or recipe.reduction == "fast"):
+        fast = recipe.reduction == "fast"
+        raise UsageError(
+            asked=f"training was asked for with {workers} workers and at least {min_workers} of them",
+            found="a fast sum depends on their number" if fast else f"the least must be from 1 to {workers}",
+            do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
+        )
+    built = open_result(shards)
+    _require_shards_for(recipe, built, shards)
+    if judged and recipe.objective != "clicks":
+        raise UsageError(
+            asked=f"NDCG was to be watched while {recipe.name} is trained",
+            found=f"the objective {recipe.objective} is watched on held-out rows of its shards",
+            do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
+        )
+    if recipe.pretrain_epochs and start:
+        raise UsageError(
+            asked=f"{recipe.name} was to start from {start}",
+            found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
+            do="set pretrain_epochs=0, or leave --start out",
+        )
+    word_vectors = storage.absolute(word_vectors) if word_vectors else None
+    recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
+    taught_by = teacher_in(teacher, recipe) if teacher else None
+    started = _trained(start, recipe) if start else None
+    if recipe.pretrain_epochs:
+        started = train(
+            shards, store=store, recipe=pretraining(recipe), workers=workers, min_workers=min_workers, threads=threads,
+            progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
+            word_vectors=word_vectors,
+        )  # fmt: skip
+    threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
+    device = device_named(device)
+    request = train_request(
+        built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
+        start=started.manifest.digest if started else None,
+        word_vectors=storage.fingerprint(word_vectors) if word_vectors else None,
+        teacher=taught_by.digest if taught_by else None,
+    )  # fmt: skip
+    watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
+    checkpoints = ""
+
+    def produce(attempt: str) -> Outcome:
+        nonlocal checkpoints
+        from training.run.worker import Job
+
+        checkpoints = storage.join(storage.absolute(attempt).rpartition("/")[0], "checkpoints")
+        job = Job(
+            shards=storage.absolute(built.data),
+            shard_files=_files_of(built),
+            recipe=recipe,
+            judged=watched,
+            threads=threads,
+            start=storage.absolute(started.data) if started else None,
+            word_vectors=word_vectors,
+            teacher=taught_by.path if taught_by else None,
+            digest=request.digest,
+            checkpoints=checkpoints,
+            output=storage.absolute(attempt),
+            checkpoint_seconds=checkpoint_seconds,
+            profile=profile,
+            device=device,
+            arithmetic=str(request.config["arithmetic"]),
+            stop_after=stop_after,
+        )
+        metrics = _run(job, workers, min_workers, progress)
+        if not metrics:
+            raise StoppedEarly(
+                asked=f"training was to stop after {stop_after} of {recipe.epochs} epochs",
+                found="it did",
+                follows="its checkpoint is kept",
+                do="train without stopping early to go on from there",
+            )
+        return Outcome(
+            counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
+            metrics={**metrics, "workers": workers, "threads": threads, "device": device, "arithmetic": job.arithmetic},
+            labels=built.manifest.outcome.labels,
+        )
+
+    result = run_stage(store, request, produce, progress)
+    if checkpoints:
+        storage.remove(checkpoints)
+    return result
+
+
+def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) -> dict[str, Any]:
+    if workers > 1:
+        from training.run.ray_workers import run_on_ray
+
+        return run_on_ray(job, workers, progress, min_workers=min_workers)
+    from training.run.worker import work
+    from training.update.workers import Alone
+
+    return work(job, Alone(), progress)
+
+
+def pretraining(recipe: Recipe) -> Recipe:
+    """What a recipe with `pretrain_epochs` trains first: its tower, on texts alone."""
+    unset = {field: default_of(field) for field in OBJECTIVE_SETTINGS["classify"]}
+    return replace(recipe, **unset, objective="generate", epochs=recipe.pretrain_epochs)
+
+
+def _require_shards_for(recipe: Recipe, built: StageResult, shards: str) -> None:
+    wanted = {"clicks": ("build",), "classify": ("build-labelled",), "generate": ("build", "build-labelled")}
+    if (stage := built.manifest.request.stage) not in wanted[recipe.objective]:
+        what = "click shards" if recipe.objective == "clicks" else "labelled shards"
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained on the {what} in {shards}",
+            found=f"it is the output of {stage}",
+            do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted[recipe.objective])} printed",
+        )
+
+
+def _trained(start: str, recipe: Recipe) -> StageResult:
+    """The training in a folder. Raises UsageError for the output of another stage."""
+    found = open_result(start)
+    if (stage := found.manifest.request.stage) != "train":
+        raise UsageError(
+            asked=f"{recipe.name} was to start from the model in {start}",
+            found=f"it is the output of {stage}",
+            do="give the folder that `clicktower train` printed",
+        )
+    return found
+
+
+def train_request(
+    built: StageResult,
+    recipe: Recipe,
+    *,
+    workers: int = 1,
+    judged: Mapping[str, str] | None = None,
+    device: str = "auto",
+    path: str = "auto",
+    start: str | None = None,
+    word_vectors: str | None = None,
+    teacher: str | None = None,
+) -> Request:
+    """What `train` is asked to do, all of it: its digest names the model.
+
+    `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
+    starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model, or its file's.
+    """
+    if recipe.pretrain_epochs:
+        before = train_request(
+            built, pretraining(recipe), workers=workers, device=device, path=path, word_vectors=word_vectors
+        )
+        start = before.digest
+    inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
+    return Request(
+        stage="train",
+        stage_version=STAGE_VERSION,
+        # The bytes are the same for any number of workers and threads; only a fast sum depends on its grouping.
+        config={
+            "recipe": asdict(recipe),
+            "workers": "any" if recipe.reduction == "exact" else workers,
+            "arithmetic": arithmetic_of(path, recipe, device_named(device)),
+        },
+        inputs=inputs | {name: of for name, of in (("word_vectors", word_vectors), ("teacher", teacher)) if of},
+        seed=recipe.seed,
+    )
+
+
+def fingerprints(judged: Judged | None) -> dict[str, str] | None:
+    """What identifies each of the judged files. Raises UsageError where one is not there."""
+    for what, uri in asdict(judged).items() if judged else ():
+        if not storage.exists(uri):
+            raise UsageError(
+                asked=f"NDCG was to be watched with the {what} in {uri}",
+                found="there is no such file",
+                do="check the path, or train without judged documents",
+            )
+    return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None
+
+
+def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
+    """What the build wrote, relative to its data folder."""
+    inside = f"{built.manifest.attempt}/"
+    return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)

@@ -1,0 +1,341 @@
+"""Several workers through Ray Train (V2): the same worker function in each, gloo (on GPUs of their own, NCCL) between.
+
+Ray Train starts the workers, notices when one or its node is lost, and starts all of them again, with as many as there
+is room for where a run may do with fewer. It is not asked what to go on from: a checkpoint of its own counts only once
+its controller has written down that it does, and one that is damaged ends a run. The run's own are beside its attempt,
+whoever started the workers (checkpoint). What Ray keeps of each epoch is a pointer there, with the epoch's
+figures, as its documentation advises.
+
+A run bears the name of its request. Ray would answer a second run of a name with the first one's result, so its folder
+belongs to one attempt and goes with it.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.fs
+import ray
+import ray.train
+import torch
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.torch.config import _TorchBackend
+from ray.train.v2._internal.execution.callback import ControllerCallback
+from ray.train.v2._internal.execution.controller.state import (
+    InitializingState,
+    ReschedulingState,
+    ResizingState,
+    RestartingState,
+    SchedulingState,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from schemas import storage
+from schemas.errors import StageError, TransientError
+from schemas.stage import Progress, scratch_folder
+from training.gpu.device import gpu_share, process_group_backend
+from training.models.model import WEIGHTS
+from training.run.ray_cluster import cluster, is_of_this_machine_alone
+from training.run.worker import Job, work
+from training.update.checkpoint import list_updates
+from training.update.workers import ProcessGroup
+
+# When a run on Ray ends instead of being taken up again. Ray Train has a limit on losses in all, which a long run
+# reaches however well it goes on, and none on waiting for room.
+#
+# Both are called in Ray Train's controller, before it starts the workers again; what they raise ends the run.
+
+
+LOSSES_IN_VAIN = 4
+WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
+WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
+WAIT_SECONDS = 1.0
+
+
+class EndInVain(ray.train.UserCallback):
+    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint."""
+
+    def __init__(self, checkpoints: str, workers: int) -> None:
+        self._checkpoints, self._workers = checkpoints, workers
+        self._newest, self._losses = -1, 0
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for error in worker_exceptions.values():
+            if told := error_for_a_user(error):
+                raise told
+        newest = next(iter(list_updates(self._checkpoints)), 0)
+        self._losses = self._losses + 1 if newest == self._newest else 1
+        self._newest = newest
+        if self._losses >= LOSSES_IN_VAIN:
+            kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
+            raise TransientError(
+                asked=f"training was to run on {self._workers} Ray workers",
+                found=f"some were lost {self._losses} times in a row without a new checkpoint in between"
+                f" (the last time: {kinds}); Ray's own log has the traceback",
+                follows=_kept(newest),
+                do="run the same command again to go on from there, or with --workers 1",
+            )
+
+
+class EndWithoutRoom(ControllerCallback):
+    """Ends a run that has waited too long for its workers' places."""
+
+    def __init__(self, workers: int, seconds: float) -> None:
+        self._workers, self._seconds = workers, seconds
+        self._since: float | None = None
+
+    def after_controller_state_update(self, previous_state: Any, current_state: Any) -> None:
+        if not isinstance(current_state, WAITING):
+            self._since = None
+            return
+        self._since = self._since or time.monotonic()
+        if time.monotonic() - self._since >= self._seconds:
+            raise TransientError(
+                asked=f"training was to run on {self._workers} Ray workers",
+                found=f"for {self._seconds:,.0f} seconds the cluster has had no room for them: a node is missing",
+                follows="the last checkpoint is kept",
+                do="add a node, or run the same command with fewer --workers (or --min-workers): it goes on from there",
+            )
+        if type(previous_state) is type(current_state):
+            time.sleep(WAIT_SECONDS)  # Ray would ask again at once
+
+
+@contextmanager
+def told_as_losses(workers: int) -> Iterator[None]:
+    """Within, what Ray raises arrives as what a user can act on: an error of ours, or that the cluster was lost."""
+    try:
+        yield
+    except ray.train.TrainingFailedError as error:
+        raise error_for_a_user(error) or error from None
+    except (ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
+        raise error_for_a_user(error) or error from None
+    except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
+        raise error_for_a_user(error) or cluster_lost(workers, error) from None
+
+
+def cluster_lost(workers: int, error: Exception) -> TransientError:
+    """What is told where the cluster does not answer, or not any more."""
+    return TransientError(
+        asked=f"training was to run on {workers} Ray workers",
+        found=f"the cluster does not answer ({type(error).__name__})",
+        follows="the last checkpoint is kept",
+        do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
+    )
+
+
+def error_for_a_user(error: BaseException | None) -> Exception | None:
+    """What an error of Ray's is about, if that says something to a user: an error of ours, or a disk that is full."""
+    while error is not None:
+        if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
+            return error
+        failures = getattr(error, "worker_failures", {})
+        told = [found for failure in failures.values() if (found := error_for_a_user(failure))]
+        if told:
+            return told[0]
+        error = getattr(error, "controller_failure", None) or getattr(error, "cause", None) or error.__cause__
+    return None
+
+
+def _kept(newest: int) -> str:
+    return f"the checkpoint of update {newest:,} is kept" if newest else "there is no checkpoint yet"
+
+
+os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
+# Its watcher of nodes that are about to be taken away is a process more, and a run that is cut off loses little.
+os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+# How often Ray Train looks after its workers. It takes one report from each at a time, so this is also the least time
+# that an epoch can take.
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+
+
+POLL_SECONDS = 0.5
+ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
+GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
+
+
+def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
+    """Metrics of the run, as worker.work. Raises StageError, also where workers are lost again and again.
+
+    Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
+    own and ends it. `min_workers`: see launch.train.
+    """
+    v2: Any = ray.train  # whose declared types are those of Train V1
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.enter_context(told_as_losses(workers))
+        at_the_end.enter_context(cluster(workers * job.threads))
+        num_gpus = _gpus(job)
+        board = at_the_end.enter_context(_board(job, progress))
+        trainer: Any = TorchTrainer(
+            cast(Any, _ray_worker),
+            train_loop_config={"job": job, "board": board},
+            torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
+                backend=process_group_backend(workers, num_gpus)
+            ),
+            scaling_config=v2.ScalingConfig(
+                num_workers=workers if min_workers in (None, workers) else (min_workers, workers),
+                elastic_resize_monitor_interval_s=GROW_SECONDS,
+                use_gpu=num_gpus > 0,
+                resources_per_worker={"CPU": job.threads} | gpu_share(workers, num_gpus),
+            ),
+            run_config=v2.RunConfig(
+                name=job.digest,
+                **storage_of(scratch_folder(job.output)),
+                # Without limits of Ray's own: see ray_workers.
+                failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
+                callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
+            ),
+        )
+        with _relay(board, progress):
+            result = trainer.fit()
+    if not result.return_value:  # it was to stop early
+        return {}
+    if not storage.exists(storage.join(job.output, WEIGHTS)):
+        raise StageError(
+            asked=f"the first worker was to write the model to {job.output}",
+            found="it did, and it is not to be seen from here",
+            follows="it would be recorded as empty",
+            do="put the store where every node sees it: a shared folder, or a URI",
+        )
+    epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
+    return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
+
+
+@dataclass
+class _OnOneMachine(TorchConfig):
+    """Workers of one machine find each other by a file: torch's store of addresses listens to every network."""
+
+    @property
+    def backend_cls(self) -> type[Any]:
+        return _ByFile
+
+
+class _ByFile(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="clicktower-workers-")  # a new one each time that workers are started
+        weakref.finalize(worker_group, shutil.rmtree, folder, ignore_errors=True)
+        workers, found = len(worker_group), f"file://{folder}/found"
+        ray.get([
+            worker_group.execute_single_async(number, _join, backend_config.backend, found, number, workers)
+            for number in range(workers)
+        ])  # fmt: skip
+
+
+def _join(backend: str, found: str, number: int, workers: int) -> None:
+    torch.distributed.init_process_group(backend, init_method=found, rank=number, world_size=workers)
+
+
+class RayGroup(ProcessGroup):
+    """Ray Train's workers. An epoch's figures are a report to Ray, with a pointer to the run's own checkpoints."""
+
+    def __init__(self, checkpoints: str) -> None:
+        super().__init__()
+        self._checkpoints = checkpoints
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        if self.rank:
+            ray.train.report({})
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "pointer.json").write_text(json.dumps({"uri": self._checkpoints, **figures}))
+            ray.train.report(dict(figures), checkpoint=ray.train.Checkpoint.from_directory(folder))
+
+
+def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
+    job, board = config["job"], config["board"]
+    return work(job, RayGroup(job.checkpoints), lambda *told: board.tell.remote(*told))
+
+
+def _gpus(job: Job) -> int:
+    """The GPUs of the cluster that the job is for, 0 for one on the CPU. Raises StageError where there are none."""
+    if job.device == "cpu":
+        return 0
+    if not (num_gpus := int(ray.cluster_resources().get("GPU", 0))):
+        raise StageError(
+            asked=f"training was to run on {job.device} through Ray",
+            found="the cluster has no GPU",
+            do="add a node that has one, or train with device=cpu",
+        )
+    return num_gpus
+
+
+def storage_of(uri: str) -> dict[str, Any]:
+    """Where Ray keeps what it writes of a run: any file system that the store may be on, as Ray takes it."""
+    fs, path = storage.filesystem(uri)
+    if storage.is_local(uri):
+        return {"storage_path": path}
+    return {"storage_path": path, "storage_filesystem": pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))}
+
+
+class _Board:
+    """Where the first worker writes its progress, for the process that asked for the run."""
+
+    def __init__(self) -> None:
+        self._told: tuple | None = None
+
+    def tell(self, *told: Any) -> None:
+        self._told = told
+
+    def read(self) -> tuple | None:
+        return self._told
+
+
+@contextlib.contextmanager
+def _board(job: Job, progress: Progress) -> Iterator[Any]:
+    """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
+
+    Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
+    not write checkpoints beside those of the next.
+    """
+    # On the node of this process, which is the one that a run cannot lose.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    made = cast(Any, ray.remote(num_cpus=0)(_Board))
+    name = f"clicktower-train-{hashlib.sha256(job.checkpoints.encode()).hexdigest()[:24]}"
+    board = None
+    while board is None:
+        try:
+            board = made.options(name=name, namespace="clicktower", scheduling_strategy=here).remote()
+        except ValueError:  # the name is taken
+            progress("the workers of a run that was killed are being ended: waiting", 0, None)
+            time.sleep(POLL_SECONDS)
+    try:
+        yield board
+    finally:
+        with contextlib.suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
+            ray.kill(board)
+
+
+@contextlib.contextmanager
+def _relay(board: Any, progress: Progress) -> Iterator[None]:
+    stop, last = threading.Event(), None
+
+    def relay() -> None:
+        nonlocal last
+        while not stop.wait(POLL_SECONDS):
+            with contextlib.suppress(ray.exceptions.RayError):
+                told = ray.get(board.read.remote())
+                if told and told != last:
+                    last = told
+                    progress(*told)
+
+    thread = threading.Thread(target=relay, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        with contextlib.suppress(ray.exceptions.RayError):
+            if (told := ray.get(board.read.remote())) and told != last:
+                progress(*told)

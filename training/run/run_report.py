@@ -1,0 +1,370 @@
+"""What the first worker of a run tells and keeps while it trains: a line of progress, every step, every epoch (measured
+on held-out data while the next one trains), and checkpoints now and then. None of it changes a byte of the model."""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from schemas import storage
+from schemas.stage import Progress
+from training.data.order import Order
+from training.models.encoder import Encoder
+from training.objectives import Watched
+from training.objectives.objective import Measured
+from training.run.step_log import StepLog
+from training.run.training_profile import Recorder
+from training.update.checkpoint import Position, write_checkpoint, writing
+from training.update.large_update import Towers, UpdateReport
+from training.wording import shortly
+
+if TYPE_CHECKING:
+    from training.run.worker import Job
+
+
+# How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.
+#
+# FOLDER/curves.json a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
+# FOLDER/curves/ the same by epoch, and every step by update as step/...: `tensorboard --logdir FOLDER/curves`
+
+
+FLUSH_SECONDS = 2
+NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
+
+
+class Curves:
+    """The curves of one run, written while it goes on below a `folder` of this machine.
+
+    `points`: those of the epochs a resumed run had finished. Its steps have to be added again.
+    """
+
+    def __init__(self, folder: str, points: Sequence[Mapping[str, Any]]) -> None:
+        self._folder, self.points = folder, [dict(point) for point in points]
+        shutil.rmtree(f"{folder}/curves", ignore_errors=True)  # an earlier life of this attempt had other steps
+        self._events = EventFileWriter(f"{folder}/curves", flush_secs=FLUSH_SECONDS)
+        for point in self.points:
+            self._write(point, point["epoch"], "", time.time())
+
+    def add(self, point: Mapping[str, Any]) -> None:
+        """One more epoch. What is None was not measured."""
+        self.points.append(dict(point))
+        self._write(point, point["epoch"], "", time.time())
+
+    def step(self, step: Mapping[str, Any]) -> None:
+        """One more step (step_log)."""
+        self._write(step, step["update"], "step/", step["unix_seconds"])
+
+    def stop(self) -> None:
+        """Write no more events; TensorBoard's thread that does ends. May be called again."""
+        self._events.close()
+
+    def close(self) -> None:
+        """Write curves.json."""
+        self.stop()
+        storage.write_atomic(storage.join(self._folder, "curves.json"), json.dumps(self.points, indent=1).encode())
+
+    def _write(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:
+        # All values in one event: one each takes three times as long.
+        scalars = [
+            Summary.Value(tag=prefix + name.replace("@", "_at_"), simple_value=value)
+            for name, value in values.items()
+            if name not in NOT_DRAWN and value is not None
+        ]
+        self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
+
+
+# A folder whose files grow while a run goes on, wherever the folder is.
+
+
+class LiveFolder:
+    """Files are written below `path`, on this machine. On another file system they arrive with `close`."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._scratch = None if storage.is_local(uri) else tempfile.TemporaryDirectory(prefix="clicktower-")
+        self.path = self._scratch.name if self._scratch else storage.filesystem(uri)[1]
+        os.makedirs(self.path, exist_ok=True)
+
+    def close(self) -> None:
+        """Carry the files to where they belong."""
+        if not self._scratch:
+            return
+        for name in storage.list_files(self.path):
+            with open(f"{self.path}/{name}", "rb") as file:
+                storage.write_atomic(storage.join(self._uri, name), file.read())
+        self._scratch.cleanup()
+
+
+# Held-out data is measured while the next epoch trains: a state is copied, a thread of its own measures the copy.
+#
+# Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
+# come in the order of the epochs. Nothing that trains reads them.
+
+
+class Measuring:
+    """Measures published states of `towers`, one after the other."""
+
+    def __init__(self, watch: Watched, towers: Towers, phases: Recorder) -> None:
+        self._watch, self._towers, self._phases = watch, towers, phases
+        self._rows = towers.layout.touched(watch.table_rows.to(towers.device.place))
+        self._thread = ThreadPoolExecutor(1, "measure", initializer=torch.set_num_threads, initargs=(1,))
+        self._under_way: tuple[Future[Measured], Callable[[Measured], None]] | None = None
+
+    def begin(self, update: int, then: Callable[[Measured], None]) -> None:
+        """Measure Λ after `update`; a later `begin` or `finish`, whichever is first, hands the result to `then`."""
+        self.finish()
+        with self._phases("watch"):
+            self._under_way = self._thread.submit(self._measure, self._copy(update)), then
+
+    def finish(self) -> None:
+        """Wait for the measurement that is under way, if any, and hand it on."""
+        if self._under_way:
+            measurement, then = self._under_way
+            self._under_way = None
+            with self._phases("watch"):
+                measured = measurement.result()
+            then(measured)
+
+    def close(self) -> None:
+        self.finish()
+        self._thread.shutdown()
+
+    def _measure(self, encoder: Encoder) -> Measured:
+        started = time.monotonic()
+        with self._phases("measure"):
+            measured = self._watch.measure(encoder)
+        return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
+
+    def _copy(self, update: int) -> Encoder:
+        """A copy of the towers after `update`, as far as held-out texts need them. Training leaves it alone."""
+        towers = self._towers
+        copies = {t: rows.published(self._rows, update, towers.schedule) for t, rows in towers.rows.items()}
+        return Encoder(
+            towers.recipe,
+            towers.layout,
+            lambda tower, rows: copies[tower].index_select(0, torch.searchsorted(self._rows, rows)),
+            towers.device,
+        )
+
+
+# What a run says of itself while it goes on: two short lines, so that a terminal of 100 columns shows all of it.
+
+
+def progress_line(
+    *,
+    epoch: int,
+    epochs: int,
+    step: int,
+    steps: int,
+    seconds_left: float | None,
+    unit: str,
+    per_second: float,
+    loss: float,
+    norms: Mapping[str, float],
+    clipped_share: float | None,
+    held_out: str,
+) -> str:
+    """Where the run is, a new line, and how it goes.
+
+    epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
+    last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
+    held_out: what was measured after the epoch before (training.wording).
+    """
+    place = [f"epoch {epoch}/{epochs}", f"step {step:,}/{steps:,}"]
+    if seconds_left is not None:
+        place.append(f"{clock(seconds_left)} left")
+    course = [
+        f"{per_second:,.0f} {unit}/s",
+        f"loss {loss:.4g}",
+        "gradient " + " ".join(f"{tower} {_three(norm)}" for tower, norm in sorted(norms.items(), reverse=True)),
+    ]
+    if clipped_share is not None:
+        course.append(f"clipped {clipped_share:.0%}")
+    if held_out:
+        course.append(held_out)
+    return ", ".join(place) + "\n" + ", ".join(course)
+
+
+def _three(value: float) -> str:
+    """Three digits, or all of a larger number: 0.0312, 9.81, 12,345."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:30, 3:05:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+REPORT_SECONDS = 0.25
+RATE_REPORTS = 20  # how many of them the rate that is told looks back: some five seconds
+
+
+class Report:
+    """Goes on where `position` left off; its methods are to be called as the run goes, `close` at the end."""
+
+    def __init__(
+        self,
+        job: "Job",
+        order: Order,
+        watch: Watched,
+        towers: Towers,
+        position: Position,
+        progress: Progress,
+        phases: Recorder,
+    ) -> None:
+        self._job, self._order, self._towers = job, order, towers
+        self._measuring = Measuring(watch, towers, phases)
+        self._progress, self._phases = progress, phases
+        self._folder = LiveFolder(job.output)
+        self.curves = Curves(self._folder.path, position.curve)
+        self._steps = StepLog(self._folder.path, job.checkpoints, position.update)
+        self._epoch = _EpochSoFar()
+        for step in self._steps.kept():
+            self.curves.step(step)
+            self._epoch.add(step)
+            if step["update"] % order.num_minibatches == 0:
+                self._epoch = _EpochSoFar()
+        self._pairs, self._seconds = 0, 0.0  # since this process began
+        self._recent: deque[tuple[int, float]] = deque([(0, 0.0)], RATE_REPORTS)
+        self._notes = "".join(f"\n{why}: went on from before it" for _, why in position.refused)
+        self._began = self._told = self._saved = time.monotonic()
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The figures of the last epoch that was measured."""
+        return dict(self.curves.points[-1]) if self.curves.points else {}
+
+    def step(
+        self,
+        epoch: int,
+        num_pairs: int,
+        position: Position,
+        made: UpdateReport,
+        *,
+        pairs: int,
+        seconds: float,
+        sent_bytes: int,
+    ) -> None:
+        """Update `position.update` was made of a minibatch of `pairs`, the last of `num_pairs` of epoch `epoch`."""
+        clip_norm = self._job.recipe.clip_norm
+        step = {
+            "update": position.update,
+            "epoch": epoch + 1,
+            "pairs": pairs,
+            "loss": made.loss / pairs,
+            **{f"gradient_norm_{tower}": norm for tower, norm in made.norms.items()},
+            **{f"clipped_{tower}": 0 < clip_norm < norm for tower, norm in made.norms.items()},
+            "momentum": self._towers.schedule.momentum(position.update),
+            "seconds": round(seconds, 6),
+            "pairs_per_second": round(pairs / max(seconds, 1e-9), 1),
+            "sent_bytes": sent_bytes,
+            "unix_seconds": round(time.time(), 3),
+        }
+        self._pairs, self._seconds = self._pairs + pairs, self._seconds + seconds
+        with self._phases("report"):
+            self._steps.add(step)
+            self.curves.step(step)
+            self._epoch.add(step)
+            if time.monotonic() - self._told >= REPORT_SECONDS:
+                self._tell(epoch, num_pairs, position, made.norms)
+
+    def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
+        """Epoch `epoch` (from 0) is over, `made` was its last update: begin to measure on held-out data."""
+        num_pairs = self._order.num_pairs
+        trained = {
+            "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
+            "seconds": round(position.seconds, 3),
+            "updates": position.update,
+            "momentum": self._towers.schedule.momentum(position.update),
+            **self._epoch.mean_norms,
+            "clipped_share": self._epoch.clipped_share,
+        }
+
+        def add(measured: Measured) -> None:
+            train_loss = position.loss / num_pairs
+            self.curves.add({"epoch": epoch + 1, "train_loss": train_loss, **measured, **trained})
+
+        self._measuring.begin(position.update, add)
+        self._tell(epoch, num_pairs, position, made.norms)
+        self._epoch = _EpochSoFar()
+
+    def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
+            self._measuring.finish()  # a run that goes on from here will not come by this epoch again
+            with self._phases("checkpoint"):
+                with writing(self._job.checkpoints, position.update, "step log"):
+                    self._steps.keep()
+                position = replace(position, curve=self.curves.points)
+                write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
+            self._saved = time.monotonic()
+
+    def close(self) -> None:
+        """Wait for the last measurement and finish the files."""
+        self._measuring.close()
+        self._steps.close()
+        self.curves.close()
+        self._folder.close()
+
+    def _tell(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
+        self._told = time.monotonic()
+        self._steps.flush()
+        self._recent.append((self._pairs, self._seconds))
+        pairs, seconds = (now - then for then, now in zip(self._recent[0], self._recent[-1], strict=True))
+        recipe, total = self._job.recipe, self._order.num_pairs
+        done = epoch * total + num_pairs
+        self._progress(
+            progress_line(
+                epoch=epoch + 1,
+                epochs=recipe.epochs,
+                step=position.update - epoch * self._order.num_minibatches,
+                steps=self._order.num_minibatches,
+                # What is left goes as all of it went so far, measuring and checkpoints included.
+                seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - done),
+                unit="pairs" if recipe.objective == "clicks" else "examples",
+                per_second=pairs / max(seconds, 1e-9),
+                loss=position.loss / num_pairs,
+                norms=norms,
+                clipped_share=self._epoch.clipped_share if recipe.clip_norm else None,
+                held_out=shortly(self.last),
+            )
+            + self._notes,
+            done,
+            recipe.epochs * total,
+        )
+
+
+@dataclass(slots=True)
+class _EpochSoFar:
+    """Sums over the steps of an epoch."""
+
+    steps: int = 0
+    clipped: int = 0  # steps in which some tower's gradient was scaled down
+    norms: dict[str, float] = field(default_factory=dict)
+
+    def add(self, step: dict[str, Any]) -> None:
+        self.steps += 1
+        self.clipped += any(value for name, value in step.items() if name.startswith("clipped_"))
+        for name, value in step.items():
+            if name.startswith("gradient_norm_"):
+                self.norms[name] = self.norms.get(name, 0.0) + value
+
+    @property
+    def mean_norms(self) -> dict[str, float]:
+        return {name: total / self.steps for name, total in self.norms.items()}
+
+    @property
+    def clipped_share(self) -> float:
+        return self.clipped / max(1, self.steps)

@@ -1,0 +1,310 @@
+"""The sweep as a stage: one training for each point and seed, and a table of them, best first.
+
+    sweep("store/build/DIGEST", points, store="store", measure="dev_loss")
+
+Every trial is an ordinary train stage with a digest of its own: one that is in the store already, trained by hand or by
+another sweep, counts; a sweep that was killed goes on with what is missing. A trial that diverges is a result; one that
+could not be carried out (no memory, a full disk) leaves the sweep unfinished, and the same command tries it again.
+
+Writes to STORE/sweep/DIGEST: sweep.json, the table; sweep.md, the same for people; best.toml, the recipe of its first
+row; and sweep.html, a page with curves, if it is given what makes one of the table.
+
+Trials run in processes of this machine, or on the nodes of a Ray cluster (carry_out, .on_ray). What
+comes of a sweep depends on neither, nor on how fast they are or what is lost on the way.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
+from training.gpu.device_name import device_named
+from training.ranking.judged_collection import Judged
+from training.recipes.named_recipes import names
+from training.recipes.recipe import Recipe
+from training.run.launch import fingerprints, train_request
+from training.sweep.carry_out import CarryOut, in_processes
+from training.sweep.halving import Halving, Rung, rungs_of
+from training.sweep.sweep_table import OF_LABELS, Point, Row, page
+from training.sweep.sweep_trials import TrialEnded, Trials
+from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of
+
+# The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
+# too. All fields are in it, so that it means the same when a later version changes a named recipe.
+
+
+HEAD = """\
+# The first of {points} points by {measure}, with its first seed: the whole recipe, as `clicktower sweep` found it.
+# It was chosen on {watched}; evaluate it on judgments that chose nothing.
+#
+# To train it:       clicktower train --recipe best.toml --shards store/build/DIGEST --into store
+# In a pipeline:     put this section into pipeline.toml, or write there [train] recipe = "best.toml"
+
+[train]
+recipe = {recipe}
+{word_vectors}
+[train.set]
+"""
+
+
+def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
+    """What to write down of the first point of a table (the JSON of sweep_stage), whose recipe this is, and
+    the file that its words start from."""
+    varied = table["rows"][0]["fields"]
+    fields = asdict(recipe)
+    name = fields.pop("name")
+    if name not in names():  # a recipe of somebody's own: all of it is set
+        fields, name = {"name": name, **fields}, names()[0]
+    first = {field: fields.pop(field) for field in varied if field in fields}
+    head = HEAD.format(
+        points=len(table["rows"]),
+        measure=table["measure"],
+        watched=table["watched"],
+        recipe=json.dumps(name),
+        word_vectors=f"word_vectors = {json.dumps(word_vectors)}\n" if word_vectors else "",
+    )
+    parts = [
+        ("# What the sweep varied:", first),
+        ("# The rest:" if first else "", fields),
+    ]
+    lines = [line for note, some in parts if some for line in (note, *map(_line, some.items())) if line]
+    return head + "\n".join(lines) + "\n"
+
+
+def _line(field: tuple[str, Any]) -> str:
+    name, value = field
+    return f"{name} = {json.dumps(value)}"  # text, numbers, true and false are written alike in JSON and TOML
+
+
+STAGE_VERSION = 2
+
+Engine = Literal["processes", "ray"]
+
+
+class Unfinished(StageError):
+    """Some trials could not be carried out. `rows`: the table of those that could."""
+
+    def __init__(self, *, rows: Sequence[Row] = (), **facts: str) -> None:
+        super().__init__(**facts)
+        self.rows = rows
+
+
+def sweep(
+    shards: str,
+    points: Sequence[Point],
+    *,
+    store: str,
+    measure: str,
+    judged: Judged | None = None,
+    halving: Halving | None = None,
+    workers: int = 1,
+    threads: int | None = None,
+    device: str = "auto",
+    path: str = "auto",
+    engine: Engine = "processes",
+    at_once: int | None = None,
+    progress: Progress = silent,
+    trial_ended: TrialEnded = lambda *_: None,
+    render: Callable[[Mapping[str, Any]], str] | None = None,
+) -> StageResult:
+    """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.MEASURES).
+
+    `at_once` trials run side by side (by default one, on Ray as many as there is room for), each with `workers` of
+    `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes a page
+    of the table's JSON. Raises UsageError; Unfinished where a trial could not be carried out, once all others are (of
+    its rung, with halving).
+    """
+    if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
+        raise UsageError(
+            asked=f"{at_once} trials at once were asked for, each of {workers} workers with {threads} threads",
+            found="each must be at least 1",
+            do="give 1 or more",
+        )
+    judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
+    device = device_named(device)  # here and not on each node: it is a part of what is asked
+    requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
+    place = _Place(engine=engine, workers=workers, threads=threads, device=device, at_once=at_once)
+
+    def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
+        asked = {
+            "shards": storage.absolute(shards),
+            "store": storage.absolute(store),
+            "judged": judged,
+            "recipe": recipe,
+        }
+        asked |= {"word_vectors": point.word_vectors}
+        where = {
+            "workers": workers,
+            "threads": place.num_threads,
+            "device": device,
+            "path": _path(path, recipe, device),
+        }
+        return asked | where | ({"stop_after": epochs} if epochs < recipe.epochs else {})
+
+    rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
+
+    def produce(attempt: str) -> Outcome:
+        trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
+        with place.opened(attempt, request.digest) as carry_out:
+            trials.run(rungs, arguments, carry_out)
+        if trials.broken:
+            raise _unfinished(trials)
+        outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
+        _write(attempt, outcome, points, render)
+        return outcome
+
+    return run_stage(store, request, produce, progress)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where the trials run."""
+
+    engine: Engine
+    workers: int
+    threads: int | None
+    device: str
+    at_once: int | None
+
+    @property
+    def num_threads(self) -> int:
+        """Of each worker of a trial."""
+        here = len(os.sched_getaffinity(0)) // (self.workers * (self.at_once or 1))
+        return self.threads or (1 if self.engine == "ray" else max(1, here))
+
+    def opened(self, attempt: str, digest: str) -> AbstractContextManager[CarryOut]:
+        if self.engine == "processes":
+            return in_processes(self.at_once or 1)
+        from training.sweep.sweep_on_ray import Room, on_ray
+
+        room = Room(workers=self.workers, threads=self.num_threads, on_gpu=self.device != "cpu", at_once=self.at_once)
+        return on_ray(room, storage=scratch_folder(storage.absolute(attempt)), name=digest)
+
+
+def _path(path: str, recipe: Recipe, device: str) -> str:
+    """The path by its name, so that a node where it is missing says so, instead of making another model."""
+    return {COMPILED: "compiled", REFERENCE: "torch"}.get(arithmetic_of(path, recipe, device), path)
+
+
+def _write(
+    attempt: str, outcome: Outcome, points: Sequence[Point], render: Callable[[Mapping[str, Any]], str] | None
+) -> None:
+    table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
+    files = {"sweep.json": json.dumps(table, indent=1), "sweep.md": page(table)}
+    if table["rows"][0]["mean"] is not None:
+        best = outcome.metrics["rows"][0]["fields"]
+        first = next(point for point in points if point.fields == best)
+        files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
+    if render:
+        files["sweep.html"] = render(table)
+    for name, content in files.items():
+        storage.write_atomic(storage.join(attempt, name), content.encode())
+
+
+def plan(
+    shards: str,
+    points: Sequence[Point],
+    *,
+    store: str,
+    measure: str,
+    judged: Judged | None = None,
+    workers: int = 1,
+    device: str = "auto",
+    path: str = "auto",
+) -> list[tuple[Point, list[tuple[str, bool]]]]:
+    """What `sweep` would train: of each point the digest of every recipe's training, and whether it is there already.
+
+    Raises UsageError as `sweep`.
+    """
+    requests, _ = _requests(shards, points, measure, judged, None, workers, device, path)
+    return [
+        (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
+        for point, of_point in zip(points, requests, strict=True)
+    ]
+
+
+def _requests(
+    shards: str,
+    points: Sequence[Point],
+    measure: str,
+    judged: Judged | None,
+    halving: Halving | None,
+    workers: int,
+    device: str,
+    path: str,
+) -> tuple[list[list[Request]], Request]:
+    """The request of every trial, by point, and that of the sweep."""
+    built = open_result(shards)
+    counts = built.manifest.outcome.counts
+    if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
+        raise UsageError(
+            asked=f"the trials were to be compared by {measure}",
+            found="the shards hold nothing that is held out" + ("" if judged else ", and no judged files are given"),
+            follows="there is nothing to measure that on but what the trials are trained on",
+            do="build with a dev_share above 0, or give judged files and choose by dev_ndcg@10",
+        )
+    watched = fingerprints(judged)
+    where: dict[str, Any] = {"judged": watched, "workers": workers, "device": device, "path": path}
+    vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
+    trials = [
+        [
+            train_request(built, recipe, **where, word_vectors=vectors.get(point.word_vectors or ""))
+            for recipe in point.recipes
+        ]
+        for point in points
+    ]
+    described = [_description(point, of_point) for point, of_point in zip(points, trials, strict=True)]
+    request = Request(
+        stage="sweep",
+        stage_version=STAGE_VERSION,
+        config={
+            "measure": measure,
+            "points": sorted(described, key=lambda point: sorted(point["trials"].values())),
+            "halving": halving and asdict(halving),
+        },
+        inputs={"shards": built.manifest.digest, "judged": watched},
+    )
+    return trials, request
+
+
+def _description(point: Point, requests: Sequence[Request]) -> dict[str, Any]:
+    return {"fields": dict(point.fields), "trials": {str(request.seed): request.digest for request in requests}}
+
+
+def _outcome(
+    trials: Trials, measure: str, judged: Judged | None, rungs: Sequence[Rung], labels: Mapping[str, Any]
+) -> Outcome:
+    ended, rows = trials.ended.values(), trials.rows()
+    return Outcome(
+        counts={
+            "points": len(rows),
+            "trials": len(ended),
+            "trials_reused": sum(trial.reused for trial in ended),
+            "trials_diverged": sum(bool(trial.failed) for trial in ended),
+            "trials_stopped_early": sum(0 < trial.epochs < trial.of_epochs for trial in ended),
+        },
+        metrics={
+            "measure": measure,
+            "watched": "judgments" if judged else "held-out labels" if measure in OF_LABELS else "held-out clicks",
+            "rungs": [asdict(rung) for rung in rungs],
+            "rows": [asdict(row) for row in rows],
+        },
+        labels=labels,
+    )
+
+
+def _unfinished(trials: Trials) -> Unfinished:
+    reasons = "; ".join(dict.fromkeys(error.found for error in trials.broken))
+    return Unfinished(
+        rows=trials.rows(),
+        asked=f"{len(trials.ended)} trials were to be carried out",
+        found=f"{len(trials.broken)} could not be: {reasons}",
+        follows="the others are finished and kept",
+        do=f"{trials.broken[0].do}; then run the same command again, which tries only those that are missing",
+    )

@@ -1,0 +1,274 @@
+"""The trials of a sweep -> its table: each point over its seeds, best first, and whether the best can be told apart.
+
+A single seed misleads: two trainings of one recipe differ by their random numbers alone, often by more than two recipes
+do. So a point is judged by the mean over its seeds, with the standard deviation between them beside it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean, stdev
+from typing import Any
+
+from training.ranking.ndcg import CUTOFFS
+from training.recipes.recipe import Recipe
+
+# What is watched after each epoch (training.objectives), and whether more of it is better.
+OF_CLICKS = {f"dev_ndcg@{k}": True for k in CUTOFFS}
+OF_LABELS = {"dev_accuracy": True, "dev_area_under_roc": True}
+MEASURES: Mapping[str, bool] = {"dev_loss": False, **OF_CLICKS, **OF_LABELS}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A setting to try: a recipe for each seed.
+
+    `fields`: what it varies, for people. `options`: those of `clicktower train` that say the same, but for the seed.
+    `word_vectors`: the file that its words start from (word_vectors), which the recipes know of.
+    """
+
+    fields: Mapping[str, Any]
+    recipes: Sequence[Recipe]
+    word_vectors: str | None = None
+    options: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none.
+
+    `curve`: what chooses, after each epoch. `epochs` of the `of_epochs` of its recipe are behind it, in rung `rung` of
+    a sweep by halving (halving), from 0.
+    """
+
+    seed: int
+    digest: str  # of the train request
+    reused: bool = False
+    seconds: float = 0.0  # of training, all of its epochs
+    measures: Mapping[str, float] | None = None
+    failed: str = ""
+    epochs: int = 0
+    of_epochs: int = 0
+    rung: int = 0
+    curve: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A point over its seeds. `mean` is None where no seed gave a value, `spread` where fewer than two did.
+
+    `spread`: the standard deviation between seeds. `told_apart`: the best one's lead over this point is more than two
+    standard errors of the difference; None where there is no spread to tell by, or where the best trained for longer.
+    `rung`: the last that it reached.
+    """
+
+    fields: Mapping[str, Any]
+    options: Sequence[str]
+    trials: Sequence[Trial]
+    mean: float | None
+    spread: float | None
+    told_apart: bool | None = None
+    rung: int = 0
+
+
+def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[Row]:
+    """A row for each point and its trials, best first by `measure`, one of MEASURES.
+
+    A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
+    those where every seed failed come last. Of the others, one that reached a later rung comes before those that were
+    left behind: their figures are of fewer epochs.
+    """
+    sign = -1 if MEASURES[measure] else 1
+    rows = [_row(point, trials, measure) for point, trials in points]
+    rows.sort(
+        key=lambda row: (
+            row.mean is None,
+            any(trial.failed for trial in row.trials),
+            -row.rung,
+            sign * (row.mean or 0.0),
+            row.trials[0].digest,  # so that of two that are equal the same is first whatever the order of points
+        )
+    )
+    return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]
+
+
+def _row(point: Point, trials: Sequence[Trial], measure: str) -> Row:
+    values = _values(trials, measure)
+    return Row(
+        fields=point.fields,
+        options=point.options,
+        trials=trials,
+        mean=fmean(values) if values else None,
+        spread=stdev(values) if len(values) > 1 else None,
+        rung=max((trial.rung for trial in trials), default=0),
+    )
+
+
+def _beside(row: Row, best: Row, measure: str) -> Row:
+    if row.mean is None or best.mean is None or row.spread is None or best.spread is None or row.rung != best.rung:
+        return row
+    num_row, num_best = (len(_values(r.trials, measure)) for r in (row, best))
+    error = math.sqrt(row.spread**2 / num_row + best.spread**2 / num_best)
+    return replace(row, told_apart=abs(best.mean - row.mean) > 2 * error)
+
+
+def _values(trials: Sequence[Trial], measure: str) -> list[float]:
+    return [trial.measures[measure] for trial in trials if trial.measures]
+
+
+# A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
+#
+# A table here is the JSON of `sweep_stage`: measure, watched, rungs, rows, labels.
+
+
+ALIKE = "≈"  # marks a point that the best cannot be told apart from
+
+
+def page(table: Mapping[str, Any]) -> str:
+    """The page of a sweep in Markdown."""
+    header, rows = cells(table)
+    best = table["rows"][0]
+    lines = [
+        f"# {len(rows)} points by {table['measure']}, {direction(table['measure'])}, on {table['watched']}",
+        "",
+        f"| {' | '.join(header)} |",
+        f"|{'---|' * len(header)}",
+        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows),
+        "",
+        *(f"- {note}" for note in notes(table)),
+    ]
+    if best["mean"] is not None:
+        lines += ["", f"The first of them: `clicktower train {' '.join(train_options(best))}`"]
+    return "\n".join(lines) + "\n"
+
+
+def direction(measure: str) -> str:
+    """Which way a measure is better."""
+    return "higher is better" if MEASURES[measure] else "lower is better"
+
+
+def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The header and, best first, the cells of each point: what it varies, its measures, with halving how far it was
+    trained, seeds, seconds of a trial's training."""
+    chosen, rows = table["measure"], table["rows"]
+    fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
+    others = [name for name in MEASURES if name != chosen and any(_mean(row, name) is not None for row in rows)]
+    by_halving = len(table["rungs"]) > 1
+    header = ["", *fields, chosen, *others, *(["epochs"] if by_halving else []), "seeds", "s"]
+    shown = []
+    for place, row in enumerate(rows, 1):
+        done = [trial for trial in row["trials"] if trial["measures"]]
+        shown.append(
+            [
+                f"{place}{f' {ALIKE}' if row['told_apart'] is False else ''}",
+                *(value_text(row["fields"][name]) if name in row["fields"] else "" for name in fields),
+                _chosen(row),
+                *(_figure(_mean(row, name)) for name in others),
+                *([_epochs(done)] if by_halving else []),
+                f"{len(done)}" if len(done) == len(row["trials"]) else f"{len(done)} of {len(row['trials'])}",
+                f"{fmean(trial['seconds'] for trial in done):.0f}" if done else "",
+            ]
+        )
+    return header, shown
+
+
+def notes(table: Mapping[str, Any]) -> list[str]:
+    """What to know before believing the table, one sentence or two each."""
+    rows, told = table["rows"], []
+    for row in rows:
+        told += [
+            f"{point_text(row['fields'])} diverged with seed {trial['seed']}: {trial['failed']}."
+            for trial in row["trials"]
+            if trial["failed"]
+        ]
+    if all(len(row["trials"]) == 1 for row in rows):
+        told.append(
+            "One seed for each point: a recipe's figure moves with its seed alone, so a small lead means nothing."
+            " `seeds = [1, 2, 3]` shows by how much."
+        )
+    else:
+        told.append("±: the standard deviation between seeds.")
+    if any(row["told_apart"] is False for row in rows):
+        told.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
+    told += _halved(table)
+    told += _at_an_edge(rows)
+    told.append(
+        f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
+        " figure here is no test result. Evaluate it on judgments that chose nothing."
+    )
+    if table["labels"].get("simulated"):
+        told.append("All of this comes from a simulated log.")
+    return told
+
+
+def _halved(table: Mapping[str, Any]) -> list[str]:
+    """What to know where points were left behind."""
+    rungs = table["rungs"]
+    if len(rungs) < 2:
+        return []
+    steps = ", ".join(
+        f"{after['points']} of {before['points']} after {counted(before['epochs'], 'epoch')}"
+        for before, after in pairwise(rungs)
+    )
+    return [
+        f"Halving: {steps} went on. The others stand below with the figures they had when they were stopped, so these"
+        " cannot be compared with those above, and one that starts slowly is never seen to arrive. Their checkpoints"
+        " are kept: to train one to its end, use the options of its row in sweep.json."
+    ]
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def train_options(row: Mapping[str, Any]) -> list[str]:
+    """The options of `clicktower train` that make a point's first trial. Not its luckiest: that would be choosing by
+    the seed."""
+    return [*row["options"], "--set", f"seed={row['trials'][0]['seed']}"]
+
+
+def point_text(fields: Mapping[str, Any]) -> str:
+    """What a point varies, in a few words."""
+    return ", ".join(f"{name}={value_text(value)}" for name, value in fields.items()) or "the recipe as it is"
+
+
+def value_text(value: Any) -> str:
+    """A field's value as it is written in TOML, and after --set."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _at_an_edge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of fields with three numbers or more, those whose best value is the smallest or largest that was tried."""
+    told = []
+    for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():
+        tried = {row["fields"].get(name) for row in rows}
+        if len(tried) < 3 or not all(isinstance(value, int | float) for value in tried):
+            continue
+        for edge, which, other in ((min(tried), "smallest", "smaller"), (max(tried), "largest", "larger")):
+            if best == edge:
+                told.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {other} ones.")
+    return told
+
+
+def _chosen(row: Mapping[str, Any]) -> str:
+    if row["mean"] is None:
+        return "diverged"
+    return _figure(row["mean"]) + (f" ± {row['spread']:.4f}" if row["spread"] is not None else "")
+
+
+def _epochs(done: Sequence[Mapping[str, Any]]) -> str:
+    if not done:
+        return ""
+    epochs, of_epochs = done[0]["epochs"], done[0]["of_epochs"]
+    return f"{epochs}" if epochs == of_epochs else f"{epochs} of {of_epochs}"
+
+
+def _mean(row: Mapping[str, Any], measure: str) -> float | None:
+    values = [trial["measures"][measure] for trial in row["trials"] if measure in (trial["measures"] or {})]
+    return fmean(values) if values else None
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

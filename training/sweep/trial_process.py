@@ -1,0 +1,170 @@
+"""One training in a process of its own: what it dies of stays there, and many run side by side.
+
+    with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
+        told = trial.read()     # a Told, and at last an Ended
+
+The process is an ordinary `launch.train`. It ends with the one that started it: asked to (SIGTERM), so that
+its attempt is cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType, TracebackType
+from typing import Any
+
+from schemas.errors import StageError, StoppedEarly
+from schemas.stage import Progress, StageResult
+
+TERM_SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """Where a trial is: what schemas.stage.Progress tells."""
+
+    what: str
+    done: int
+    total: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a trial ended: with its result, or with an error; with neither where it was to stop early."""
+
+    result: StageResult | None = None
+    error: StageError | None = None
+
+
+class TrialProcess:
+    """A trial that runs from the moment it is made. Leaving its context ends it."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        """`arguments`: of launch.train, but for its progress."""
+        context = multiprocessing.get_context("spawn")  # a fork would carry over half of torch's and Ray's threads
+        self.pipe, theirs = context.Pipe(duplex=False)
+        self._ended = False
+        self._process = context.Process(target=_work, args=(theirs, dict(arguments)))
+        with _interrupts_blocked():
+            self._process.start()
+        theirs.close()
+
+    def read(self) -> Told | Ended:
+        """The next it tells; waits for it. `pipe` can be waited for with those of others."""
+        try:
+            told = self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it died while it was telling
+            self._process.join()
+            told = Ended(error=_died(self._process.exitcode or 0))
+        self._ended = isinstance(told, Ended)
+        return told
+
+    def __enter__(self) -> "TrialProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            self._process.join(TERM_SECONDS)
+        for end in (self._process.terminate, self._process.kill):
+            if self._process.is_alive():
+                end()
+                self._process.join(TERM_SECONDS)
+        self._process.join()
+        self.pipe.close()
+
+
+def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
+    """What the process does."""
+    signal.signal(signal.SIGTERM, _leave)
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        pipe.send(Told(what=what, done=done, total=total))
+
+    ended = carried_out(arguments, tell)
+    with suppress(BrokenPipeError):  # nobody listens any more
+        pipe.send(ended)
+
+
+def carried_out(arguments: Mapping[str, Any], tell: Progress) -> Ended:
+    """Train here and now, whatever comes of it. `arguments`: of launch.train, but for its progress."""
+    from training.run.launch import train
+
+    try:
+        return Ended(result=train(**arguments, progress=tell))
+    except StoppedEarly:
+        return Ended()
+    except StageError as error:
+        return Ended(error=error)
+    except Exception as error:
+        return Ended(error=_unexpected(error))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[Callable[[], None]]:
+    """Within, Ctrl-C and SIGTERM (a cluster's or a scheduler's) wait for a call of what this gives, which raises
+    KeyboardInterrupt.
+
+    Raised wherever the program happens to be it can get lost: Python prints and drops what is raised within the
+    callback of a weak reference, and processes and pipes have those.
+    """
+    pressed = threading.Event()
+
+    def let_through() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield let_through
+        return
+    asked_to_end = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, frame: pressed.set()) for number in asked_to_end]
+    try:
+        yield let_through
+    finally:
+        for number, handler in zip(asked_to_end, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What is started within never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
+
+    Here it waits until the end of the block.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _died(exitcode: int) -> StageError:
+    by_kill = exitcode == -signal.SIGKILL
+    return StageError(
+        asked="the trial was trained in a process of its own",
+        found=f"signal {-exitcode} ended it" if exitcode < 0 else f"it ended with code {exitcode} and no result",
+        follows="it goes on from its last checkpoint when it is started again",
+        do="look for too little memory, and let fewer trials run at once" if by_kill else "run the same command again",
+    )
+
+
+def _unexpected(error: Exception) -> StageError:
+    is_os = isinstance(error, OSError) and error.errno
+    found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
+    return StageError(
+        asked="the trial was trained",
+        found=found,
+        follows="it goes on from its last checkpoint when it is started again",
+        do="train it alone with `clicktower train` to see more",
+    )

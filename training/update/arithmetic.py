@@ -1,0 +1,86 @@
+"""Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
+
+    compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
+    torch-3        the reference path, on a CPU; so does this one
+    torch-cuda, triton-cuda    on a GPU (device)
+
+Within one of them a model's bytes depend on no number of workers or threads and no restart; between them models agree
+to a tolerance.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from schemas.errors import StageError, UsageError
+from training.kernel import status, trains
+from training.recipes.recipe import Recipe
+
+if TYPE_CHECKING:
+    from training.gpu.device import Device
+    from training.update import paths
+    from training.update.reference_path import Batch
+
+Path = Literal["auto", "compiled", "torch"]
+COMPILED = "compiled-2"
+REFERENCE = "torch-3"
+ON_GPU = {"cuda-eager": "torch-cuda", "cuda": "triton-cuda"}
+
+
+def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
+    """What a path (auto: the compiled one where it serves the recipe) and a device, already named, come to.
+
+    Raises UsageError for an unknown path, and where the compiled one was asked for and does not serve.
+    """
+    if path not in get_args(Path):
+        raise UsageError(
+            asked=f"training was asked for on the path {path!r}",
+            found="there is no path of that name",
+            do=f"use one of {', '.join(get_args(Path))}",
+        )
+    if path == "compiled" and (device != "cpu" or not trains(recipe)):
+        reason = "it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe)
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained on the compiled path",
+            found=reason,
+            do="use --path auto, which takes the reference path where it has to",
+        )
+    if device != "cpu":
+        return ON_GPU[device]
+    return COMPILED if path != "torch" and trains(recipe) else REFERENCE
+
+
+def require_served(arithmetic: str, recipe: Recipe) -> None:
+    """Raise StageError where this process cannot add up that way, though the one that asked for the run can."""
+    if arithmetic == COMPILED and not trains(recipe):
+        raise StageError(
+            asked=f"a worker was to train {recipe.name} on the compiled path ({COMPILED})",
+            found=f"on its machine {_reason(recipe)}",
+            follows="its sums would round otherwise, and the model's bytes would depend on who computed what",
+            do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",
+        )
+
+
+def path_of(
+    arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], Batch]"
+) -> "paths.Path":
+    """The path that computes so. `batch_of`: the objective's (training.objectives), for the reference path."""
+    if arithmetic != COMPILED:
+        from training.update.reference_path import (
+            ReferencePath,  # and with it torch, which naming an arithmetic does not need
+        )
+
+        return ReferencePath(device, batch_of)
+    from training.kernel.kernel_path import CompiledPath
+
+    # Steps that texts share cannot be cut off for one and kept for another.
+    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm", share_prefixes=not recipe.truncate_steps)
+
+
+def _reason(recipe: Recipe) -> str:
+    found = status()
+    if not found.available:
+        return f"the compiled path is not available ({found.reason})"
+    return (
+        f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype}, {recipe.objective}, "
+        f"{recipe.optimiser}, word vectors: {recipe.word_vectors}, {'a' if recipe.teacher_share else 'no'} teacher)"
+    )

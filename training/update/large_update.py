@@ -1,0 +1,168 @@
+"""One large update (Algorithm 1): the gradients of a whole minibatch, from all workers, added up and applied once.
+
+sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from schemas.errors import Diverged
+from training.data.order import MicroBatch
+from training.gpu.device import CPU, Device
+from training.models.encoder import Encoder
+from training.models.parameters import Layout, tower_name
+from training.recipes.recipe import Recipe
+from training.run.training_profile import OFF, Recorder
+from training.update.optimisers import MomentumSchedule, RowState
+from training.update.paths import Path
+from training.update.reference_path import ReferencePath
+from training.update.workers import Workers
+
+# A run that runs away is stopped, and told where: the update, the micro-batch and the file its pairs are from.
+#
+# Nothing else would stop it. The loss is bounded whatever the parameters are (cosines are), and a step that throws the
+# parameters far off leaves finite numbers that mean nothing.
+
+
+PAIRS_NAMED = 5
+
+
+def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
+    """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
+
+    Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's
+    gradient, before re-normalisation.
+    """
+    length = recipe.initial_range * math.sqrt(layout.rows * layout.columns / 3)
+    for tower, norm in norms.items():
+        if not math.isfinite(norm) or not math.isfinite(loss):
+            raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
+        if recipe.optimiser == "adam":  # its steps do not grow with the gradient
+            continue
+        moved = recipe.step * min(norm, recipe.clip_norm or math.inf)
+        if moved > length:
+            raise _diverged(
+                f"update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
+                f" `step`), further than all of its parameters measured at the start ({length:,.3g})"
+            )
+
+
+def name_culprit(
+    error: Diverged,
+    largest: Callable[[Any], float],
+    share: Sequence[Any],
+    minibatch: Sequence[MicroBatch],
+    files: Sequence[str],
+    workers: Workers,
+    update: int,
+) -> Diverged:
+    """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
+
+    `largest`: of a micro-batch's gradient and loss (paths.Path.largest); `share`: this worker's; `minibatch`:
+    of all workers, in its order. All of them are to call it together: each computes its share once more, and they
+    compare. `files`: whose rows each shard's examples are.
+    """
+    sizes = torch.zeros(len(minibatch), dtype=torch.float64)
+    for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
+        sizes[place] = largest(batch)
+    workers.add_up(sizes)
+    place = int(sizes.argmax())
+    worst, culprit = sizes[place].item(), minibatch[place]
+    rows = ", ".join(f"{pair:,}" for pair in culprit.pairs[:PAIRS_NAMED].tolist())
+    more = f" and {len(culprit.pairs) - PAIRS_NAMED:,} more" if len(culprit.pairs) > PAIRS_NAMED else ""
+    how = f"goes up to {worst:,.3g}" if math.isfinite(worst) else "is not finite"
+    where = (
+        f"micro-batch {place + 1} of {len(minibatch)} of update {update:,}, whose gradient {how}, is rows {rows}{more}"
+        f" of {files[culprit.shard]}"
+    )
+    return Diverged(asked=error.asked, found=f"{error.found}; {where}", follows=error.follows, do=error.do)
+
+
+def _diverged(found: str) -> Diverged:
+    return Diverged(
+        asked="each update must leave the towers finite and near where they were",
+        found=found,
+        follows="the model would be worse than none",
+        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Towers:
+    """The state of a run: each tower's rows, the schedule that moves them, and the path that computes."""
+
+    recipe: Recipe
+    layout: Layout
+    rows: Mapping[str, RowState]
+    schedule: MomentumSchedule
+    device: Device = CPU
+    path: Path = field(default_factory=ReferencePath)
+
+    def published(self, update: int) -> Encoder:
+        """Λ_k, after update k."""
+        return self._encoder(lambda tower, rows: self.rows[tower].published(rows, update, self.schedule))
+
+    def _encoder(self, rows_at: Callable[[str, torch.Tensor], torch.Tensor]) -> Encoder:
+        return Encoder(self.recipe, self.layout, rows_at, self.device)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateReport:
+    loss: float  # summed over the minibatch
+    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
+
+
+def large_update(
+    towers: Towers,
+    share: Sequence[Any],
+    *,
+    update: int,
+    num_micro_batches: int,
+    workers: Workers,
+    threads: Executor,
+    phases: Recorder = OFF,
+) -> UpdateReport:
+    """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
+
+    `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
+    `threads` share the work out. Raises Diverged, with nothing changed, where numbers are not finite or run away.
+    """
+    recipe = towers.recipe
+    with phases("touched rows"):
+        # In one order on all workers: what they add up is laid out by it.
+        touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
+    total = towers.path.sum_gradients(
+        towers, share, touched,
+        update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads, phases=phases,
+    )  # fmt: skip
+    require_sane(total.loss, total.norms, recipe, towers.layout, update)
+    with phases("update"):
+        most = recipe.clip_norm or math.inf
+        total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
+    return UpdateReport(loss=total.loss, norms=total.norms)
+
+
+def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+    """The rows of a tower that any worker's share touches and training moves, ascending."""
+    device = towers.rows[tower].parameters.device
+    sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
+    some = [towers.path.table_rows(micro_batch, side) for micro_batch in share for side in sides]
+    if device == CPU.place:  # NumPy marks and finds them in a third of the time
+        marks = np.zeros(towers.layout.table_rows, bool)
+        for rows in some:
+            marks[rows.numpy()] = True
+        workers.unite(torch.from_numpy(marks))
+        touched = torch.from_numpy(np.flatnonzero(marks))
+    else:
+        mask = torch.zeros(towers.layout.table_rows, dtype=torch.bool, device=device)
+        for rows in some:
+            mask[rows] = True
+        workers.unite(mask)
+        touched = mask.nonzero()[:, 0]
+    return towers.layout.touched(towers.layout.trained(touched))
