@@ -2,7 +2,7 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers_speed.py [--json] [--record] [--repeats 5] [--pairs 128]
 
-Real question pairs (question_pairs) by the recipes of training.recipes.named_recipes, of VAR-Siamese the half that learns
+Real question pairs (question_pairs) by training.recipes.named_recipes, of VAR-Siamese the half that learns
 labels: loss and gradient of every parameter of one micro-batch, from pairs as index arrays on. Laying texts out counts,
 the optimizer's step does not. Sizes are the recipes', dropout is off, and the LSTM has a forget gate, since nn.LSTM
 cannot be without (the recipes are: ours then has three gates to compute for these four). One thread, as the trainer

@@ -41,10 +41,7 @@ from schemas.words import normalise, words  # noqa: E402
 from training.models.model import write_model  # noqa: E402
 from training.models.outputs import Outputs  # noqa: E402
 from training.models.parameters import initial_parameters, layout_of, tower_names  # noqa: E402
-from training.ranking.rerank import (
-    Confidence,
-    confidence_of,
-)
+from training.ranking.rerank import Confidence, confidence_of  # noqa: E402
 from training.recipes.recipe import Recipe  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"

@@ -35,10 +35,7 @@ from benchmarks.speed.step import figures, repeated, require_same, rows_of, run,
 from training.data.text_batch import text_batch  # noqa: E402
 from training.generative.decoder import Decoder  # noqa: E402
 from training.generative.generative_loss import generative_gradient  # noqa: E402
-from training.generative.targets import (
-    targets_of,
-    vocabulary_of,
-)
+from training.generative.targets import targets_of, vocabulary_of  # noqa: E402
 from training.towers.bilstm import BidirectionalLSTM  # noqa: E402
 from training.towers.lstm import LSTM  # noqa: E402
 from training.towers.tower import table_gradient, word_inputs  # noqa: E402

@@ -93,6 +93,7 @@ def compare(
     json
         Print the comparison as one JSON object; progress goes to stderr.
     """
+    from training.compare import compare_stage
     from training.compare.rows import all_rows, chosen
     from training.ranking.evaluate_stage import EvaluateConfig
     from training.ranking.judged_collection import Judged
@@ -108,7 +109,7 @@ def compare(
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(evaluate or [])])
     try:
         with console.progress_bar("compare") as progress:
-            result = stage.compare(
+            result = compare_stage.compare(
                 chosen(every_row, rows or []),
                 shards=shards,
                 files=Judged(documents=documents, queries=queries, qrels=qrels),
@@ -117,7 +118,7 @@ def compare(
                 seeds=seeds or [],
                 against=against,
                 frequencies=frequencies,
-                where=stage.Where(threads=threads),
+                where=compare_stage.Where(threads=threads),
                 progress=progress,
                 row_ended=lambda one, done, total: present_compare.row_line(
                     one.row.name,
@@ -129,7 +130,7 @@ def compare(
                     one.why,
                 ),
             )
-    except stage.Unfinished as error:
+    except compare_stage.Unfinished as error:
         if report:
             shown = {"metrics": dict(error.comparison), "labels": dict(error.labels)}
             _write(report, {**shown, "counts": {}, "digest": "", "path": into})

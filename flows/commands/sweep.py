@@ -44,6 +44,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     from flows.sweep_config import read_sweep
     from flows.sweep_points import measure_of, points_of
     from training.ranking.judged_collection import Judged
+    from training.sweep import sweep_stage
     from training.sweep.halving import Halving
 
     asked = read_sweep(config)
@@ -53,7 +54,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     judged = Judged(documents=files.documents, queries=files.queries, qrels=files.qrels) if files else None
     halving = Halving(eta=asked.halving.eta, min_epochs=asked.halving.min_epochs) if asked.halving else None
     if plan:
-        planned = stage.plan(
+        planned = sweep_stage.plan(
             asked.shards,
             points,
             store=asked.into,
@@ -67,7 +68,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         return
     try:
         with console.progress_bar("sweep") as progress:
-            result = stage.sweep(
+            result = sweep_stage.sweep(
                 asked.shards,
                 points,
                 store=asked.into,
@@ -84,7 +85,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
                 trial_ended=present_sweep.trial_line(measure),
                 render=render,
             )
-    except stage.Unfinished as error:
+    except sweep_stage.Unfinished as error:
         if not json:
             present_sweep.show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
         raise

@@ -162,13 +162,14 @@ def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
 def test_a_trial_that_is_lost_after_it_told_how_it_ended_has_ended(tmp_path, monkeypatch):
     """Tune starts it again, as it does when a node goes between the last report and the end of the process."""
     pytest.importorskip("ray")
+    from training.sweep import sweep_on_ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(on_ray, "_trial", _ends_and_is_lost)
+    monkeypatch.setattr(sweep_on_ray, "_trial", _ends_and_is_lost)
     heard: list[tuple] = []
-    room = on_ray.Room(workers=1, threads=1, on_gpu=False, at_once=2)
+    room = sweep_on_ray.Room(workers=1, threads=1, on_gpu=False, at_once=2)
     came = {"came": str(tmp_path / "came")}
-    with on_ray.on_ray(room, storage=str(tmp_path / "storage"), name="lost") as carry_out:
+    with sweep_on_ray.on_ray(room, storage=str(tmp_path / "storage"), name="lost") as carry_out:
         carry_out({(0, 0): came, (0, 1): came}, lambda key, told: heard.append((key, told)))
     assert (tmp_path / "came").read_text() == "twice"
     for key in ((0, 0), (0, 1)):

@@ -34,7 +34,8 @@ def environment_and_reporters(module: str, engines: str, **given: str) -> list:
     "module",
     [
         "flows.pipeline", "flows.server_run", "flows.chain", "flows.backfill",  # and what they start
-        "training.run.ray_workers", "training.sweep.sweep_on_ray", "flows.releases.encode_on_ray", "beam_jobs.engine.beam_engine",
+        "training.run.ray_workers", "training.sweep.sweep_on_ray", "flows.releases.encode_on_ray",
+        "beam_jobs.engine.beam_engine",
     ],
 )  # fmt: skip
 def test_nothing_is_reported_whichever_module_comes_first(module):

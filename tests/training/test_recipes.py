@@ -84,7 +84,8 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational'); sys.exit('torch' in sys.modules)"
+    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational')"
+    code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
