@@ -1,6 +1,5 @@
 """The results of a run's stages -> what its report tells."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -8,8 +7,7 @@ from typing import Any
 from flows import present
 from flows.pipeline_config import PipelineConfig
 from flows.report import Example, RankedTitle, RunSummary, StageSummary
-from flows.training_summary import training_summary
-from schemas import storage
+from flows.training_summary import read_json, training_summary
 from schemas.ledger import Ledger
 from schemas.release import read_decision
 from schemas.stage import open_result
@@ -31,7 +29,7 @@ def summarise(config: PipelineConfig, results: Mapping[str, Any]) -> RunSummary:
         training=training_summary(train),
         table=evaluation["metrics"],
         comparison=results["compare"]["metrics"] if "compare" in results else None,
-        examples=[_example(value) for value in _read_json(evaluation, "examples.json")],
+        examples=[_example(value) for value in read_json(evaluation, "examples.json")],
         promotion=promotion_of(release),
         drift=results.get("drift", ()),
         release=config.publish.to,
@@ -77,7 +75,3 @@ def _example(value: Mapping[str, Any]) -> Example:
         for system in ("model", "bm25")
     )
     return Example(query=value["query"], ours=ours, bm25=bm25, why=value["why"])
-
-
-def _read_json(result: dict, name: str) -> Any:
-    return json.loads(storage.read_bytes(storage.join(result["data"], name)))

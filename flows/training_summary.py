@@ -48,14 +48,14 @@ def training_summary(result: Mapping[str, Any]) -> TrainingSummary:
     steps = _read_lines(result, "steps.jsonl")
     return TrainingSummary(
         figures=_figures(recipe, metrics, result["duration_seconds"]),
-        facts=_facts(recipe, metrics, counts, _read_json(result, "model.json"), steps),
-        epochs=_read_json(result, "curves.json"),
+        facts=_facts(recipe, metrics, counts, read_json(result, "model.json"), steps),
+        epochs=read_json(result, "curves.json"),
         steps=smoothed(steps, counts["updates"] // recipe["epochs"]),
         num_steps=len(steps),
         clip_norm=recipe["clip_norm"],
         watched=metrics["watched"],
         unit=_unit(recipe),
-        profile=_read_json(result, "profile.json"),
+        profile=read_json(result, "profile.json"),
     )
 
 
@@ -181,7 +181,7 @@ def _counted(workers: int) -> str:
     return f"{workers} worker{'s' if workers > 1 else ''}"
 
 
-def _read_json(result: Mapping[str, Any], name: str) -> Any:
+def read_json(result: Mapping[str, Any], name: str) -> Any:
     """A file of the model folder; None where there is none."""
     where = storage.join(result["data"], name)
     return json.loads(storage.read_bytes(where)) if storage.exists(where) else None
