@@ -37,10 +37,9 @@ from beam_jobs.ingest.days import day_files, open_days, read_day_file
 from beam_jobs.judgments.exposure_cells import CELLS, gated_cells, merge_samples, numbered, sample_of
 from beam_jobs.judgments.judge_clicks import attractiveness, measure
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
-from flows.simulation.catalogue import document_id, draw_catalogue
-from flows.simulation.engine import ATTRACTION, EXAMINED
-from flows.simulation.intents import draw_intents, grades
-from flows.simulation.vocabulary import load
+from flows.simulation.phrases import draw_intents, grades
+from flows.simulation.simulated_catalogue import document_id, draw_catalogue, load
+from flows.simulation.simulated_engine import ATTRACTION, EXAMINED
 from schemas.judgments import read_qrels, read_queries
 from schemas.words import normalise
 

@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.serving import in_turns, tell  # noqa: E402
 from flows.releases.publish import PublishConfig, publish  # noqa: E402
-from flows.search import OpenRelease  # noqa: E402
+from flows.releases.search import OpenRelease  # noqa: E402
 from schemas.manifest import Outcome, Request  # noqa: E402
 from schemas.stage import run_stage  # noqa: E402
 from schemas.trigrams import DEFAULT_TABLE_ROWS  # noqa: E402

@@ -19,10 +19,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from flows.guards.drift import alarms, watch  # noqa: E402
-from flows.guards.drift_rules import DriftRules  # noqa: E402
+from flows.guards.guard_rules import DriftRules, PromotionRules  # noqa: E402
 from flows.guards.observations import Observation  # noqa: E402
-from flows.guards.promote import Evaluation, decide  # noqa: E402
-from flows.guards.promotion_rules import PromotionRules  # noqa: E402
+from flows.guards.promotion import Evaluation, decide  # noqa: E402
 
 NUM_QUERIES = 400
 WEEK = (1, 1.1, 1.05, 1, 0.9, 0.5, 0.33)

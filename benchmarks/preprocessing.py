@@ -40,7 +40,7 @@ from beam_jobs.sources.read_lines import plan_reading  # noqa: E402
 from benchmarks.measured_process import Measured, run_measured  # noqa: E402
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs  # noqa: E402
 from benchmarks.skewed_log import SHARES, skew_log  # noqa: E402
-from flows.simulation.config import VERSION, SimulationConfig  # noqa: E402
+from flows.simulation.simulation_config import VERSION, SimulationConfig  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 ELEMENTWISE = ("elementwise", "elementwise_parallel")

@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks.open_loop import open_loop  # noqa: E402
 from benchmarks.peers.searching import Bm25sTitles, LanceTable, OnnxQueries  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
-from flows.search import OpenRelease  # noqa: E402
+from flows.releases.search import OpenRelease  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serving.json"
 K = 10

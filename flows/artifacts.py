@@ -11,10 +11,10 @@ from typing import Any
 from prefect import runtime
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from flows import present_markdown
+from flows.config.pipeline_config import PipelineConfig
 from flows.console import errors
 from flows.guards.drift import Watched, alarms
-from flows.pipeline_config import PipelineConfig
+from flows.show import present_markdown
 from schemas import storage
 from schemas.errors import StageError
 from schemas.ledger import FATES, Ledger

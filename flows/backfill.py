@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from beam_jobs.ingest.windows import parse_date
-from flows.pipeline_config import PipelineConfig
+from flows.config.pipeline_config import PipelineConfig
 from schemas.errors import StageError, UsageError
 
 # Run the flow for a date, until "ingest" or "report": the result of each stage. Raises StageError.

@@ -17,8 +17,8 @@ from typing import Any
 
 from beam_jobs.ingest.windows import parse_date
 from flows import stages
+from flows.config.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from flows.guards.watch_drift import alarms_of_newest, require_usual, watched
-from flows.pipeline_config import PipelineConfig, check_inputs, read_pipeline
 from flows.settings import Surroundings
 from schemas.signals import sigterm_as_exit
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from flows import present
 from flows.chain import run_locally
+from flows.show import present
 from flows.submit import run_stage_command
 
 PIPELINE = """# Written by `clicktower demo`. Everything here comes from a simulated log.

@@ -4,17 +4,138 @@ Prefect decides when and where.
 """
 
 import datetime
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
 from typing import Any, Literal
 
-from prefect import flow, runtime
+import httpx
+from prefect import flow, get_run_logger, runtime, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.sync import concurrency
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.settings import get_current_settings
+from prefect.states import Failed
 
 from flows import artifacts, stages
 from flows.chain import Steps, run
+from flows.config.pipeline_config import PipelineConfig, read_pipeline
 from flows.console import explain
-from flows.pipeline_config import PipelineConfig, read_pipeline
-from flows.pointer_slot import pointer_slot
-from flows.stage_task import failed, stage_task
-from schemas.errors import StageError
+from flows.submit import tell, told_to
+from schemas import storage
+from schemas.errors import StageError, TransientError
+
+# A stage as a Prefect task: tried again where that can help, and ended by a sentence instead of a traceback.
+#
+#     ingest = stage_task(stages.ingest)
+#     day = ingest(config, date)          # its JSON result, or its StageError
+#
+# Under a deployment the stage's progress goes to the run's log. A run typed by a person shows it in the terminal, and
+# tries nothing again: whoever sees the error decides.
+
+
+def stage_task(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A task that calls `run(config, ...)`. Raises the StageError that it raised last."""
+
+    @task(name=run.__name__)
+    @wraps(run)
+    def one_try(*arguments: Any) -> Any:
+        try:
+            with told_to(get_run_logger().info if is_deployed() else None):
+                return run(*arguments)
+        except StageError as error:
+            return failed(error)
+
+    @wraps(run)
+    def until_it_passes(config: PipelineConfig, *arguments: Any) -> Any:
+        retries = config.limits.retries if is_deployed() else 0
+
+        def try_again(_task: Any, task_run: Any, state: State) -> bool:
+            return isinstance(state.data, TransientError) and task_run.run_count <= retries
+
+        # Where a task has no retries left Prefect logs the trace of an exception that there is not: it has one more.
+        tried = one_try.with_options(
+            retries=retries + 1, retry_delay_seconds=config.limits.retry_seconds, retry_condition_fn=try_again
+        )
+        return tried(config, *arguments, return_state=True).result()
+
+    return until_it_passes
+
+
+def failed(error: StageError) -> State:
+    """The state of a task or run that ends with this error. Its message is what the run's page says."""
+    logging.getLogger("prefect.flow_runs").addFilter(_is_untold)
+    return Failed(message=str(error), data=error)
+
+
+def _is_untold(record: logging.LogRecord) -> bool:
+    """Prefect raises the error of a failed run once more as the run's process ends, and logs its trace on the page."""
+    return not (record.exc_info and isinstance(record.exc_info[1], StageError))
+
+
+def is_deployed() -> bool:
+    """Whether this run is one of a deployment, and not one typed by a person."""
+    return bool(runtime.deployment.id)
+
+
+# One publisher of a release URI at a time: a concurrency slot of the Prefect server that runs share.
+#
+# The pointer itself is swapped by compare-and-swap (pointer): the second of two publishers would work on
+# a release that loses. The slot spares it that, for all runs of one server. Without a server there is nobody to share a
+# slot with, and one that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
+
+
+LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
+SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
+LOOK_SECONDS = 2.0
+
+
+@contextmanager
+def pointer_slot(uri: str) -> Iterator[None]:
+    """The only run of the Prefect server that is set up here to hold the slot of a release URI; waits for it."""
+    if not get_current_settings().api.url:
+        yield
+        return
+    name = slot_name(uri)
+    tell(f"publish: takes the slot {name}, and waits where another run has it")
+    slot = _acquired(name)
+    try:
+        yield
+    finally:
+        with suppress(httpx.TransportError):  # the lease ends by itself
+            slot.close()
+
+
+def _acquired(name: str) -> ExitStack:
+    """The slot, to be closed. A client of Prefect waits for a server that it has reached before, and these are new."""
+    until = time.monotonic() + SERVER_SECONDS
+    while True:
+        try:
+            with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+                client.upsert_global_concurrency_limit_by_name(name, 1)  # one that does not exist would limit nothing
+            with ExitStack() as slot:
+                slot.enter_context(
+                    concurrency(name, lease_duration=LEASE_SECONDS, strict=True, raise_on_lease_renewal_failure=False)
+                )
+                return slot.pop_all()
+        except (httpx.TransportError, ConcurrencySlotAcquisitionError) as error:
+            away = isinstance(error, httpx.TransportError) or isinstance(error.__cause__, httpx.TransportError)
+            if not away or time.monotonic() > until:
+                raise
+            time.sleep(LOOK_SECONDS)
+
+
+def slot_name(uri: str) -> str:
+    """The name of a URI's limit: readable, and without the characters that Prefect refuses in names."""
+    where = storage.absolute(uri).rstrip("/")
+    readable = "-".join(re.findall(r"[\w.]+", where)[-2:])
+    return f"clicktower-pointer-{readable}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
 
 
 @stage_task

@@ -8,7 +8,7 @@ Two Arrow IPC file sets, both split by hash bucket of the query, so that all row
     queries-BBBBB.arrow     QUERIES: one row per normalised query
     exposures-BBBBB.arrow   EXPOSURES: one row per query, document and position
 
-and `rejects-BBBBB.arrow` (schemas.log_row.REJECT), split by the place of the line.
+and `rejects-BBBBB.arrow` (log_row.REJECT), split by the place of the line.
 """
 
 import pyarrow as pa

@@ -2,8 +2,8 @@
 
 Below the data folder of a `build-labelled`:
 
-    train-00000/words.arrow      schemas.shard.WORDS   each distinct word once, as its letter-trigram ids
-    train-00000/texts.arrow      schemas.shard.TEXTS   each distinct text once, as indices into words
+    train-00000/words.arrow      shard.WORDS   each distinct word once, as its letter-trigram ids
+    train-00000/texts.arrow      shard.TEXTS   each distinct text once, as indices into words
     train-00000/labelled.arrow   `labelled_schema`     the rows, as indices into texts
     dev-00000/...                the same for the held-out rows
     labelled.json                what the rows are, their classes, text contract, table rows, shards

@@ -7,15 +7,16 @@
     URI/releases/DIGEST/release.json     everything a reader needs to know, written last
     URI/releases/DIGEST/README.md        the model card
     URI/releases/DIGEST/model/           the model folder (safetensors weights, model.json)
-    URI/releases/DIGEST/query.onnx       the query tower (flows.releases.query_onnx), where it could be exported exactly
+    URI/releases/DIGEST/query.onnx       the query tower (query_onnx), where it could be exported exactly
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
     URI/releases/DIGEST/documents.lance  id, title, vector (float32): a LanceDB table
-    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (flows.releases.release_index)
+    URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_index)
     URI/releases/DIGEST/int8.arrow       id, vector (int8; times `scale` the float32 one, rounded)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
 A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json carry a
-seal (schemas.seal) over their own content, and release.json the hash of every other file, so no byte can change unseen.
+seal (schemas.manifest) over their own content, and release.json the hash of every other file, so no byte
+can change unseen.
 """
 
 import json
@@ -25,7 +26,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.seal import is_broken, sealed, to_bytes
+from schemas.manifest import is_broken, sealed, to_bytes
 from schemas.similarity import Similarity
 
 SCHEMA_VERSION = "1.2"

@@ -17,7 +17,7 @@ _IS_OTHER_SPACE[[*range(0x09, 0x0E), *range(0x1C, 0x20)]] = True
 
 
 def normalise_column(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """`schemas.words.normalise` of each text. `texts`: string, without nulls."""
+    """`words.normalise` of each text. `texts`: string, without nulls."""
     texts, data, offsets = _bytes_of(texts)
     is_odd = _has_odd_space(data, offsets) | ~pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
     lowered = pc.ascii_lower(texts)

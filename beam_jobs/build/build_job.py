@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
+from beam_jobs.build import titles
 from beam_jobs.build.build_commit import Commit, commit_build
 from beam_jobs.build.build_config import BuildConfig
-from beam_jobs.build.build_stage import titles
 from beam_jobs.build.click_pairs import CLICK_PAIRS, click_pairs
 from beam_jobs.build.read_documents import DocumentsPart, read_documents_part
 from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
@@ -55,8 +55,8 @@ class Plan:
     between two steps, or None for the runner's own shuffle (arrow_files).
     """
 
-    queries: tuple[DayFile, ...]  # of schemas.day.QUERIES
-    exposures: tuple[DayFile, ...]  # of schemas.day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of day.QUERIES
+    exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     documents: str
     documents_parts: tuple[DocumentsPart, ...]
     judged_queries: str | None

@@ -26,7 +26,7 @@ PEOPLE_COUNTED = pa.schema(
 
 
 def count_people(queries: pa.Table) -> pa.Table:
-    """PEOPLE_COUNTED: one row per query of schemas.day.QUERIES rows of any number of days, in order of appearance.
+    """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
 
     All rows of a query must be there. People in several days count once, and a line without a client id is nobody.
     """
@@ -74,7 +74,7 @@ def click_pairs(
 ) -> tuple[pa.Table, Tally]:
     """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
 
-    `queries`: schemas.day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
+    `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
     of days. `judged`: normalised queries that are kept aside for evaluation. The fate of a line is decided by its
     query first (content, then judged, then below k) and then by its document (unknown). `adult_terms` stand in for
     the shipped list.

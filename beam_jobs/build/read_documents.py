@@ -16,7 +16,7 @@ class DocumentsPart:
     """What one worker reads in one go: a unit of lines, or a row group of a Parquet file."""
 
     uri: str
-    form: str  # one of schemas.documents.FORMS
+    form: str  # one of documents.FORMS
     lines: Unit | None = None
     row_group: int = -1
 

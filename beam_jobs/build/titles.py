@@ -87,7 +87,7 @@ _RANGE_SHIFT = np.uint64(64 - 12)
 
 
 def hashed_documents(documents: pa.Table) -> pa.Table:
-    """HASHED: the documents (schemas.documents.DOCUMENT, a title may be null) whose title has a word."""
+    """HASHED: the documents (documents.DOCUMENT, a title may be null) whose title has a word."""
     titles = normalise_column(documents["title"].fill_null(""))
     table = pa.table({"document_id": documents["id"], "title": titles})
     table = table.filter(pc.not_equal(table["title"], ""))
@@ -143,7 +143,7 @@ def find_pool_rows(grouped: pa.Table, pool: pa.Table) -> pa.Table:
 
 
 def sum_positions(exposures: pa.Table) -> pa.Table:
-    """SHOWN: exposures (schemas.day.EXPOSURES) added up by query and document."""
+    """SHOWN: exposures (day.EXPOSURES) added up by query and document."""
     sums = exposures.group_by(["query", "document_id"]).aggregate([("impressions", "sum"), ("clicks", "sum")])
     columns = [sums[name] for name in ("query", "document_id", "impressions_sum", "clicks_sum")]
     return pa.table(columns, schema=SHOWN)

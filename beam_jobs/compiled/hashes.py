@@ -51,7 +51,7 @@ def text_hashes(texts: pa.Array) -> np.ndarray:
     return hashes
 
 
-# The logical digest of many rows (schemas.shard.LogicalDigest), compiled.
+# The logical digest of many rows (shard.LogicalDigest), compiled.
 
 
 class _Column(ctypes.Structure):

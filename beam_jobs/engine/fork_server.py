@@ -16,7 +16,7 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 
-from beam_jobs.engine.beam_engine import unused_imports
+from beam_jobs.engine import unused_imports
 
 
 def main(modules: list[str]) -> None:

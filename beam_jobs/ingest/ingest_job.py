@@ -31,13 +31,13 @@ from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.exchange import Exchange, ExchangeRecords, num_buckets_for
 from beam_jobs.engine.progress import advance
 from beam_jobs.engine.tally import Tally
+from beam_jobs.ingest import ingest_commit
 from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
 from beam_jobs.ingest.bot_crowds import Activity, activity_of, find_crowds, merge_activity
 from beam_jobs.ingest.bots import BotRules, Bots, merge_bots, tell_clients
 from beam_jobs.ingest.client_statistics import client_statistics
 from beam_jobs.ingest.day_versions import register
 from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest_commit
 from beam_jobs.ingest.join_search_events import SEARCH, choose_searches, join_search_events
 from beam_jobs.ingest.line_sample import sampled, zero_bits_for
 from beam_jobs.ingest.person_key import worker_key
@@ -143,7 +143,7 @@ class Job:
     key_id: str
     started: float  # seconds since the epoch
     told: str  # progress
-    states: Mapping[str, str]  # of the plan's files, from before they were looked at (schemas.storage.state)
+    states: Mapping[str, str]  # of the plan's files, from before they were looked at (storage.state)
 
     @property
     def zero_bits(self) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.compiled.grouped_rows import first_rows
-from beam_jobs.ingest.ingest_stage import bots
+from beam_jobs.ingest import bots
 from beam_jobs.ingest.person_key import hash_people
 from schemas.log_row import KINDS
 from schemas.text_columns import normalise_column

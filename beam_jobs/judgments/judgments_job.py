@@ -37,8 +37,8 @@ READING, GRADING = "reading days (files)", "grading documents (buckets)"
 class Plan:
     """What the job reads, and how it goes about it; `made` and `scratch` as in build_job."""
 
-    queries: tuple[DayFile, ...]  # of schemas.day.QUERIES
-    exposures: tuple[DayFile, ...]  # of schemas.day.EXPOSURES
+    queries: tuple[DayFile, ...]  # of day.QUERIES
+    exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     made: str
     scratch: str | None
     num_buckets: int

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.releases.golden import onnx_inputs
-from flows.search import OpenRelease
+from flows.releases.search import OpenRelease
 from schemas.release import QUERY_TOWER, TABLE
 from schemas.trigrams import trigram_ids
 from schemas.words import words

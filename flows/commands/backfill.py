@@ -52,9 +52,9 @@ def backfill(
     from flows.backfill import backfill as run
     from flows.backfill import dates, require_date_in_log
     from flows.chain import run_locally
-    from flows.pipeline_config import read_pipeline
-    from flows.present_backfill import as_one, date_line, summary
+    from flows.config.pipeline_config import read_pipeline
     from flows.server_run import run_on_server
+    from flows.show.present_backfill import as_one, date_line, summary
     from schemas.errors import UsageError
 
     if every and ingest_only:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console, present
-from flows.set_fields import with_fields
+from flows import console
+from flows.config.toml_file import with_fields
+from flows.show import present
 
 
 def build(

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console, present
+from flows import console
+from flows.show import present
 
 
 def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: str, json: bool = False) -> None:

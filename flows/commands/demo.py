@@ -1,6 +1,7 @@
 """clicktower demo"""
 
-from flows import console, present
+from flows import console
+from flows.show import present
 
 
 def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:

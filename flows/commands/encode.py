@@ -36,7 +36,7 @@ def encode(
     """
     import sys
 
-    from flows.encode_lines import encode_lines, open_encoder
+    from flows.releases.encode_lines import encode_lines, open_encoder
 
     encoder = open_encoder(model, release)
     for vectors in encode_lines(encoder, sys.stdin.buffer, side):

@@ -1,7 +1,7 @@
 """clicktower evaluate-labelled"""
 
 from flows import console
-from flows.set_fields import with_fields
+from flows.config.toml_file import with_fields
 
 
 def evaluate_labelled(
@@ -43,7 +43,7 @@ def evaluate_labelled(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows import present_labelled
+    from flows.show import present_labelled
     from training.labelled.evaluate_labelled_stage import EvaluateLabelledConfig
     from training.labelled.evaluate_labelled_stage import evaluate_labelled as run
 

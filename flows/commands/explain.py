@@ -61,8 +61,8 @@ def explain(
         Print the result as one JSON object; progress goes to stderr.
     """
     from flows import explain as explaining
-    from flows import present_explain
-    from flows.set_fields import with_fields
+    from flows.config.toml_file import with_fields
+    from flows.show import present_explain
     from training.analysis.explained import as_json
     from training.analysis.keywords import CountingRule, rule_json
 

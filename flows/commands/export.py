@@ -1,6 +1,7 @@
 """clicktower export"""
 
-from flows import console, present
+from flows import console
+from flows.show import present
 
 
 def export(*, release: str, form: str, into: str, queries: str | None = None, k: int = 100, json: bool = False) -> None:
@@ -28,7 +29,7 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.releases.export import export as run
+    from flows.releases.export_release import export as run
 
     with console.progress_bar("export") as progress:
         result = run(release, form=form, into=into, queries=queries, k=k, progress=progress)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 """clicktower publish"""
 
-from flows import console, present
-from flows.set_fields import with_fields
+from flows import console
+from flows.config.toml_file import with_fields
+from flows.show import present
 
 
 def publish(
@@ -72,7 +73,7 @@ def publish(
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
-            from flows.guards.promotion_evidence import asked
+            from flows.guards.promotion import asked
 
             decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
         result = run(

@@ -1,6 +1,7 @@
 """clicktower rollback"""
 
-from flows import console, present
+from flows import console
+from flows.show import present
 
 
 def rollback(*, to: str, release: str | None = None, json: bool = False) -> None:

@@ -1,6 +1,7 @@
 """clicktower run"""
 
-from flows import console, present
+from flows import console
+from flows.show import present
 
 
 def run(config: str, *, date: str | None = None, json: bool = False) -> None:

@@ -45,8 +45,8 @@ def search(
     json
         Print the hits as one JSON object.
     """
-    from flows.search import WEIGHT
-    from flows.search import search as run
+    from flows.releases.search import WEIGHT
+    from flows.releases.search import search as run
 
     hits = run(release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank)
     result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}

@@ -50,8 +50,8 @@ def serve(
     # Searches are short: a pool of threads for each would cost more than it saves. Read when NumPy is first imported.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from flows.serve.process import ServeConfig, is_loopback, listen
-    from flows.serve.process import serve as run
+    from flows.serve.service import ServeConfig, is_loopback, listen
+    from flows.serve.service import serve as run
     from schemas.release import read_release
 
     config = ServeConfig(

@@ -1,7 +1,8 @@
 """clicktower simulate"""
 
-from flows import console, present
-from flows.set_fields import with_fields
+from flows import console
+from flows.config.toml_file import with_fields
+from flows.show import present
 
 
 def simulate(

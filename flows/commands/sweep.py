@@ -1,8 +1,32 @@
 """clicktower sweep"""
 
-from typing import Literal
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
 
-from flows import console, present_sweep
+from rich.table import Table
+from rich.text import Text
+
+from flows import console
+from flows.config.sweep_config import SweepConfig
+from flows.console import errors, output, plain
+from flows.show import present
+from schemas import storage
+from schemas.stage import StageResult
+from training.sweep.sweep_table import (
+    ALIKE,
+    OF_LABELS,
+    Point,
+    Row,
+    Trial,
+    cells,
+    counted,
+    direction,
+    notes,
+    point_text,
+    train_options,
+)
 
 
 def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
@@ -40,9 +64,9 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     json
         Print the table as one JSON object; progress goes to stderr.
     """
+    from flows.config.sweep_config import read_sweep
+    from flows.config.sweep_points import measure_of, points_of
     from flows.report.sweep_page import render
-    from flows.sweep_config import read_sweep
-    from flows.sweep_points import measure_of, points_of
     from training.ranking.judged_collection import Judged
     from training.sweep import sweep_stage
     from training.sweep.halving import Halving
@@ -64,7 +88,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
             device=asked.device,
             path=asked.path,
         )
-        console.emit(present_sweep.as_plan(asked, measure, planned), json, present_sweep.show_plan)
+        console.emit(as_plan(asked, measure, planned), json, show_plan)
         return
     try:
         with console.progress_bar("sweep") as progress:
@@ -82,14 +106,14 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
                 engine=_engine(asked.engine),
                 at_once=asked.at_once,
                 progress=progress,
-                trial_ended=present_sweep.trial_line(measure),
+                trial_ended=trial_line(measure),
                 render=render,
             )
     except sweep_stage.Unfinished as error:
         if not json:
-            present_sweep.show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
+            show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
         raise
-    console.emit(present_sweep.as_result(result, asked), json, present_sweep.show)
+    console.emit(as_result(result, asked), json, show)
 
 
 def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", "ray"]:
@@ -98,3 +122,147 @@ def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", 
     if asked == "auto":
         return "ray" if Surroundings().ray_address else "processes"
     return asked
+
+
+# A sweep as a person reads it: each trial as it ends, the table, what to know about it, what to type next.
+
+
+def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
+    """What to call when a trial has ended: its line on stderr."""
+
+    def tell(point: Point, trial: Trial, done: int, total: int) -> None:
+        where = f"{point_text(point.fields)}, seed {trial.seed}" if len(point.recipes) > 1 else point_text(point.fields)
+        came = trial.failed or f"{measure} {(trial.measures or {})[measure]:.4f}"
+        if 0 < trial.epochs < trial.of_epochs:
+            came += f" after {trial.epochs} of {counted(trial.of_epochs, 'epoch')}"
+        line = Text.assemble(
+            ("✗ ", "bold red") if trial.failed else ("✓ ", "green"),
+            (f"{f'{done}/{total}':<9}", "bold"),
+            (f"{'reused' if trial.reused else f'{trial.seconds:.1f} s' if trial.seconds else '':>9}  ", "dim"),
+            f"{plain(where)}: {plain(came)}",
+        )
+        errors.print(line, soft_wrap=True)
+
+    return tell
+
+
+def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
+    """The JSON object of a sweep: the stage's, its page, the best recipe as TOML, and the commands that make, judge and
+    publish the best."""
+    value = result.to_json()
+    best = value["metrics"]["rows"][0]
+    page, recipe = (storage.join(value["data"], name) for name in ("sweep.html", "best.toml"))
+    found = best["mean"] is not None
+    return value | {
+        "page": page,
+        "best": recipe if found else None,
+        "commands": _commands(best, config, value["metrics"]["measure"]) if found else {},
+    }
+
+
+def as_plan(
+    config: SweepConfig, measure: str, planned: Sequence[tuple[Point, Sequence[tuple[str, bool]]]]
+) -> dict[str, Any]:
+    """The JSON object of what a sweep would do."""
+    trials = [
+        {"fields": dict(point.fields), "seed": recipe.seed, "digest": digest, "reused": there}
+        for point, made in planned
+        for recipe, (digest, there) in zip(point.recipes, made, strict=True)
+    ]
+    return {
+        "stage": "sweep",
+        "plan": True,
+        "measure": measure,
+        "counts": {
+            "points": len(planned),
+            "trials": len(trials),
+            "trials_reused": sum(bool(trial["reused"]) for trial in trials),
+        },
+        "trials": trials,
+        "path": storage.join(config.into, "sweep"),
+    }
+
+
+def show_plan(result: Mapping[str, Any]) -> None:
+    """Every trial, and which are there already."""
+    counts = result["counts"]
+    for trial in result["trials"]:
+        there = Text("there   " if trial["reused"] else "to train", "dim" if trial["reused"] else "bold")
+        output.print(there, plain(f" {point_text(trial['fields'])}, seed {trial['seed']}"), soft_wrap=True)
+    output.print(
+        f"{counts['trials']:,} trials of {counts['points']:,} points, {counts['trials_reused']:,} of them there;"
+        f" {result['measure']} chooses, {direction(result['measure'])}. Nothing was trained.",
+        soft_wrap=True,
+    )
+
+
+def show(result: dict[str, Any]) -> None:
+    """The table, what to know about it, and the commands for the best."""
+    present.stage_result(result)
+    output.print()
+    _table(result["metrics"] | {"labels": result["labels"]})
+    if result["commands"]:
+        to_publish = ", and to publish" if "publish" in result["commands"] else ""
+        output.print(f"\nThe first of them, to make, to judge{to_publish}:", style="bold")
+        for words in result["commands"].values():
+            output.print(f"  {plain(_typed(words))}", soft_wrap=True)
+    output.print()
+    for what, where in (("page", result["page"]), ("recipe", result["best"])):
+        if where:
+            output.print(f"{what:<8} {plain(present.from_here(where))}", soft_wrap=True)
+
+
+def show_unfinished(rows: Sequence[Row], measure: str, watched: str) -> None:
+    """The table of the trials that could be carried out."""
+    if rows:
+        found = [asdict(row) for row in rows]
+        _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})
+        output.print()
+
+
+def _table(table: Mapping[str, Any]) -> None:
+    header, rows = cells(table)
+    at = header.index(table["measure"])
+    shown = Table(
+        title=f"{len(rows)} points by {table['measure']}, {direction(table['measure'])}, on {table['watched']}",
+        title_justify="left",
+        box=None,
+        header_style="dim",
+        pad_edge=False,
+    )
+    for place, name in enumerate(header):
+        shown.add_column(plain(name), justify="left" if place < at else "right")
+    for place, row in enumerate(rows):
+        best = "bold green" if place == 0 and table["rows"][0]["mean"] is not None else ""
+        near = "green" if ALIKE in row[0] else ""
+        shown.add_row(*(Text(plain(cell), (best or near) if i == at else "") for i, cell in enumerate(row)))
+    output.print(shown)
+    for note in notes(table):
+        output.print(Text(note, "dim"))
+
+
+def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dict[str, list[str]]:
+    documents = config.judged.documents if config.judged else "documents.tsv"
+    watched = (
+        ["--documents", documents, "--queries", config.judged.queries, "--qrels", config.judged.qrels]
+        if config.judged
+        else []
+    )
+    model = storage.join(config.into, "train", best["trials"][0]["digest"])
+    shards = ["--shards", config.shards, *(["--workers", str(config.workers)] if config.workers > 1 else [])]
+    shards += ["--device", config.device] if config.device != "auto" else []
+    shards += ["--path", config.path] if config.path != "auto" else []
+    train = ["train", *shards, *train_options(best), *watched, "--into", config.into]
+    if measure in OF_LABELS:
+        labelled = ["--labelled", "build-labelled/DIGEST-of-other-rows", "--into", config.into]
+        return {"train": train, "evaluate": ["evaluate-labelled", "--model", model, *labelled]}
+    test = ["--queries", "test-queries.tsv", "--qrels", "test-qrels.txt"]
+    return {
+        "train": train,
+        "evaluate": ["evaluate", "--model", model, "--documents", documents, *test, "--into", config.into],
+        "publish": ["publish", "--model", model, "--documents", documents, "--to", "release"],
+    }
+
+
+def _typed(words: Sequence[str]) -> str:
+    return " ".join([present.program(), *(shlex.quote(present.from_here(word)) for word in words)])

@@ -19,7 +19,7 @@ def verify(folder: str, *, json: bool = False) -> None:
     json
         Print the findings as one JSON object.
     """
-    from flows.verify import verify as run
+    from flows.releases.verify import verify as run
 
     with console.progress_bar("verify") as progress:
         findings = run(folder, progress=progress)

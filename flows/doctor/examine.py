@@ -1,15 +1,87 @@
 """Everything that `clicktower doctor` looks at, in the order in which it is told."""
 
+import shutil
 from collections.abc import Mapping
 from functools import partial
 
+from beam_jobs.compiled.log_library import why_not
 from flows.doctor import engines, machine, software
 from flows.doctor.finding import Check, Finding, looked_at
-from flows.doctor.log_reader import log_reader
-from flows.doctor.training_path import training_path
 from flows.settings import Settings, Surroundings
 from schemas import storage
 from schemas.errors import UsageError
+from training.kernel import Status, status
+
+# Whether log lines are read in compiled code, and why not.
+
+
+def log_reader() -> Finding:
+    """The compiled reader of everyday lines, or Python for all of them."""
+    return judge_reader(why_not())
+
+
+def judge_reader(reason: str) -> Finding:
+    """`reason`: why nothing compiled is used; empty where it is."""
+    facts = {"reader": "python" if reason else "compiled"}
+    if not reason:
+        return Finding(name="log reader", state="good", found="compiled, for UBI; Python for other logs", facts=facts)
+    return Finding(
+        name="log reader",
+        state="look",
+        found=f"Python: {reason}",
+        follows="everything works, and reading UBI logs takes several times as much processor time",
+        do="install a C++ compiler if there is none, then clicktower again"
+        " (in a checkout: touch pyproject.toml && make setup)",
+        facts=facts,
+    )
+
+
+# Which path training takes on a CPU, and why.
+
+
+def training_path() -> Finding:
+    """The compiled kernel, or the reference path in torch."""
+    return judge_path(status(), has_compiler=any(map(shutil.which, ("g++", "c++", "clang++"))))
+
+
+def judge_path(found: Status, *, has_compiler: bool) -> Finding:
+    """`has_compiler`: one is there now, whatever was there when clicktower was installed."""
+    facts = {
+        "path": "compiled" if found.available else "reference",
+        "instructions": found.instructions,
+        "reason": found.reason,
+    }
+    if found.available and found.instructions == "generic":
+        return Finding(
+            name="path",
+            state="look",
+            found="the compiled kernel, without AVX2 or AVX-512",
+            follows="the same results, at a part of the speed",
+            do="use a processor that has them, or see that the virtual machine shows them",
+            facts=facts,
+        )
+    if found.available:
+        return Finding(
+            name="path",
+            state="good",
+            found=f"the compiled kernel with {found.instructions} (lstm, bilstm, rnn); torch for other towers",
+            facts=facts,
+        )
+    return Finding(
+        name="path",
+        state="look",
+        found=f"the reference path in torch: {found.reason}",
+        follows="everything works, and recurrent towers train and encode several times slower",
+        do=_remedy(found, has_compiler),
+        facts=facts,
+    )
+
+
+def _remedy(found: Status, has_compiler: bool) -> str:
+    if "processor" in found.reason:
+        return "use a processor that has them, if speed matters"
+    again = "install clicktower again (in a checkout: touch pyproject.toml && make setup)"
+    return again if has_compiler else f"install a C++ compiler (apt-get install g++, dnf install gcc-c++), then {again}"
 
 
 def examine(store: str) -> dict[str, list[Finding]]:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from beam_jobs.ingest.day_versions import follow
-from flows.pipeline_config import PipelineConfig, is_dated
+from flows.config.pipeline_config import PipelineConfig, is_dated
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import require_major

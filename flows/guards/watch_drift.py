@@ -1,6 +1,6 @@
 """A run's figures set beside those of earlier runs, after each stage that makes more of them known.
 
-What was seen is kept in the store (flows.guards.observations). An alarm that section [drift] names under `stop` ends
+What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends
 the run.
 """
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.text import Text
 
+from flows.config.pipeline_config import PipelineConfig
 from flows.console import errors
 from flows.guards import observations
 from flows.guards.drift import Watched, alarms, watch
-from flows.guards.drift_rules import FIGURES
-from flows.pipeline_config import PipelineConfig
+from flows.guards.guard_rules import FIGURES
 from schemas.errors import StageError
 
 

@@ -84,7 +84,7 @@ def onnx_difference(graph: bytes, expected: Golden) -> float:
 
 
 def onnx_inputs(trigram_ids_of_words: Sequence[np.ndarray]) -> dict[str, Any]:
-    """What the graph takes for one text (flows.releases.query_onnx)."""
+    """What the graph takes for one text (query_onnx)."""
     lengths = [len(ids) for ids in trigram_ids_of_words]
     return {
         "trigram_ids": np.concatenate(trigram_ids_of_words).astype(np.int64),

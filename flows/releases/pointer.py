@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 
 from schemas import storage
 from schemas.errors import StageError
+from schemas.manifest import to_bytes
 from schemas.release import POINTER, RELEASE, Pointer, read_pointer, release_folder, swap_name
-from schemas.seal import to_bytes
 
 _LOCK = ".pointer.lock"
 

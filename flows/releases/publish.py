@@ -121,7 +121,7 @@ def publish(
     model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
     once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
     beside the release. The live release it is given is None where nothing is live, or what is cannot be read. workers:
-    of encoding (flows.releases.encode_titles); they change no byte.
+    of encoding (encode_titles); they change no byte.
 
     Raises UsageError or StageError; the pointer then stays where it was, and StageError too if another publisher moved
     it in the meantime.

@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from flows.releases.pointer import pointer_lock
 from schemas import storage
 from schemas.errors import StageError
-from schemas.manifest import OutputFile, damaged_files
+from schemas.manifest import OutputFile, damaged_files, to_bytes
 from schemas.release import ENCODING, RELEASE, Release, read_folder, read_pointer, remove_decision
-from schemas.seal import to_bytes
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from flows.releases.recall import kth_scores, recall
+from flows.releases.int8_vectors import kth_scores, recall
 from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.errors import StageError

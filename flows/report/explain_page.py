@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flows.report.attention_pictures import attention_pictures
 from flows.report.gate_chart import gate_chart
-from flows.report.heat_map import Scale, heat_map, legend, own_scale
+from flows.report.heat_map import Scale, attention_pictures, heat_map, legend, own_scale
 from flows.report.line_chart import Line, line_chart
+from flows.report.svg import MOST, printable, word_columns
 from flows.report.templates import style, templates
-from flows.report.word_columns import MOST, printable, word_columns
 from flows.report.word_lines import word_lines
 from schemas import storage
 from training.analysis.attenuation import as_json as attenuation_json

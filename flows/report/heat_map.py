@@ -6,12 +6,13 @@ are 17 steps, so that a picture is 17 shapes and not one for each cell and word;
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
 
-from flows.report.svg import svg
-from flows.report.word_columns import WordColumns, label_marks
+from flows.report.svg import WordColumns, label_marks, svg, word_columns
+from training.analysis.attention import overall, overlap
 
 STEPS = 8
 LEFT, TOP, GAP, ACTIVE_ROW, REST_HEIGHT = 30, 22, 7, 12, 190
@@ -114,3 +115,20 @@ def _shapes(shown: np.ndarray, places: Sequence[tuple[int, float, float]], width
             wide = width * (end - start)
             runs.setdefault(int(row[start]), []).append(f"M{LEFT + width * start} {top}h{wide}v{height}h-{wide}z")
     return [f'<path class="s{step}" d="{"".join(d)}"/>' for step, d in sorted(runs.items())]
+
+
+# Where the hops of a self-attentive tower look in a text, as heat maps.
+
+
+def attention_pictures(weights_rT: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
+    """A row for each hop, and below one for all of them: the colours of each picture go from 0 to its largest."""
+    columns = word_columns(words)
+    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
+    if len(weights_rT) > 1:
+        shown.append((overall(weights_rT)[None], "overall", "row", None))
+    pictures = []
+    for values, title, rows, first in shown:
+        scale = Scale(low=0.0, high=float(values.max()))
+        picture = heat_map(values.T, columns, range(len(values)), scale, title, rows=rows, first=first)
+        pictures.append({"picture": picture, "legend": legend(scale, size=7)})
+    return {"pictures": pictures, "num_hops": len(weights_rT), "overlap": overlap(weights_rT)}

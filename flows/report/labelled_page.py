@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from flows.report.attention_pictures import attention_pictures
+from flows.report.charts import HALF, ChartRow, Dot, for_any_screen
+from flows.report.heat_map import attention_pictures
 from flows.report.histogram import SERIES, histogram
 from flows.report.reliability_chart import reliability_chart
-from flows.report.row_chart import HALF, ChartRow, Dot, for_any_screen
+from flows.report.svg import printable
 from flows.report.templates import style, templates
-from flows.report.word_columns import printable
 from schemas import storage
 from training.labelled import labelled_wording
 from training.labelled.evaluate_labelled_stage import EXAMPLES

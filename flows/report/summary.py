@@ -70,8 +70,8 @@ class RunSummary:
     "confidence", "rules", "warnings"}, of which only "systems" is needed; an interval is {"mean", "low", "high"}. Our
     system is called "model", the lexical baseline "bm25".
     comparison: the value of comparison.json, of a compare stage.
-    promotion: {"live": whether the release is, "reason", "figures"}, as flows.guards.promote decides.
-    drift: for each figure {"words", "value", "usual", "basis", "alarm"}, as flows.guards.drift tells it.
+    promotion: {"live": whether the release is, "reason", "figures"}, as promotion decides.
+    drift: for each figure {"words", "value", "usual", "basis", "alarm"}, as drift tells it.
     """
 
     title: str

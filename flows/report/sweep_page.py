@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from flows.report.charts import WIDE, ChartRow, Dot, for_any_screen, shortened
 from flows.report.line_chart import Line, line_chart
-from flows.report.row_chart import WIDE, ChartRow, Dot, for_any_screen, shortened
 from flows.report.templates import style, templates
 from training.sweep.sweep_table import cells, counted, direction, notes, point_text, train_options
 

@@ -2,8 +2,7 @@
 
 from markupsafe import Markup
 
-from flows.report.svg import scale, spread, svg, ticks_around
-from flows.report.word_columns import WordColumns, label_marks
+from flows.report.svg import WordColumns, label_marks, scale, spread, svg, ticks_around
 from training.analysis.topics import Evolution
 
 LEFT, RIGHT, TOP, HEIGHT, LEAST, MOST = 46, 92, 12, 220, 260, 720

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from flows.serve import endpoints, openapi, page
+from flows.serve import endpoints, openapi, static_page
 from flows.serve.bodies import Body, Embed, Explain, Refused, Search, read_body
 from flows.serve.live import Live, Served
 from flows.serve.metrics import CONTENT_TYPE, Counted, Metrics
@@ -78,7 +78,7 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
         Route("/metrics", told),
         Route("/openapi.json", description),
         Route("/docs", documentation),
-        *page.routes(lambda: live.current.examples),
+        *static_page.routes(lambda: live.current.examples),
     ]
 
     @asynccontextmanager

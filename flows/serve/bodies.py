@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from flows.search import WEIGHT, Mode
+from flows.releases.search import WEIGHT, Mode
 
 MOST_BYTES = 1_000_000  # of a body
 BODY_SECONDS = 20.0  # all of it is to be here so soon

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.compute as pc
 from starlette.concurrency import run_in_threadpool
 
-from flows.search import OpenRelease
+from flows.releases.search import OpenRelease
 from flows.serve.bodies import Embed, Explain, Refused, Search
-from flows.serve.explain import explain as explained
+from flows.serve.explain_query import explain as explained
 from flows.serve.live import Served
 from schemas.errors import UsageError
 from training.ranking.embedding import search_vectors

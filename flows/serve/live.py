@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from flows.search import OpenRelease
-from flows.serve.examples import example_queries
+from flows.releases.search import OpenRelease
+from flows.serve.service_examples import example_queries
 from schemas.errors import StageError, place
 from schemas.release import read_pointer
 

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.simulation import draws, phrases
-from flows.simulation.catalogue import Catalogue
-from flows.simulation.config import SimulationConfig
-from flows.simulation.intents import Intents, draw_intents, draw_popular
+from flows.simulation import phrases, simulation_config
 from flows.simulation.people import (
     CROWD_BOT,
     CROWD_MINUTES,
@@ -18,8 +15,9 @@ from flows.simulation.people import (
     Population,
     Searchers,
 )
-from flows.simulation.phrases import FORMS, Dice, Phrasebook
-from flows.simulation.vocabulary import Vocabulary
+from flows.simulation.phrases import FORMS, Dice, Intents, Phrasebook, draw_intents, draw_popular
+from flows.simulation.simulated_catalogue import Catalogue, Vocabulary
+from flows.simulation.simulation_config import SimulationConfig
 
 INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
 WHAT = ("intent", "private", "adult", "spam", "empty")
@@ -61,7 +59,7 @@ def draw_searches(
     is_human = np.isin(who.role, HUMAN)
 
     what = np.full(len(numbers), INTENT, np.int8)
-    unit = draws.uniform(draws.stream(seed, "what"), numbers)
+    unit = simulation_config.uniform(simulation_config.stream(seed, "what"), numbers)
     private = np.where(who.role == HEAVY_PERSON, PRIVATE_OF_HEAVY * config.private, config.private)
     for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
         what[is_human & (unit >= 0) & (unit < rate)] = kind
@@ -72,21 +70,29 @@ def draw_searches(
     author = np.where(in_crowd, population.victim(who.actor), who.actor)
 
     # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
-    favourite = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "favourite"), numbers) < FAVOURITE)
+    favourite = (who.role == PERSON) & (
+        simulation_config.uniform(simulation_config.stream(seed, "favourite"), numbers) < FAVOURITE
+    )
     counter = np.where(favourite, config.num_searches + who.actor, numbers)
-    of_stock = (who.role == PROFESSIONAL) & (draws.uniform(draws.stream(seed, "stock"), numbers) < OF_STOCK)
-    item = (draws.bits(draws.stream(seed, "item"), numbers) % np.uint64(STOCK)).astype(np.int64)
+    of_stock = (who.role == PROFESSIONAL) & (
+        simulation_config.uniform(simulation_config.stream(seed, "stock"), numbers) < OF_STOCK
+    )
+    item = (simulation_config.bits(simulation_config.stream(seed, "item"), numbers) % np.uint64(STOCK)).astype(np.int64)
     counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
-    wanted = draw_popular(draws.stream(seed, "wanted"), counter, config.intents, config.flattened_head)
-    crawled = (draws.bits(draws.stream(seed, "crawled"), numbers) % np.uint64(config.intents)).astype(np.int64)
+    wanted = draw_popular(simulation_config.stream(seed, "wanted"), counter, config.intents, config.flattened_head)
+    crawled = (
+        simulation_config.bits(simulation_config.stream(seed, "crawled"), numbers) % np.uint64(config.intents)
+    ).astype(np.int64)
     intents = draw_intents(vocabulary, seed, catalogue, np.where(is_human | wants_popular, wanted, crawled))
-    form = draws.pick(FORMS, draws.uniform(draws.stream(seed, "form"), counter))
+    form = simulation_config.pick(FORMS, simulation_config.uniform(simulation_config.stream(seed, "form"), counter))
 
-    alteration = draws.uniform(draws.stream(seed, "altered"), numbers[:, None], np.arange(3))
+    alteration = simulation_config.uniform(simulation_config.stream(seed, "altered"), numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
     altered &= (what == INTENT)[:, None]
     text, understood = _texts(vocabulary, seed, phrasebook, numbers, author, what, intents, form, altered)
-    nobody = (who.role == PERSON) & (draws.uniform(draws.stream(seed, "nobody"), numbers) < config.without_client)
+    nobody = (who.role == PERSON) & (
+        simulation_config.uniform(simulation_config.stream(seed, "nobody"), numbers) < config.without_client
+    )
     return Searches(
         numbers=numbers,
         who=who,

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from beam_jobs.build.build_stage import titles
+from beam_jobs.build import titles
 from schemas.documents import DOCUMENT
 
 

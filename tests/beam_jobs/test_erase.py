@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_stage import build
+from beam_jobs.ingest import erase as erasing
 from beam_jobs.ingest.days import day_files, open_days, read_day_file
 from beam_jobs.ingest.erase import erase, without_people
 from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import erase as erasing
 from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from beam_jobs.ingest.windows import Window

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.engine.arrow_files import num_bytes, put
-from beam_jobs.ingest.ingest_stage import ingest_job
+from beam_jobs.ingest import ingest_job
 from beam_jobs.ingest.join_search_events import join_search_events
 from beam_jobs.ingest.person_key import hash_people
 from beam_jobs.sources import ubi

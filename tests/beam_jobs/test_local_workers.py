@@ -1,6 +1,6 @@
 import pytest
 
-from beam_jobs.engine.beam_engine import engine_options
+from beam_jobs.engine import engine_options
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_BYTES, with_local_workers
 
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=3")

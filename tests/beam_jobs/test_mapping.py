@@ -12,7 +12,7 @@ import pytest
 from beam_jobs.ingest.ingest_config import FORMATS, IngestConfig
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from beam_jobs.sources.open_source import open_source
-from flows.set_fields import with_fields
+from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from beam_jobs.engine.beam_engine import progress
+from beam_jobs.engine import progress
 from beam_jobs.engine.progress import advance, listening
 
 STEPS = {"reading": 10, "writing": 4}

@@ -9,8 +9,8 @@ from apache_beam.testing.util import assert_that
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.engine import exchange
 from beam_jobs.engine.arrow_files import get, put
-from beam_jobs.engine.beam_engine import exchange
 from beam_jobs.engine.engine_options import exchange_scratch
 from beam_jobs.engine.exchange import Exchange
 from schemas import storage

@@ -4,7 +4,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.build.build_stage import titles as steps
+from beam_jobs.build import titles as steps
 from beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
 from schemas.words import normalise
 from tests.beam_jobs.pools import documents_of, pool_of, titled

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flows.cli import COMMANDS
-from flows.needs import NEEDS
+from flows.console import NEEDS
 from tests.deploy.isolated import clicktower, declared, imports, link
 
 FOREIGN = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows import stages
-from flows.pipeline_config import read_pipeline
+from flows.config.pipeline_config import read_pipeline
 from schemas.stage import open_result
 from tests.end_to_end.prefect_server import ROOT, PrefectServer, claim, running_stages, words_of
 from tests.end_to_end.shop import make_shop

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from flows import stages
-from flows.pipeline_config import read_pipeline
-from flows.pointer_slot import slot_name
+from flows.config.pipeline_config import read_pipeline
+from flows.pipeline import slot_name
 from schemas.stage import open_result
 from tests.end_to_end.prefect_server import ROOT, PrefectServer, attempts, claim, running_stages
 from tests.end_to_end.shop import make_shop
@@ -174,7 +174,7 @@ def test_killed_in_ingest_and_in_training_a_run_goes_on_and_makes_everything_onc
 def test_a_publisher_waits_for_a_server_that_is_away_and_ends_without_it(server, tmp_path):
     holds = f"with pointer_slot({str(tmp_path)!r}): print('held'); input()"
     server.stop("server")
-    command = [sys.executable, "-uc", f"from flows.pointer_slot import pointer_slot\n{holds}"]
+    command = [sys.executable, "-uc", f"from flows.pipeline import pointer_slot\n{holds}"]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=server.environment, cwd=ROOT, **streams) as publisher:
         time.sleep(6)

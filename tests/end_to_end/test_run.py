@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.pipeline_config import read_pipeline
 from flows.guards import observations
 from flows.guards.drift import alarms
-from flows.guards.drift_rules import DriftRules
+from flows.guards.guard_rules import DriftRules
 from flows.guards.watch_drift import require_usual, watched
-from flows.pipeline_config import read_pipeline
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import artifacts, present_markdown
+from flows import artifacts
+from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from flows.guards.drift import Watched
-from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from flows.show import present_markdown
 from schemas.errors import StageError
 
 CONFIG = PipelineConfig(

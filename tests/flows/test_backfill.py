@@ -3,7 +3,7 @@
 import pytest
 
 from flows.backfill import backfill, dates, require_date_in_log
-from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from schemas.errors import StageError, UsageError
 
 DAYS = ["2026-09-01", "2026-09-02", "2026-09-03"]

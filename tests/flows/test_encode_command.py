@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from flows.encode_lines import encode_lines, open_encoder
+from flows.releases.encode_lines import encode_lines, open_encoder
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.ranking.embedding import search_vectors

@@ -7,7 +7,7 @@ import pytest
 
 from flows.report.gate_chart import gate_chart
 from flows.report.heat_map import ACTIVE_ROW, GAP, LEFT, TOP, Scale, heat_map, own_scale
-from flows.report.word_columns import MOST, printable, shortened, word_columns
+from flows.report.svg import MOST, printable, shortened, word_columns
 from flows.report.word_lines import word_lines
 from training.analysis.topics import Evolution
 

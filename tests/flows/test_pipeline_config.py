@@ -1,6 +1,6 @@
 import pytest
 
-from flows.pipeline_config import check_inputs, dated, read_pipeline
+from flows.config.pipeline_config import check_inputs, dated, read_pipeline
 from schemas.errors import UsageError
 
 LEAST = """
@@ -112,8 +112,8 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
         return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
 
     monkeypatch.setattr("flows.stages.run_stage_command", run)
-    monkeypatch.setattr("flows.present.stage_result", lambda result: None)
-    monkeypatch.setattr("flows.present.headline", lambda result: "")
+    monkeypatch.setattr("flows.show.present.stage_result", lambda result: None)
+    monkeypatch.setattr("flows.show.present.headline", lambda result: "")
     from flows import stages
 
     date = config.log.date or "2026-09-01"

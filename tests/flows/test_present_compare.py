@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from flows import present, present_compare
-from flows.present_compare import row_line, show, show_comparison
+from flows.commands import compare
+from flows.commands.compare import row_line, show, show_comparison
+from flows.show import present
 from tests.training.compare.sample_comparison import sample_comparison, sample_result, without
 
 
@@ -19,7 +20,7 @@ def told(monkeypatch, request):
 def _caught(monkeypatch, width: int) -> io.StringIO:
     stream = io.StringIO()
     console = Console(file=stream, highlight=False, width=width, color_system=None)
-    for module in (present, present_compare):
+    for module in (present, compare):
         monkeypatch.setattr(module, "output", console)
         monkeypatch.setattr(module, "errors", console)
     return stream
@@ -49,7 +50,7 @@ def test_a_row_keeps_its_figures_whole(told):
     assert line_of(told, "LSTM, 96 cells, n = 4").split()[6:] == [
         "0.677", "0.709", "0.858", "0.846–0.870", "+0.007", "***", "+0.048"]  # fmt: skip
     assert line_of(told, "▸ BM25").split()[2:] == ["0.664", "0.696", "0.851", "0.839–0.863"]
-    width = present_compare.output.width
+    width = compare.output.width
     assert all(len(line) <= width for line in lines_of(told)[1:])  # the first is of stderr, and not wrapped
 
 

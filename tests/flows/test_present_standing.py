@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.present import headline, standing
+from flows.show.present import headline, standing
 
 KEPT = {"promote": False, "reason": "It is worse.", "figures": {}}
 USUAL = {"alarm": "", "usual": "10"}

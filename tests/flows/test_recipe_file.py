@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from flows.pipeline_config import read_pipeline
-from flows.recipe_file import recipe_named
+from flows.config.pipeline_config import read_pipeline
+from flows.config.recipe_file import recipe_named
 from schemas.errors import UsageError
 from training.recipes.named_recipes import Recipe, names, recipe
 from training.sweep.sweep_stage import best_toml

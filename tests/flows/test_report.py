@@ -10,8 +10,8 @@ import pytest
 from flows.report import RunSummary, TrainingSummary, write_report
 from flows.report.charts import whiskers
 from flows.report.line_chart import Line, line_chart
-from flows.report.page import render
-from flows.report.wording import percent, result, verdict
+from flows.report.report_page import render
+from flows.report.report_wording import percent, result, verdict
 from schemas.ledger import FATES, Ledger
 from tests.flows.sample_run import NASTY, sample_run
 from training.wording import duration, measure_name

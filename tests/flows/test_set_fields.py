@@ -2,7 +2,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from flows.set_fields import with_fields
+from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
 
 

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.simulation import SimulationConfig, simulate
-from flows.simulation.catalogue import brand_numbers, document_id, draw_catalogue
-from flows.simulation.lines import FATE_NAMES
+from flows.simulation.log_lines import FATE_NAMES
 from flows.simulation.people import Population
 from flows.simulation.phrases import Phrasebook
-from flows.simulation.vocabulary import load
-from flows.simulation.write import simulate_block
+from flows.simulation.simulated_catalogue import brand_numbers, document_id, draw_catalogue, load
+from flows.simulation.write_simulation import simulate_block
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import read_qrels, read_queries
@@ -70,7 +69,7 @@ def _tree(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("flows.simulation.write.BLOCK_SEARCHES", 2_000)
+    monkeypatch.setattr("flows.simulation.write_simulation.BLOCK_SEARCHES", 2_000)
     config = SimulationConfig(num_searches=3_000, num_judged_queries=40)  # more than one block
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         simulate(str(tmp_path / name), config=dataclasses.replace(config, seed=seed))
@@ -388,7 +387,7 @@ def _ndcg(ranked: list[int]) -> float:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_log(tmp_path, monkeypatch):
     """Four times the searches over the same catalogue: the peak of allocations stays, save for what is capped."""
-    monkeypatch.setattr("flows.simulation.write.BLOCK_SEARCHES", 500)
+    monkeypatch.setattr("flows.simulation.write_simulation.BLOCK_SEARCHES", 500)
 
     def peak(num_searches: int) -> int:
         config = SimulationConfig(num_searches=num_searches, num_documents=1_000, num_judged_queries=5, num_files=2)
@@ -425,7 +424,7 @@ def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("flows.simulation.log_files.LogFiles.write", full)
+    monkeypatch.setattr("flows.simulation.log_lines.LogFiles.write", full)
     with pytest.raises(StageError, match="No space left"):
         simulate(str(tmp_path / "shop"), config=SimulationConfig(num_searches=300, num_judged_queries=5))
     assert not list(tmp_path.iterdir())

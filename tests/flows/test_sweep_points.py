@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.sweep_config import SampleSection, SweepConfig, read_sweep
-from flows.sweep_points import measure_of, points_of
+from flows.config.sweep_config import SampleSection, SweepConfig, read_sweep
+from flows.config.sweep_points import measure_of, points_of
 from schemas.errors import UsageError
 from training.recipes.named_recipes import lstm_96, rnn_288
 
@@ -40,7 +40,7 @@ def test_the_grid_is_every_combination():
 
 def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     """So that a trial trained by hand has the digest of the sweep's."""
-    from flows.set_fields import with_fields
+    from flows.config.toml_file import with_fields
 
     [point] = points_of(config(epochs=3, set={"cells": 64}, trial=({"step": 0.001},)))
     assert point.recipes == (with_fields(lstm_96(), ["epochs=3", "cells=64", "step=0.001"]),)

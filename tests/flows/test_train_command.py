@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows import console, present, present_profile
+from flows import console
 from flows.cli import run
+from flows.commands import train as present_profile
+from flows.show import present
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.small_shards import shop, write_build
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.training_summary import NUM_POINTS, smoothed
+from flows.run_summary import NUM_POINTS, smoothed
 
 
 def step(update: int, loss: float, *, pairs: int = 10, seconds: float = 0.5) -> dict:

@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.verify import verify
+from flows.releases.verify import verify
 from schemas.errors import UsageError
-from schemas.manifest import Outcome, Request
+from schemas.manifest import Outcome, Request, to_bytes
 from schemas.release import Pointer
-from schemas.seal import to_bytes
 from schemas.stage import StageResult, run_stage
 from schemas.storage import write_atomic
 

@@ -68,7 +68,7 @@ class PlacedWord:
 
 
 def placed_words(text: str) -> Iterator[PlacedWord]:
-    """The words of a text, as `schemas.words.words` cuts it, with their places. Lazy: a long text costs what is read.
+    """The words of a text, as `words.words` cuts it, with their places. Lazy: a long text costs what is read.
 
     The pairs of an unspaced script overlap, in the text as among the words.
     """

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import StageError, require_major
-from schemas.exclusions import ListedExclusions
-from schemas.negatives import draw_allowed, pair_keys
+from schemas.negatives import ListedExclusions, draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
 from schemas.trigrams import CONTRACT_VERSION
 from training.data.ragged import Ragged, WordRows, from_arrow

@@ -61,7 +61,7 @@ class ExcludedBy:
 
 @dataclass(frozen=True, slots=True)
 class PoolExclusions:
-    """What a shared pool holds that may not stand against a query, as schemas.exclusions.Exclusions asks for it."""
+    """What a shared pool holds that may not stand against a query, as negatives.Exclusions asks for it."""
 
     excluded_KS: np.ndarray  # bool
     allowed_K: np.ndarray  # int64, how many of the rows each list does not hold

@@ -26,7 +26,7 @@ TERM_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """Where a trial is: what schemas.stage.Progress tells."""
+    """Where a trial is: what stage.Progress tells."""
 
     what: str
     done: int

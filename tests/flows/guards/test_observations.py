@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from flows.guards.observations import observe
-from flows.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.guards.promote import Evaluation, decide, decide_first, decide_same_model
-from flows.guards.promotion_rules import PromotionRules
+from flows.guards.guard_rules import PromotionRules
+from flows.guards.promotion import Evaluation, decide, decide_first, decide_same_model
 from schemas.release import Release
 
 RULES = PromotionRules(min_slice_queries=10, num_resamples=2_000)

@@ -3,10 +3,9 @@
 import pytest
 
 from flows import stages
-from flows.guards.drift_rules import DriftRules
-from flows.guards.promotion_rules import PromotionRules
-from flows.pipeline_config import read_pipeline
-from flows.set_fields import with_fields
+from flows.config.pipeline_config import read_pipeline
+from flows.config.toml_file import with_fields
+from flows.guards.guard_rules import DriftRules, PromotionRules
 from schemas.errors import UsageError
 
 LEAST = """

@@ -11,13 +11,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from flows.cli import run as clicktower
-from flows.releases.export import export
+from flows.releases.export_release import export
 from flows.releases.int8_vectors import int8_recall
 from flows.releases.publish import publish
 from flows.releases.release_table import Rows
-from flows.search import OpenRelease
-from flows.serve.process import ServeConfig, make_app
-from flows.verify import verify
+from flows.releases.search import OpenRelease
+from flows.releases.verify import verify
+from flows.serve.service import ServeConfig, make_app
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.stage import open_result

@@ -15,7 +15,7 @@ from flows.releases.int8_vectors import int8_recall, quantise
 from flows.releases.publish import publish
 from flows.releases.query_onnx import query_onnx
 from flows.releases.release_table import Rows, open_table
-from flows.search import search
+from flows.releases.search import search
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage

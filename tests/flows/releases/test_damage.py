@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from flows.releases import make_release as making
-from flows.releases.export import export
+from flows.releases.export_release import export
 from flows.releases.list_releases import list_releases
 from flows.releases.publish import publish
 from flows.releases.rollback import rollback
-from flows.search import search
-from flows.verify import _of_pointer, verify
+from flows.releases.search import search
+from flows.releases.verify import _of_pointer, verify
 from schemas.errors import StageError, UnknownVersionError
+from schemas.manifest import sealed, to_bytes
 from schemas.release import Decision, write_decision
-from schemas.seal import sealed, to_bytes
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
 DECISION = Decision(promote=False, reason="by 1e-05, too little", figures={"gain": 1e-05, "n": 3})

@@ -9,12 +9,12 @@ import pytest
 import pytrec_eval
 
 from flows.cli import run as clicktower
-from flows.releases import export as exporting
-from flows.releases.export import export
-from flows.releases.exports import opensearch
+from flows.releases import export_release
+from flows.releases import export_release as exporting
+from flows.releases.export_release import export
 from flows.releases.publish import publish
 from flows.releases.release_table import open_table
-from flows.search import search
+from flows.releases.search import search
 from schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import rounded
@@ -42,7 +42,7 @@ def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
 
 
 def test_opensearch_gets_an_index_and_bulk_bodies_of_bounded_size(published, tmp_path, monkeypatch):
-    monkeypatch.setattr(opensearch, "BULK_BYTES", 10_000)
+    monkeypatch.setattr(export_release, "BULK_BYTES", 10_000)
     into = tmp_path / "index"
     made = export(published.uri, form="opensearch", into=str(into))
     bodies = sorted(into.glob("documents-*.ndjson"))
@@ -116,7 +116,7 @@ def test_what_is_read_is_written_before_more_is_read(published, tmp_path, monkey
         search = select = lambda self, *rest: self
 
     monkeypatch.setattr(exporting, "open_table", lambda folder: Large())
-    monkeypatch.setattr(opensearch, "BULK_BYTES", 100_000)
+    monkeypatch.setattr(export_release, "BULK_BYTES", 100_000)
     export(published.uri, form=form, into=str(tmp_path / "out"))
     all_bytes = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert on_disk[20] > 0.4 * all_bytes
@@ -152,7 +152,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(published, tmp_path, monke
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(opensearch, "index_definition", interrupted)
+    monkeypatch.setattr(export_release, "index_definition", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(published.uri, form="opensearch", into=str(tmp_path / "index"))
     assert list(tmp_path.iterdir()) == []

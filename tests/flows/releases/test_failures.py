@@ -9,8 +9,8 @@ import pytest
 from flows.releases import make_release as making
 from flows.releases import publish as publishing
 from flows.releases.publish import publish
-from flows.search import search
-from flows.verify import verify
+from flows.releases.search import search
+from flows.releases.verify import verify
 from schemas.errors import StageError
 from schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG, write_documents

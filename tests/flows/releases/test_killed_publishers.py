@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from flows.releases.publish import publish
-from flows.search import OpenRelease
-from flows.verify import verify
+from flows.releases.search import OpenRelease
+from flows.releases.verify import verify
 from schemas.release import read_pointer
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents

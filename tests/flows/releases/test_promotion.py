@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.guards.promotion_evidence import Judgments, asked, decide_by, of_release
-from flows.guards.promotion_rules import PARTS, PromotionRules
+from flows.guards.guard_rules import PARTS, PromotionRules
+from flows.guards.promotion import Judgments, asked, decide_by, of_release
 from flows.releases.publish import Published, publish
 from flows.releases.rollback import rollback
 from schemas.documents import read_documents

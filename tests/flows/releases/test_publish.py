@@ -8,8 +8,8 @@ import pytest
 from flows.releases.list_releases import list_releases
 from flows.releases.publish import publish
 from flows.releases.rollback import rollback
-from flows.search import OpenRelease, search
-from flows.verify import verify
+from flows.releases.search import OpenRelease, search
+from flows.releases.verify import verify
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError

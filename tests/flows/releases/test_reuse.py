@@ -13,7 +13,7 @@ import pytest
 from flows.releases import encode_titles as encoding
 from flows.releases.publish import publish
 from flows.releases.release_table import open_table
-from flows.verify import verify
+from flows.releases.verify import verify
 from schemas.stage import open_result
 from schemas.words import normalise
 from tests.flows.releases.catalogue import CONFIG

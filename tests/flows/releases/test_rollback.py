@@ -8,11 +8,11 @@ from flows.cli import run as clicktower
 from flows.releases.list_releases import list_releases
 from flows.releases.publish import publish
 from flows.releases.rollback import rollback
-from flows.search import search
-from flows.verify import verify
+from flows.releases.search import search
+from flows.releases.verify import verify
 from schemas.errors import StageError, UnknownVersionError, UsageError
+from schemas.manifest import sealed, to_bytes
 from schemas.release import Decision, read_decision, read_pointer
-from schemas.seal import sealed, to_bytes
 from tests.flows.releases.catalogue import CONFIG, write_documents
 
 

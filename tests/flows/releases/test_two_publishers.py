@@ -10,7 +10,7 @@ from flows.releases import pointer, release_folder
 from flows.releases import publish as publishing
 from flows.releases.publish import Published, publish
 from flows.releases.rollback import rollback
-from flows.verify import verify
+from flows.releases.verify import verify
 from schemas import storage
 from schemas.errors import StageError
 from schemas.release import RELEASE, Pointer, read_pointer

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.serve.explain import explain
+from flows.serve.explain_query import explain
 from schemas.errors import UsageError
 from tests.rounding import rounded
 from tests.training.analysis.small_models import small_model

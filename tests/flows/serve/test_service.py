@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from flows.serve import openapi
 from flows.serve.bodies import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
-from flows.serve.process import ServeConfig, is_loopback, make_app
+from flows.serve.service import ServeConfig, is_loopback, make_app
 from schemas.errors import StageError, UsageError
 from tests.flows.serve.service_release import publish_named
 from tests.rounding import rounded
@@ -39,7 +39,7 @@ def client(published):
 
 @pytest.fixture(scope="module")
 def opened(published):
-    from flows.search import OpenRelease
+    from flows.releases.search import OpenRelease
 
     return OpenRelease(published.uri)
 
@@ -243,7 +243,7 @@ def test_a_defect_is_an_answer_too_and_is_logged_without_the_text(client, monkey
     def broken(*args, **kwargs):
         raise RuntimeError("zanzibar")
 
-    monkeypatch.setattr("flows.search.OpenRelease.search", broken)
+    monkeypatch.setattr("flows.releases.search.OpenRelease.search", broken)
     answer = client.post("/v1/search", json={"query": "zanzibar"})
     assert answer.status_code == 500
     assert "RuntimeError in tests.flows.serve.test_service" in caplog.text

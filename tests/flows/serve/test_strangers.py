@@ -14,8 +14,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from flows.serve import app as serving
-from flows.serve import bodies, endpoints, process
-from flows.serve.process import ServeConfig, _uvicorn, hosts_of, make_app
+from flows.serve import bodies, endpoints, service
+from flows.serve.service import ServeConfig, _uvicorn, hosts_of, make_app
 from tests.flows.serve.service_release import publish_named
 from tests.trained_model import trained_stage
 from tests.waiting import wait_until
@@ -55,7 +55,7 @@ def listening(release: str):
     """The port of a service as `clicktower serve` sets it up."""
     config = ServeConfig(release=release, port=0)
     server = uvicorn.Server(_uvicorn(config, make_app(config)))
-    with process.listen(config) as found:
+    with service.listen(config) as found:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [found]}, daemon=True)
         thread.start()
         wait_until(lambda: server.started, "the service to start")
@@ -73,7 +73,7 @@ def rest_of(asker: socket.socket) -> bytes:
 
 
 def test_what_never_ends_is_closed_and_others_are_answered_meanwhile(release, monkeypatch):
-    monkeypatch.setattr(process, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(service, "_HEAD_SECONDS", 0.3)
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
     head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
     with listening(release) as port:

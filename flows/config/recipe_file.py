@@ -1,0 +1,59 @@
+"""A recipe as a user gives it: by the name of one, or as a TOML file, which a sweep writes of its best.
+
+The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` where words start from a file.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict
+
+from flows.config.toml_file import absolute, read_toml, with_fields
+from schemas.errors import UsageError
+from training.recipes.named_recipes import Recipe, recipe
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Section:
+    recipe: str
+    word_vectors: str | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    train: _Section
+    __pydantic_config__ = _STRICT
+
+
+def is_file(name: str) -> bool:
+    """Whether this names a file and not a recipe."""
+    return name.endswith(".toml")
+
+
+def recipe_named(name: str) -> tuple[Recipe, str | None]:
+    """(the recipe of a name or of a TOML file, the file of word vectors that this names, relative to its own folder).
+
+    Raises UsageError: an unknown name, no such file, another form, an unknown field or a value it cannot have.
+    """
+    if not is_file(name):
+        return recipe(name), None
+    try:
+        section = read_toml(name, _File, what="recipe", command="train").train
+        assignments = [
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in section.set.items()
+        ]
+        vectors = section.word_vectors and absolute(section.word_vectors, Path(name).resolve().parent)
+        return with_fields(recipe(section.recipe), assignments), vectors
+    except UsageError as error:
+        raise UsageError(
+            asked=f"the recipe was to be read from {name}",
+            found=error.found,
+            do='write [train] recipe = "lstm-96", and fields of it below [train.set]; a sweep writes such a best.toml',
+        ) from None

@@ -1,0 +1,147 @@
+"""A sweep's fields -> its points (the grid or a sample of it, and those told one by one), and what chooses."""
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from flows.config.sweep_config import SweepConfig
+from flows.config.toml_file import with_fields
+from schemas.errors import UsageError
+from training.models.word_vectors import recipe_with
+from training.recipes.named_recipes import Recipe, recipe
+from training.sweep.sweep_table import OF_CLICKS, OF_LABELS, Point, point_text, value_text
+
+
+def points_of(config: SweepConfig) -> list[Point]:
+    """Every point, checked, in the file's order; of two that are the same recipe the first.
+
+    Raises UsageError: nothing is varied, a field without values, more trials than the limit, or a point that is no
+    valid recipe, named with what is wrong about it.
+    """
+    seeds = tuple(dict.fromkeys(config.seeds))
+    if not config.fields and not config.trial and len(seeds) < 2:
+        raise UsageError(
+            asked="a sweep was asked for",
+            found="nothing is varied: there is no [fields] with lists of values and no [[trial]]",
+            do="write, say, [fields] and below it step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3] to see what"
+            " the seed alone does",
+        )
+    if seeds and any("seed" in varied for varied in (config.fields, *config.trial)):
+        raise UsageError(
+            asked="a sweep over seeds was asked for",
+            found="seeds is set, and seed is varied as a field too",
+            do="keep seeds: its trials are taken together, with their mean and spread",
+        )
+    grid = _Grid(config.fields)
+    num_points = min(config.sample.points, grid.size) if config.sample else grid.size
+    num_trials = (num_points + len(config.trial)) * max(1, len(seeds))
+    if num_trials > config.max_trials:
+        raise UsageError(
+            asked=f"{num_trials:,} trials were asked for"
+            f" ({num_points + len(config.trial):,} points, {max(1, len(seeds))} seeds)",
+            found=f"max_trials is {config.max_trials:,}",
+            follows="each trial is a whole training, and the more points, the more of the best one's lead is luck",
+            do=f"try fewer values, add [sample] with points = {max(1, config.max_trials // max(1, len(seeds)))} to"
+            f" take some of the grid at random, or set max_trials = {num_trials}",
+        )
+    told = [*(grid.point(at) for at in _chosen(config, grid.size)), *config.trial]
+    points: dict[Recipe, Point] = {}
+    for fields in told or [{}]:
+        made = _point(config, fields, seeds)
+        points.setdefault(made.recipes[0], made)
+    return list(points.values())
+
+
+def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
+    """What chooses; where nothing is set the NDCG of judgments, of classifiers the accuracy, else the held-out loss if
+    it can compare the points.
+
+    Raises UsageError where dev_loss was asked for and cannot.
+    """
+    objectives = {recipe.objective for point in points for recipe in point.recipes}
+    others = {"clicks": OF_CLICKS, "classify": OF_LABELS, "generate": {}}[min(objectives)]
+    if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
+        raise UsageError(
+            asked=f"the sweep chooses by {config.measure or 'what is held out'}",
+            found=f"its points learn {' and '.join(sorted(objectives))}",
+            follows="not every trial would be measured by that",
+            do=f"compare points of one objective, by {', '.join(['dev_loss', *others])}",
+        )
+    if not config.measure and objectives == {"classify"}:
+        return "dev_accuracy"
+    is_one_loss = len({(r.gamma, r.num_negatives) for point in points for r in point.recipes}) == 1
+    if config.measure == "dev_loss" and not is_one_loss:
+        raise UsageError(
+            asked="the sweep chooses by dev_loss",
+            found="its points differ in gamma or num_negatives, which the loss is made of",
+            follows="the smallest gamma or n would win, whatever it teaches",
+            do='set measure = "dev_ndcg@10"',
+        )
+    return config.measure or ("dev_loss" if is_one_loss and not config.judged else "dev_ndcg@10")
+
+
+class _Grid:
+    """All combinations of the fields' values, the last field's changing first, none of them made before it is asked."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        for name, values in fields.items():
+            if not isinstance(values, list):
+                raise UsageError(
+                    asked=f"the sweep varies {name} = {value_text(values)}",
+                    found="that is one value",
+                    do=f"write a list, {name} = [{value_text(values)}, ...]; what all trials share belongs in [set]",
+                )
+            if not values:
+                raise UsageError(
+                    asked=f"the sweep varies {name}",
+                    found="its list of values is empty, and so is the grid",
+                    do="give values to try, or leave the field out",
+                )
+        self._fields = fields
+        self.size = math.prod(map(len, fields.values())) if fields else 0
+
+    def point(self, at: int) -> dict[str, Any]:
+        fields = {}
+        for name, values in reversed(list(self._fields.items())):
+            at, place = divmod(at, len(values))
+            fields[name] = values[place]
+        return dict(reversed(fields.items()))
+
+
+def _chosen(config: SweepConfig, size: int) -> Iterable[int]:
+    """Which points of the grid are tried. A larger sample holds a smaller one of the same seed: trials are reused."""
+    if not config.sample or config.sample.points >= size:
+        return range(size)
+    if config.sample.points < 1:
+        raise UsageError(
+            asked=f"a sample of {config.sample.points} points was asked for",
+            found="that is none",
+            do="ask for 1 or more",
+        )
+    draw, chosen = random.Random(config.sample.seed), set[int]()
+    while len(chosen) < config.sample.points:
+        chosen.add(draw.randrange(size))
+    return sorted(chosen)
+
+
+def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int]) -> Point:
+    shared = ({"epochs": config.epochs} if config.epochs is not None else {}) | dict(config.set)
+    name = value_text(fields.get("recipe", config.recipe))
+    changes = {field: value for field, value in (shared | dict(fields)).items() if field != "recipe"}
+    assignments = [f"{field}={value_text(value)}" for field, value in changes.items()]
+    try:
+        # A point that says `none` is trained without the file, to see what it is worth.
+        vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
+        made = recipe_with(with_fields(recipe(name), assignments), vectors)
+        recipes = tuple(replace(made, seed=seed) for seed in seeds) or (made,)
+    except UsageError as error:
+        raise UsageError(
+            asked=f"the sweep tries {point_text(fields)}",
+            found=f"{error.asked}: {error.found}",
+            do=f"{error.do}; no trial was started",
+        ) from None
+    sets = [word for assignment in assignments for word in ("--set", assignment)]
+    given = ("--word-vectors", vectors) if vectors else ()
+    return Point(fields=dict(fields), recipes=recipes, word_vectors=vectors, options=("--recipe", name, *given, *sets))

@@ -1,0 +1,106 @@
+"""What is watched for drift, and how far from usual is too far: section [drift] of a pipeline.toml."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import ConfigDict
+
+Kind = Literal["times", "points", "drop", "distribution"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """What is watched, once `stage` is done. `limit`: times (1.5: half as much again, or two thirds), points (a
+    difference of shares), a drop, or a PSI. `of_window`: it depends on how many days a build united."""
+
+    words: str
+    stage: str
+    kind: Kind
+    limit: float
+    of_window: bool = False
+
+
+FIGURES: Mapping[str, Figure] = {
+    "lines": Figure(words="lines of the log", stage="ingest", kind="times", limit=1.5),
+    "searches": Figure(words="searches", stage="ingest", kind="times", limit=1.5),
+    "unreadable": Figure(words="share of lines that cannot be read", stage="ingest", kind="points", limit=0.01),
+    "bots": Figure(words="share of lines of bots", stage="ingest", kind="points", limit=0.05),
+    "below_k": Figure(
+        words="share of lines lost to the privacy gate", stage="build", kind="points", limit=0.10, of_window=True
+    ),
+    "pairs": Figure(words="pairs to learn from", stage="build", kind="times", limit=1.5, of_window=True),
+    "documents": Figure(words="documents", stage="build", kind="times", limit=1.2),
+    "quality": Figure(words="NDCG@10 of the new model", stage="evaluate", kind="drop", limit=0.02),
+    "scores": Figure(words="best cosines of the judged queries", stage="evaluate", kind="distribution", limit=0.25),
+    "live_quality": Figure(words="the live model on today's judgments", stage="publish", kind="drop", limit=0.02),
+}
+# What is known once a release was decided about comes too late to stop anything.
+_MAY_STOP = [name for name, figure in FIGURES.items() if figure.stage != "publish"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriftRules:
+    """`stop`: figures whose alarm stops the run. `accept`: dates whose alarms somebody looked at and found right."""
+
+    stop: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)  # in place of FIGURES' own
+    days: int = 28
+    same_weekdays: int = 3
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        for name in self.stop:
+            if name not in _MAY_STOP:
+                raise ValueError(f"stop names {name}; it can hold {', '.join(_MAY_STOP)}")
+        for name, limit in self.limits.items():
+            if name not in FIGURES:
+                raise ValueError(f"limits names {name}; it can hold {', '.join(FIGURES)}")
+            if limit <= (1 if FIGURES[name].kind == "times" else 0):
+                raise ValueError(f"limits.{name} must be above {1 if FIGURES[name].kind == 'times' else 0}")
+        if self.days < 7 or not 2 <= self.same_weekdays <= self.days // 7:
+            raise ValueError("days must be at least 7, and same_weekdays from 2 to the weeks in it")
+
+
+# What a candidate has to show before it goes live: section [promotion] of a pipeline.toml.
+
+
+# The parts that slices tells apart of an evaluation's queries.
+PARTS = (
+    "1 word", "2 words", "3 words", "4 words and more",
+    "all words known", "a word in no title", "no word in any title",
+    "head", "torso", "tail",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromotionRules:
+    """What a candidate has to show. Values are means over queries, from 0 to 1."""
+
+    rule: Literal["better", "always", "never"] = "better"  # never: candidates are made, a person makes one live
+    measure: str = "ndcg@10"
+    min_gain: float = 0.0  # the interval of the gain lies above it; -0.005 also takes what is at most that much worse
+    max_slice_drop: float = 0.02  # of a slice's mean
+    slice_limits: Mapping[str, float] = field(default_factory=dict)  # the same for single slices: {"1 word": 0.05}
+    min_slice_queries: int = 50  # smaller slices are shown and decide nothing
+    min_queries: int = 20  # with fewer queries an interval means little, and nothing is promoted
+    first: Literal["always", "above bm25"] = "always"  # what the first release of all has to show
+    confidence: float = 0.95
+    num_resamples: int = 10_000
+    seed: int = 0
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        if self.rule not in ("better", "always", "never") or self.first not in ("always", "above bm25"):
+            raise ValueError("rule must be better, always or never, and first always or above bm25")
+        if not -1 < self.min_gain < 1:
+            raise ValueError("min_gain must be between -1 and 1: it is a difference of means")
+        if min([self.max_slice_drop, *self.slice_limits.values()]) < 0:
+            raise ValueError("max_slice_drop and slice_limits must be 0 or more: they are drops of a mean")
+        if unknown := sorted(set(self.slice_limits) - set(PARTS)):
+            raise ValueError(f"slice_limits names {', '.join(unknown)}; the slices are {', '.join(PARTS)}")
+        if min(self.min_slice_queries, self.min_queries, self.num_resamples) < 1:
+            raise ValueError("min_slice_queries, min_queries and num_resamples must be at least 1")
+        if not 0 < self.confidence < 1:
+            raise ValueError("confidence must be between 0 and 1")

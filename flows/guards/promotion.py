@@ -1,0 +1,322 @@
+"""Whether a candidate's model replaces the live one: pure functions of evaluations, which move nothing.
+
+Two models are compared on the same queries, judgments and documents, under one protocol: what is decided is about the
+models, also where the documents changed since the live release was made (promotion measures it
+anew).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flows.config.toml_file import with_fields
+from flows.guards.guard_rules import PromotionRules
+from schemas import storage
+from schemas.errors import StageError, TransientError, UsageError
+from schemas.judgments import are_click_derived
+from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
+from schemas.stage import Progress, silent
+from training.ranking.significance import bootstrap_interval
+from training.wording import measure_name
+
+# A slice's parts in their order, and the part of each query as a number among them, or None (slices).
+Parts = tuple[Sequence[str], Sequence[int | None]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """One model's values for every query. `protocol`: all that decides them beside the model."""
+
+    query_ids: Sequence[str]
+    values: Mapping[str, Sequence[float]]  # measure -> a value for each query
+    bm25: Mapping[str, Sequence[float]]
+    slices: Mapping[str, Parts]
+    protocol: Mapping[str, Any]
+    click_derived: bool = False
+
+
+def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:
+    """Nothing is live yet. Raises ValueError where the measure is not among those of the evaluation."""
+    if rules.first == "always":
+        return Decision(promote=True, reason="Nothing was live yet, so the first release goes live.",
+                        figures={"case": "first"})  # fmt: skip
+    if candidate is None:
+        return Decision(promote=False, reason="Nothing is live yet, and the first release has to be better than BM25; "
+                        "it was not measured, so it is kept.", figures={"case": "not measured"})  # fmt: skip
+    figures = {"case": "first", **_difference(candidate.bm25, candidate.values, candidate, rules)}
+    told = f"Nothing was live yet; {_told(figures, 'BM25')}"
+    if refused := _refused(figures, rules):
+        return Decision(promote=False, reason=f"{told}; {refused}, so the release is kept.", figures=figures)
+    return Decision(promote=True, reason=f"{told}, so the first release goes live.", figures=figures)
+
+
+def decide_same_model(live: Release, candidate: Release) -> Decision:
+    """Both serve one model, so there is nothing to compare: documents or settings changed, as every night."""
+    was, now = live.num_documents, candidate.num_documents
+    changed = f"{now:,} documents instead of {was:,}" if now != was else f"{now:,} documents, as before"
+    return Decision(
+        promote=True,
+        reason=f"The model is the one that is live ({changed}): only documents or settings changed, so it goes live.",
+        figures={"case": "same model", "documents": {"live": was, "candidate": now}},
+    )
+
+
+def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> Decision:
+    """Better on the measure, with the paired interval of the gain above `min_gain`, and no slice worse than its limit.
+
+    Raises ValueError where the two were not measured on the same queries under the same protocol, or where the measure
+    is not among those of the evaluations.
+    """
+    if list(live.query_ids) != list(candidate.query_ids) or live.protocol != candidate.protocol:
+        raise ValueError("the two evaluations are of other queries, judgments, documents or settings")
+    figures = {
+        "case": "compared",
+        **_difference(live.values, candidate.values, candidate, rules),
+        "slices": _slices(live, candidate, rules),
+    }
+    told = _told(figures, "the live model")
+    if refused := _refused(figures, rules):
+        return Decision(promote=False, reason=f"{told}; {refused}, so the live model stays.", figures=figures)
+    if worse := [row for row in figures["slices"] if row["worse"]]:
+        parts = " and ".join(
+            f"“{row['part']}” ({row['slice']}, {row['n']:,} queries) falls by {-row['difference']:.3f}, "
+            f"more than its limit of {row['limit']:.3f}"
+            for row in worse
+        )
+        return Decision(promote=False, reason=f"{told}; but {parts}, so the live model stays.", figures=figures)
+    judged = "no slice is worse than its limit, so it goes live"
+    return Decision(promote=True, reason=f"{told}; {judged}.", figures=figures)
+
+
+def _difference(
+    before: Mapping[str, Sequence[float]],
+    after: Mapping[str, Sequence[float]],
+    candidate: Evaluation,
+    rules: PromotionRules,
+) -> dict[str, Any]:
+    """Means of the two on the chosen measure, and the paired interval of what is gained."""
+    before_Q, after_Q = _chosen(before, rules), _chosen(after, rules)
+    gained_Q = after_Q - before_Q
+    low, high = bootstrap_interval(
+        gained_Q, confidence=rules.confidence, num_resamples=rules.num_resamples, seed=rules.seed
+    )
+    return {
+        "measure": rules.measure,
+        "n": len(gained_Q),
+        "live": float(before_Q.mean()),
+        "candidate": float(after_Q.mean()),
+        "difference": {"mean": float(gained_Q.mean()), "low": float(low[0]), "high": float(high[0])},
+        "confidence": rules.confidence,
+        "min_gain": rules.min_gain,
+        "click_derived": candidate.click_derived,
+    }
+
+
+def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> list[dict[str, Any]]:
+    """Every part of every slice that has a query: its size, the two means, its limit, and whether it decides."""
+    gained_Q = _chosen(candidate.values, rules) - _chosen(live.values, rules)
+    live_Q = _chosen(live.values, rules)
+    rows = []
+    for name, (parts, of_query) in candidate.slices.items():
+        part_Q = np.array([-1 if part is None else part for part in of_query])
+        for number, part in enumerate(parts):
+            inside = part_Q == number
+            if not (size := int(inside.sum())):
+                continue
+            drop = float(gained_Q[inside].mean())
+            limit = rules.slice_limits.get(part, rules.max_slice_drop)
+            decides = size >= rules.min_slice_queries
+            rows.append({
+                "slice": name, "part": part, "n": size, "live": float(live_Q[inside].mean()),
+                "candidate": float(live_Q[inside].mean()) + drop, "difference": drop, "limit": limit,
+                "decides": decides, "worse": decides and -drop > limit,
+            })  # fmt: skip
+    return rows
+
+
+def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.ndarray:
+    if rules.measure not in values:
+        raise ValueError(f"the measure {rules.measure} is not among {', '.join(values)}")
+    return np.asarray(values[rules.measure], np.float64)
+
+
+def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
+    """Why the figures are not enough, or nothing."""
+    if figures["n"] < rules.min_queries:
+        return f"fewer than {rules.min_queries:,} queries cannot tell"
+    if figures["difference"]["low"] > rules.min_gain:
+        return ""
+    if figures["difference"]["high"] < 0:
+        return "it is worse"
+    return f"the interval is not above {rules.min_gain:g}" if rules.min_gain else "the interval is not above zero"
+
+
+def _told(figures: Mapping[str, Any], other: str) -> str:
+    d = figures["difference"]
+    judged = " judged by clicks" if figures["click_derived"] else ""
+    return (
+        f"{measure_name(figures['measure'])} {figures['candidate']:.3f} against {figures['live']:.3f} of {other} over "
+        f"{figures['n']:,} queries{judged}: {d['mean']:+.3f} [{d['low']:+.3f}, {d['high']:+.3f}]"
+    )
+
+
+# What a promotion is decided by: the values that a candidate carries, and the live model's on the same judgments.
+#
+# A release holds its model and what was measured of it. Where the live one was measured on other judgments, documents
+# or settings than the candidate, its model is evaluated anew on today's: an ordinary evaluation in the store, so it is
+# reused where it was made before, and anybody can make it by hand (`clicktower evaluate --model release ...`).
+
+
+_UNCOMPARED = ", so the two models cannot be compared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgments:
+    """What the candidate was judged by, as paths or URIs, and the store that evaluations go to."""
+
+    documents: str
+    queries: str
+    qrels: str
+    store: str
+    frequencies: str | None = None
+
+
+def asked(
+    rules: Sequence[str],
+    to: str,
+    evaluation: str | None,
+    documents: str,
+    queries: str | None,
+    qrels: str | None,
+    frequencies: str | None,
+    store: str | None,
+    progress: Progress = silent,
+) -> Decide:
+    """What `publish --if-better` asks for. Raises UsageError for options that do not go together."""
+    if evaluation is None:
+        raise UsageError(asked="the release was to go live if it is better", found="there is no evaluation of it",
+                         do="give the folder that `evaluate` printed with --evaluation")  # fmt: skip
+    given = [queries, qrels, store]
+    if any(given) and not all(given):
+        raise UsageError(asked="the live model was to be measured anew", found="not all that it takes was given",
+                         do="give --queries, --qrels and --into together, or none of them")  # fmt: skip
+    judgments = None
+    if queries and qrels and store:
+        judgments = Judgments(documents=documents, queries=queries, qrels=qrels, store=store, frequencies=frequencies)
+    pointer = read_pointer(to)
+    previous = pointer.previous if pointer else None
+    return decide_by(with_fields(PromotionRules(), rules), judgments, progress, previous=previous)
+
+
+def decide_by(
+    rules: PromotionRules, judgments: Judgments | None, progress: Progress = silent, *, previous: str | None = None
+) -> Decide:
+    """What `publish` asks about a candidate. Without judgments the live model is not measured anew.
+
+    previous: the digest of the release that was live before; it was rolled back, or replaced by a better one, and does
+    not come back because a run is repeated.
+    """
+
+    def decided(live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str) -> Decision:
+        if rules.rule != "better":
+            return _by_rule(rules.rule)
+        if live and candidate.digest == previous:
+            return _kept("It was live before, and was rolled back or replaced: only a person makes it live again")
+        if live and live.inputs["model"] == candidate.inputs["model"]:
+            return decide_same_model(live, candidate)
+        of_candidate = of_release(candidate, candidate_folder)
+        if live is None or live_folder is None:
+            return _checked(lambda: decide_first(of_candidate, rules))
+        if of_candidate is None:
+            return _kept("The release carries no evaluation" + _UNCOMPARED)
+        of_live = of_release(live, live_folder)
+        if of_live is None or of_live.protocol != of_candidate.protocol:
+            if judgments is None:
+                return _kept("The live model was measured on other judgments or documents, or not at all" + _UNCOMPARED)
+            try:
+                of_live = _anew(live_folder, candidate, judgments, progress)
+            except (UsageError, TransientError):
+                raise
+            except StageError as error:
+                return _kept(f"The live model could not be measured anew ({error.found}){_UNCOMPARED}")
+        return _checked(lambda: decide(of_live, of_candidate, rules))
+
+    return decided
+
+
+def of_release(release: Release, folder: str) -> Evaluation | None:
+    """The values that a release carries, or None where it carries none, or none with the slices."""
+    if not release.evaluated:
+        return None
+    try:
+        value = json.loads(storage.read_bytes(storage.join(folder, PER_QUERY)))
+    except FileNotFoundError:
+        return None
+    return _evaluation(value, release.evaluated["inputs"], release.evaluated["config"])
+
+
+def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
+    """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
+    from training.ranking.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
+
+    settings = dict(candidate.evaluated["config"])
+    made = evaluate(
+        live_folder, documents=judgments.documents, queries=judgments.queries, qrels=judgments.qrels,
+        store=judgments.store, frequencies=judgments.frequencies, progress=progress,
+        config=EvaluateConfig(**settings | {"cutoffs": tuple(settings["cutoffs"])}),
+    )  # fmt: skip
+    value = json.loads(storage.read_bytes(storage.join(made.data, PER_QUERY)))
+    request = made.manifest.request
+    live = _evaluation(value, request.inputs, request.config)
+    theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])
+    if live is None or live.protocol != theirs:
+        raise UsageError(
+            asked="the live model was to be measured as the candidate was",
+            found="the documents, queries or judgments given are not those of the candidate's evaluation",
+            follows="the two could not be compared",
+            do="give the files that `evaluate` was given, or evaluate the candidate again",
+        )
+    return live
+
+
+def _evaluation(value: dict[str, Any], inputs: Any, config: Any) -> Evaluation | None:
+    if "slices" not in value:  # of an evaluation before there were slices
+        return None
+    return Evaluation(
+        query_ids=value["query_ids"],
+        values=value["systems"]["model"],
+        bm25=value["systems"]["bm25"],
+        slices={name: (found["parts"], found["of_query"]) for name, found in value["slices"].items()},
+        protocol=_protocol(inputs, config),
+        click_derived=are_click_derived(value["query_ids"]),
+    )
+
+
+def _protocol(inputs: Any, config: Any) -> dict[str, Any]:
+    """All that decides the values of a model, beside the model, as JSON has it."""
+    return json.loads(json.dumps({"inputs": {k: v for k, v in inputs.items() if k != "model"}, "config": dict(config)}))
+
+
+def _by_rule(rule: str) -> Decision:
+    if rule == "always":
+        return Decision(promote=True, reason="The rule is that every release goes live.", figures={"case": "always"})
+    reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
+    return Decision(promote=False, reason=reason, figures={"case": "never"})
+
+
+def _kept(why: str) -> Decision:
+    return Decision(promote=False, reason=f"{why}. What is live stays.", figures={"case": "not measured"})
+
+
+def _checked(decision: Any) -> Decision:
+    """A decision; rules that do not fit the evaluation are the user's to mend."""
+    try:
+        return decision()
+    except ValueError as error:
+        raise UsageError(
+            asked="the release was to be compared with the live one", found=str(error),
+            follows="what is live stays as it is", do="mend the rules of the promotion",
+        ) from None  # fmt: skip

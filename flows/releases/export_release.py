@@ -1,0 +1,252 @@
+"""Export: the live release in a form that another system reads.
+
+    export("release", form="parquet", into="titles.parquet")
+
+A target that exists is never overwritten, and an export that fails leaves nothing under its name.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from flows.releases.release_table import open_table
+from flows.releases.search import OpenRelease
+from schemas import storage
+from schemas.errors import StageError, UsageError, os_error_kind
+from schemas.judgments import read_queries, run_lines
+from schemas.release import Release
+from schemas.stage import Progress, silent
+from schemas.words import words
+
+# A folder that OpenSearch loads with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
+#
+#     curl -X PUT localhost:9200/titles -H 'Content-Type: application/json' --data-binary @index.json
+#     for f in documents-*.ndjson; do
+#       curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
+#
+# The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors
+# have length 1, so its score, (1 + cosine) / 2, ranks as ours does. A release that compares by distance has the space
+# l2: its score is 1 / (1 + distance²).
+
+
+INDEX = "index.json"
+BULK_BYTES = 20_000_000  # OpenSearch refuses bodies above 100 MB unless told otherwise
+_EF_CONSTRUCTION, _LINKS = 100, 16  # OpenSearch's defaults, written down
+_SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
+
+
+def write_opensearch(folder: str, release: Release, batches: Iterable[pa.RecordBatch]) -> int:
+    """The index's definition and the bulk bodies; returns how many bodies there are."""
+    num_bodies = 0
+    for body in _bodies(batches):
+        storage.write_atomic(storage.join(folder, f"documents-{num_bodies:05}.ndjson"), body)
+        num_bodies += 1
+    content = json.dumps(index_definition(release), indent=1).encode()
+    storage.write_atomic(storage.join(folder, INDEX), content)
+    return num_bodies
+
+
+def index_definition(release: Release) -> dict:
+    """The body of the request that creates the index."""
+    vector = {
+        "type": "knn_vector",
+        "dimension": release.dimensions,
+        "method": {
+            "name": "hnsw",
+            "engine": "lucene",
+            "space_type": _SPACE_TYPES[release.similarity],
+            "parameters": {"ef_construction": _EF_CONSTRUCTION, "m": _LINKS},
+        },
+    }
+    return {
+        "settings": {"index": {"knn": True}},
+        "mappings": {
+            "_meta": {"clicktower_release": release.digest, "text_contract": dict(release.text_contract)},
+            "properties": {"title": {"type": "text"}, "vector": vector},
+        },
+    }
+
+
+def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    body: list[bytes] = []
+    size = 0
+    for batch in batches:
+        for lines in _documents(batch):
+            if size + len(lines) > BULK_BYTES and body:
+                yield b"".join(body)
+                body, size = [], 0
+            body.append(lines)
+            size += len(lines)
+    if body:
+        yield b"".join(body)
+
+
+def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """The two lines of each document: what is to be done with it, and what it is."""
+    columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _written(batch["vector"]).to_pylist())
+    for document_id, title, numbers in zip(*columns, strict=True):
+        action = json.dumps({"index": {"_id": document_id}}, ensure_ascii=False)
+        yield f'{action}\n{{"title":{json.dumps(title, ensure_ascii=False)},"vector":[{numbers}]}}\n'.encode()
+
+
+def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
+    """Each vector's numbers with commas between, in the fewest digits that name the float32."""
+    numbers = pc.cast(vectors.flatten(), pa.string())
+    offsets = pa.array(range(0, len(numbers) + 1, vectors.type.list_size), pa.int32())
+    return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")
+
+
+# A Parquet file: id, title, vector (a list of float32), and what it is and how it is compared in the metadata.
+
+
+_COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
+
+
+def write_parquet(where: str, release: Release, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+    """The documents as one file; a row group for each batch."""
+    about = {
+        "release": release.digest,
+        "num_documents": release.num_documents,
+        "dimensions": release.dimensions,
+        "text_contract": dict(release.text_contract),
+        "similarity": _COMPARED[release.similarity],
+    }
+    schema = schema.with_metadata({"clicktower": json.dumps(about)})
+    with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(schema))
+
+
+# A TREC run of a release: the k best documents of each query of a file, as the release itself answers.
+
+
+def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> tuple[int, int]:
+    """(queries, those of them without a word, which have no results). Raises UsageError or StageError."""
+    asked = read_queries(queries)
+    without = sum(not words(text) for text in asked.values())
+    tag = f"clicktower-{opened.release.digest}"
+
+    def answers() -> Iterator[str]:
+        for done, (query_id, text) in enumerate(asked.items()):
+            progress("search", done, len(asked))
+            if words(text):
+                scores = {_field(hit.id): hit.score for hit in opened.search(text, k)}
+                yield from run_lines({_field(query_id): scores}, tag)
+
+    with storage.open_new(where) as file:
+        for line in answers():
+            file.write(line.encode())
+    return len(asked), without
+
+
+def _field(name: str) -> str:
+    if not name or len(name.split()) != 1 or name.strip() != name:
+        raise StageError(
+            asked="a TREC run was to be written",
+            found="an id has white space in it, or is empty",
+            follows="the fields of its line could not be told apart",
+            do="give ids without white space, or use another form",
+        )
+    return name
+
+
+Form = Literal["parquet", "opensearch", "trec"]
+_BATCH_ROWS = 8_192
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """What was written, and of which release."""
+
+    into: str
+    form: Form
+    digest: str
+    counts: dict[str, int]
+    duration_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "stage": "export",
+            "digest": self.digest,
+            "path": self.into,
+            "reused": False,
+            "counts": self.counts,
+            "metrics": {"form": self.form},
+            "duration_seconds": self.duration_seconds,
+        }
+
+
+def export(
+    release: str, *, form: Form, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
+) -> Exported:
+    """The live release at a URI, written to `into`: a file (parquet, trec) or a folder (opensearch).
+
+    queries: of a TREC run, `id<TAB>text` lines; k: its documents a query. Raises UsageError or StageError.
+    """
+    started = time.monotonic()
+    asked = f"the release at {release} was to be exported to {into}"
+    _check(asked, form, into, queries, k)
+    opened = OpenRelease(release)
+    being_written = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
+    try:
+        counts = _write(being_written, opened, form, queries, k, progress)
+        fs, path = storage.filesystem(being_written)
+        fs.mv(path, storage.filesystem(into)[1], recursive=form == "opensearch")
+    except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
+        storage.remove(being_written)
+        kind = os_error_kind(error) if isinstance(error, OSError) else StageError
+        found = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
+        raise kind(asked=asked, found=found, follows="nothing was exported",
+                   do="make room, or give a place that can be written") from None  # fmt: skip
+    except BaseException:
+        storage.remove(being_written)
+        raise
+    return Exported(
+        into=into, form=form, digest=opened.release.digest, counts=counts,
+        duration_seconds=round(time.monotonic() - started, 3),
+    )  # fmt: skip
+
+
+def _check(asked: str, form: str, into: str, queries: str | None, k: int) -> None:
+    if form not in get_args(Form):
+        raise UsageError(asked=asked, found=f"the form {form!r} is unknown", do=f"use {', '.join(get_args(Form))}")
+    if (form == "trec") != (queries is not None):
+        found = "a TREC run is of queries, and none were given" if form == "trec" else f"{form} is not of queries"
+        raise UsageError(asked=asked, found=found, do="give --queries FILE with --form trec, and only there")
+    if k < 1:
+        raise UsageError(asked=asked, found=f"{k} documents a query were asked for", do="give --k 1 or more")
+    if storage.exists(into):
+        raise UsageError(asked=asked, found="there is something of that name",
+                         do="give another name, or remove it first")  # fmt: skip
+
+
+def _write(
+    where: str, opened: OpenRelease, form: Form, queries: str | None, k: int, progress: Progress
+) -> dict[str, int]:
+    """Counts of what was written."""
+    if queries is not None:
+        num_queries, without = write_trec(where, opened, queries, k, progress)
+        return {"queries": num_queries, "queries_without_words": without}
+    reader = open_table(opened.folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
+    documents = {"documents": opened.release.num_documents}
+    batches = _told(reader, opened.release.num_documents, progress)
+    if form == "parquet":
+        write_parquet(where, opened.release, batches, reader.schema)
+        return documents
+    return documents | {"files": write_opensearch(where, opened.release, batches)}
+
+
+def _told(reader: pa.RecordBatchReader, total: int, progress: Progress) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in reader:
+        progress("write documents", done, total)
+        yield batch
+        done += batch.num_rows

@@ -1,0 +1,110 @@
+"""Verify: every byte of a stage's output, a store, a release or a release URI against what was recorded."""
+
+import json
+from collections.abc import Iterable
+
+from schemas import manifest as manifests
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
+from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_decision, read_folder, read_pointer, release_folder
+from schemas.stage import Progress, silent
+
+
+def verify(folder: str, *, progress: Progress = silent) -> list[str]:
+    """What is wrong, one sentence each; empty if every byte is as it was written.
+
+    folder: STORE/STAGE/DIGEST, a release's folder, a release URI, or a store, of which all outputs are verified.
+    Raises UsageError where there is nothing to verify.
+    """
+    units = _units(folder)
+    if not units:
+        raise UsageError(
+            asked=f"{folder} was to be verified",
+            found="it is no stage's output, no store and no release",
+            do="check the path",
+        )
+    found = []
+    if storage.exists(storage.join(folder, POINTER)):
+        found += _of_pointer(folder)
+    for done, unit in enumerate(units):
+        progress("verify", done, len(units))
+        prefix = "" if unit == folder else f"{unit.removeprefix(folder).strip('/')}: "
+        found += [prefix + sentence for sentence in _of_unit(unit)]
+    progress("verify", len(units), len(units))
+    return found
+
+
+def _units(folder: str) -> list[str]:
+    """The folders with a manifest.json or release.json: this one, or those two levels below it."""
+    names = (manifests.FILE_NAME, RELEASE)
+    if any(storage.exists(storage.join(folder, name)) for name in names):
+        return [folder]
+    fs, root = storage.filesystem(folder)
+    paths = [path for name in names for path in fs.glob(f"{root.rstrip('/')}/*/*/{name}")]
+    inner = [path[len(root.rstrip("/")) + 1 :].rsplit("/", 1)[0] for path in paths]
+    return [storage.join(folder, unit) for unit in sorted(inner) if "/." not in unit and ".damaged-" not in unit]
+
+
+def _of_pointer(uri: str) -> list[str]:
+    """The pointer and the decisions of a release URI, each by its seal, and whether what they name is there."""
+    try:
+        pointer = read_pointer(uri)
+    except StageError as error:
+        return [error.found]
+    found = _spelling(storage.join(uri, POINTER), POINTER)
+    for digest in (pointer.release, pointer.previous) if pointer else ():
+        if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
+            found.append(f"{POINTER} names the release {digest}, which is not there")
+    for name in storage.list_files(storage.join(uri, SWAPS)):
+        found += _swap(uri, name)
+    for name in storage.list_files(storage.join(uri, DECISIONS)):
+        try:
+            read_decision(uri, name.removesuffix(".json"))
+            found += _spelling(storage.join(uri, DECISIONS, name), f"{DECISIONS}/{name}")
+        except StageError as error:
+            found.append(error.found)
+    return found
+
+
+def _swap(uri: str, name: str) -> list[str]:
+    where = storage.join(uri, SWAPS, name)
+    try:
+        broken = is_broken(json.loads(storage.read_bytes(where)), since="1.1")
+    except ValueError:
+        broken = True
+    return [f"its {SWAPS}/{name} is damaged"] if broken else _spelling(where, f"{SWAPS}/{name}")
+
+
+def _spelling(where: str, name: str) -> list[str]:
+    """A sealed record's bytes; one from before there were seals may be spelled in any way."""
+    content = storage.read_bytes(where)
+    return [f"{name} has other bytes than were written"] if is_respelled(content) else []
+
+
+def _of_unit(folder: str) -> list[str]:
+    try:
+        if storage.exists(storage.join(folder, RELEASE)):
+            release = read_folder(folder)
+            files = [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
+            found = _misnamed(folder, release.digest) + _spelling(storage.join(folder, RELEASE), RELEASE)
+            return found + _of_files(folder, files, storage.list_files(folder), RELEASE)
+        manifest = manifests.read(folder)
+        written = (f"{manifest.attempt}/{name}" for name in storage.list_files(f"{folder}/{manifest.attempt}"))
+        found = _misnamed(folder, manifest.digest) + _of_files(folder, manifest.files, written, manifests.FILE_NAME)
+        if manifest.outcome.ledger:
+            manifest.outcome.ledger.check()
+        return found
+    except StageError as error:
+        return [error.found]
+
+
+def _misnamed(folder: str, digest: str) -> list[str]:
+    return [] if folder.rstrip("/").endswith(digest) else [f"its record is that of {digest}: a folder was renamed"]
+
+
+def _of_files(folder: str, files: Iterable[OutputFile], present: Iterable[str], record: str) -> list[str]:
+    recorded = list(files)
+    # A file that nobody recorded can change what is read: a table's newest version, for one, is found by its name.
+    extra = sorted(set(present) - {file.path for file in recorded} - {record})
+    return damaged_files(folder, recorded, hashes=True) + [f"{path} is not of this output" for path in extra]

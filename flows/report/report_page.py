@@ -1,0 +1,81 @@
+"""A RunSummary -> report.html: one file with its style and pictures inside, nothing loaded, nothing run."""
+
+from markupsafe import Markup
+
+from flows.report import charts, report_comparison, report_training, report_wording
+from flows.report.summary import RunSummary
+from flows.report.templates import style, templates
+from schemas import storage
+from schemas.ledger import FATES, Ledger
+from training.wording import duration, measure_name, visible
+
+KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
+MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
+
+
+def write_report(path: str, run: RunSummary) -> None:
+    """Write the report of a run; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    storage.write_atomic(path, render(run).encode("utf-8"))
+
+
+def render(run: RunSummary) -> str:
+    """The report as HTML. Every text of the run is escaped."""
+    pages = templates()
+    pages.filters |= {"duration": duration, "measure": measure_name, "system": report_wording.system_name}
+    pages.filters["visible"] = visible
+    pages.globals["grade_names"] = report_wording.GRADE_NAMES
+    return pages.get_template("report.html").render(
+        run=run,
+        style=style("report.css"),
+        result=report_wording.result(run),
+        verdict=report_wording.verdict(run),
+        percent=report_wording.percent,
+        why=report_wording.WHY,
+        dags=[charts.dag(run.stages, upright=upright) for upright in (False, True)] if run.stages else [],
+        total_seconds=sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused),
+        ledger=_ledger_groups(run.ledger) if run.ledger else [],
+        privacy=sorted(run.privacy, key=lambda row: row["k"]),
+        pictures=report_training.pictures(run.training) if run.training else [],
+        time_spent=report_training.time_spent(run.training.profile) if run.training else [],
+        compared=report_comparison.told(run.comparison) if run.comparison else None,
+        measures=_measures(run),
+        whiskers=_whiskers(run),
+        rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
+        settings=report_wording.flatten(run.settings),
+    )
+
+
+def _ledger_groups(ledger: Ledger) -> list[dict]:
+    """The fates by kind, kept first, each kind's largest first."""
+    groups = []
+    for kind, name in KINDS.items():
+        rows = sorted(((n, f) for f, n in ledger.lines.items() if n and FATES[f][0] == kind), reverse=True)
+        fates = [{"name": fate, "words": FATES[fate][1], "lines": lines} for lines, fate in rows]
+        groups.append({"kind": kind, "name": name, "lines": ledger.of_kind(kind), "fates": fates})
+    return groups
+
+
+def _measures(run: RunSummary) -> list[str]:
+    systems = run.table["systems"] if run.table else {}
+    return list(dict.fromkeys(measure for measures in systems.values() for measure in measures))
+
+
+def _whiskers(run: RunSummary) -> list[tuple[str, Markup]]:
+    systems = run.table["systems"] if run.table else {}
+    pictures = []
+    for measure in MEASURES_DRAWN:
+        rows = [(key, report_wording.system_name(key), v[measure]) for key, v in systems.items() if measure in v]
+        if rows:
+            pictures.append((measure, charts.whiskers(rows, measure_name(measure))))
+    return pictures
+
+
+def _sentences(value: object) -> list[str]:
+    """Rules as they come: one text, several, or several by name."""
+    if not value:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [f"{name.replace('_', ' ')}: {text}" for name, text in value.items()]
+    return [str(text) for text in value] if isinstance(value, list | tuple) else [str(value)]

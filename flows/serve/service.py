@@ -1,0 +1,172 @@
+"""The processes of the service: one listening socket, one server or several workers that share it."""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors.multiprocess import Multiprocess
+
+from schemas.errors import StageError, UsageError
+
+# Handlers share the interpreter with the thread that opens the next release; by default it is handed over after 5 ms.
+_SWITCH_SECONDS = 0.0005
+
+# A kept connection is closed after this: later than proxies close theirs, so that no request meets a closing door.
+_IDLE_SECONDS = 75
+
+# A request's line and headers are to be here so soon, and no longer than this.
+_HEAD_SECONDS = 10.0
+_MOST_HEAD_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServeConfig:
+    """`allowed_hosts`: names by which the service may be asked beside this machine's own; none where it listens to
+    other machines: any name."""
+
+    release: str
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any that is free
+    workers: int = 1
+    poll_seconds: float = 2.0  # how often the pointer is looked at
+    drain_seconds: int = 30  # after SIGTERM, for requests under way
+    allowed_hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535 or self.workers < 1 or self.poll_seconds <= 0 or self.drain_seconds < 1:
+            raise UsageError(asked="the service was to be started",
+                             found="port must be 0 to 65535, workers and drain_seconds 1 or more, poll_seconds above 0",
+                             do="see `clicktower serve --help`")  # fmt: skip
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def hosts_of(config: ServeConfig) -> frozenset[str] | None:
+    """The names that a request may call this service by; None: any.
+
+    A page of any site can make a browser ask `evil.example`, whose address its owner changes to 127.0.0.1; only the
+    name that the request still bears tells it from one of this machine.
+    """
+    if not is_loopback(config.host) and not config.allowed_hosts:
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{config.host}]", config.host, *config.allowed_hosts})
+
+
+def listen(config: ServeConfig) -> socket.socket:
+    """The bound socket. Raises StageError where the address is taken or not of this machine."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    # Naming TCP matters: asyncio sends small packets at once (TCP_NODELAY) only where it is named, and an answer would
+    # else wait 40 ms for the acknowledgement of its own head.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((config.host, config.port))
+        found.listen(2_048)
+    except OSError as error:
+        found.close()
+        raise StageError(asked=f"the service was to listen on {config.host}:{config.port}",
+                         found=(error.strerror or str(error)).lower(),
+                         do="choose another --port (0: any that is free) or --host") from None  # fmt: skip
+    found.set_inheritable(True)
+    return found
+
+
+def serve(config: ServeConfig, listening: socket.socket) -> None:
+    """Answer until SIGTERM or SIGINT; requests under way are finished first. Raises StageError at the start."""
+    if config.workers == 1:
+        app = make_app(config)
+        uvicorn.Server(_uvicorn(config, app)).run(sockets=[listening])
+        return
+    folder = tempfile.mkdtemp(prefix="clicktower-serve-")
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # where workers add up their numbers (metrics)
+    try:
+        Multiprocess(_uvicorn(config, partial(make_app, config), factory=True), sockets=[listening]).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_app(config: ServeConfig) -> ASGIApp:
+    """The application of one worker, its release in memory. Raises StageError."""
+    from flows.serve.app import build_app
+    from flows.serve.live import Live
+    from flows.serve.metrics import Metrics
+
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    metrics = Metrics(shared=config.workers > 1)
+    live = Live(config.release, changed=metrics.serving, failed=metrics.failed)
+    return build_app(live, metrics, poll_seconds=config.poll_seconds, hosts=hosts_of(config))
+
+
+class _Impatient(HttpToolsProtocol):
+    """Uvicorn's connection, which by itself waits for ever for the head of a request, however long it becomes."""
+
+    _waiting: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiting:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._waiting and self._head_bytes > _MOST_HEAD_BYTES:
+            self.send_400_response("The request's headers are too long.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait()
+
+    def on_headers_complete(self) -> None:
+        self._end_waiting()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+
+    def _end_waiting(self) -> None:
+        if self._waiting:
+            self._waiting.cancel()
+        self._waiting, self._head_bytes = None, 0
+
+
+def _uvicorn(config: ServeConfig, app: object, *, factory: bool = False) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        factory=factory,
+        http=_Impatient,
+        ws="none",
+        workers=config.workers,
+        access_log=False,  # nobody writes down what people typed, nor who they were
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=config.drain_seconds,
+        timeout_worker_healthcheck=300,  # a worker is busy while it reads its release
+    )

@@ -1,0 +1,137 @@
+"""What a simulation is asked for. Everything that changes a byte of it is here."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+VERSION = 1  # raised when the same config gives other bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimulationConfig:
+    """A search log of `num_searches` searches with known truth. Rates are shares of searches unless they say of lines.
+
+    Zero documents or files: as many as suit the searches. Raises ValueError for what cannot be.
+    """
+
+    num_searches: int = 30_000
+    seed: int = 0
+    num_documents: int = 0
+    num_files: int = 0
+    days: int = 60
+    num_judged_queries: int = 400  # in each of dev and test
+
+    undeclared_bots: float = 0.06
+    declared_bots: float = 0.01
+    heavy_people: float = 0.02
+    slow_bots: float = 0.0
+    clicking_bots: float = 0.0
+    crowds: float = 0.0
+    professionals: float = 0.0  # people, and accounts of several people
+    searches_per_bot: int = 300
+    searches_per_slow_bot: int = 400
+    searches_per_clicking_bot: int = 60
+    clients_per_crowd: int = 12
+    searches_per_professional: int = 300
+    searches_per_heavy_person: int = 60
+
+    private: float = 0.02
+    adult: float = 0.004
+    spam: float = 0.004
+    empty: float = 0.004
+    random_misspelling: float = 0.04
+    odd_case: float = 0.10
+    odd_spaces: float = 0.05
+    without_client: float = 0.003
+
+    shared_titles: float = 0.04  # of documents
+    repeated_lines: float = 0.005  # of lines, as are those below
+    broken_lines: float = 0.0008
+    unknown_searches: float = 0.0005
+    unknown_documents: float = 0.002
+    other_lines: float = 0.0006  # other actions, events without a document, second search lines
+
+    def __post_init__(self) -> None:
+        each = [name for name in self.__annotations__ if name.startswith("searches_per_")]
+        for name in ("num_searches", "days", "num_judged_queries", "clients_per_crowd", *each):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
+        if self.num_documents and not 200 <= self.num_documents <= 2_000_000:
+            raise ValueError(f"num_documents = {self.num_documents:,} must be between 200 and 2,000,000, or 0")
+        if not 0 <= self.num_files <= 512:
+            raise ValueError(f"num_files = {self.num_files} must be between 0 and 512")
+        rates = {name: getattr(self, name) for name, kind in self.__annotations__.items() if kind is float}
+        wrong = sorted(name for name, rate in rates.items() if not 0 <= rate <= 0.5)
+        if wrong:
+            raise ValueError(f"rates must be between 0 and 0.5: {', '.join(wrong)}")
+        bots = self.undeclared_bots + self.declared_bots + self.slow_bots + self.clicking_bots + self.crowds
+        if bots + self.heavy_people + self.professionals > 0.9:
+            raise ValueError("bots and heavy people together must leave at least a tenth of the searches to others")
+
+    @property
+    def documents(self) -> int:
+        """The size of the catalogue: it grows with the square root of the searches, from 500 to a million."""
+        return self.num_documents or max(500, min(1_000_000, round(23 * math.sqrt(self.num_searches))))
+
+    @property
+    def files(self) -> int:
+        """The log files: about one for every 100,000 searches, at least 4."""
+        return self.num_files or max(4, min(256, math.ceil(self.num_searches / 100_000)))
+
+    @property
+    def intents(self) -> int:
+        """How many different things people want; like a vocabulary, it grows a little slower than the searches."""
+        return max(200, round(0.9 * self.num_searches**0.94))
+
+    @property
+    def flattened_head(self) -> float:
+        """How many things share the top of the popularity: it falls with 1 / (rank + this) (Zipf-Mandelbrot).
+
+        It grows too, or else nearly every query of a large log would be typed by many people.
+        """
+        return 25 * (self.num_searches / 30_000) ** 0.6
+
+
+# Random numbers that are a function of a key and counters, so that any slice of a simulation can be drawn alone.
+#
+# `bits(key, a, b)` mixes the counters one after the other into the key with SplitMix64's finaliser (Steele et al.,
+# 2014): search 7,000,000 costs as much as search 0, no state is kept, and the order of drawing changes nothing.
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_TO_UNIT = 2.0**-53
+
+
+def stream(seed: int, purpose: str) -> np.uint64:
+    """The key of one purpose: numbers of different purposes have nothing to do with each other."""
+    return np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest(), "little"))
+
+
+def bits(key: np.uint64, *counters: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each combination of counters (which broadcast), as uint64."""
+    mixed = np.asarray(key)
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            mixed = _mix(mixed + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * _STEP)
+    return mixed
+
+
+def uniform(key: np.uint64, *counters: np.ndarray | int) -> np.ndarray:
+    """A number in [0, 1) for each combination of counters, as float64."""
+    return (bits(key, *counters) >> np.uint64(11)) * _TO_UNIT
+
+
+def pick(weights: Sequence[float] | np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """The index that each number in [0, 1) falls on when [0, 1) is divided in proportion to the weights."""
+    edges = np.cumsum(np.asarray(weights, float))
+    return np.minimum(np.searchsorted(edges, unit * edges[-1], side="right"), len(edges) - 1)
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    value = (value ^ (value >> np.uint64(30))) * _MIX_1
+    value = (value ^ (value >> np.uint64(27))) * _MIX_2
+    return value ^ (value >> np.uint64(31))
