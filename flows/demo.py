@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flows.chain import run_locally
+from flows.run_by_hand import run_locally
 from flows.show import present
 from flows.submit import run_stage_command
 

@@ -6,6 +6,7 @@ Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document r
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from statistics import median_low
 
 from schemas import storage
@@ -156,3 +157,12 @@ def _bad_line(uri: str, number: int, wanted: str, found: str) -> StageError:
         follows="measures over a file read wrongly would be wrong",
         do="mend that line",
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """Paths or URIs: documents (id, title), queries (id, text) and TREC qrels."""
+
+    documents: str
+    queries: str
+    qrels: str

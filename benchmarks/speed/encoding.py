@@ -15,8 +15,7 @@ from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
 from schemas.text_columns import normalise_column
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import UNICODE_VERSION, words
-from training.models.encode import encode_table
-from training.models.model import Model
+from training.models.model import Model, encode_table
 from training.models.parameters import layout_of
 from training.recipes.recipe import Recipe
 

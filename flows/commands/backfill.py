@@ -51,8 +51,8 @@ def backfill(
     """
     from flows.backfill import backfill as run
     from flows.backfill import dates, require_date_in_log
-    from flows.chain import run_locally
     from flows.config.pipeline_config import read_pipeline
+    from flows.run_by_hand import run_locally
     from flows.server_run import run_on_server
     from flows.show.present_backfill import as_one, date_line, summary
     from schemas.errors import UsageError

@@ -116,10 +116,10 @@ def compare(
     json
         Print the comparison as one JSON object; progress goes to stderr.
     """
+    from schemas.judgments import Judged
     from training.compare import compare_stage
     from training.compare.rows import all_rows, chosen
     from training.ranking.evaluate_stage import EvaluateConfig
-    from training.ranking.judged_collection import Judged
 
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),

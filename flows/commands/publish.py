@@ -66,8 +66,8 @@ def publish(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.releases.publish import PublishConfig
     from flows.releases.publish import publish as run
+    from flows.releases.publish_config import PublishConfig
 
     config = with_fields(PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:

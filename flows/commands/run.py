@@ -38,7 +38,7 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
     json
         Print the results of all stages as one JSON object; progress goes to stderr.
     """
-    from flows.chain import run_locally
+    from flows.run_by_hand import run_locally
 
     results = run_locally(config, date)
     console.emit(present.as_one("run", results), json, present.run_results)

@@ -67,7 +67,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     from flows.config.sweep_config import read_sweep
     from flows.config.sweep_points import measure_of, points_of
     from flows.report.sweep_page import render
-    from training.ranking.judged_collection import Judged
+    from schemas.judgments import Judged
     from training.sweep import sweep_stage
     from training.sweep.halving import Halving
 

@@ -13,7 +13,7 @@ from beam_jobs.ingest.windows import parse_date
 from flows.config import toml_file
 from flows.config.recipe_file import recipe_named
 from flows.guards.guard_rules import DriftRules, PromotionRules
-from flows.releases.publish import PublishConfig
+from flows.releases.publish_config import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 

@@ -4,7 +4,7 @@ The model is read by each worker from the store, so both the store and the relea
 them. A task that is lost with its node is tried again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,9 +18,13 @@ from training.run.ray_cluster import cluster
 _TRIES = 3
 
 
+# Encodes titles by a model and writes their vectors to a file.
+EncodePart = Callable[[Model | Ensemble, Sequence[str], str], None]
+
+
 def encode_parts(
-    model: str, parts: Mapping[int, tuple[Sequence[str], str]], workers: int
-) -> Iterator[int]:  # fmt: skip
+    encode_part: EncodePart, model: str, parts: Mapping[int, tuple[Sequence[str], str]], workers: int
+) -> Iterator[int]:
     """The number of each part (titles, file to write), in the order in which they are finished.
 
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
@@ -30,7 +34,7 @@ def encode_parts(
         try:
             share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
             task = cast(Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part))
-            number = {task.remote(model, texts, name): at for at, (texts, name) in parts.items()}
+            number = {task.remote(encode_part, model, texts, name): at for at, (texts, name) in parts.items()}
             running = list(number)
             while running:
                 finished, running = ray.wait(running, num_returns=1)
@@ -46,9 +50,7 @@ def encode_parts(
                              do="publish again, or with --workers 1 on this machine alone") from None  # fmt: skip
 
 
-def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
-    from flows.releases.encode_titles import encode_part
-
+def _encode_part(encode_part: EncodePart, model: str, texts: Sequence[str], name: str) -> None:
     encode_part(_loaded(model), texts, name)
 
 

@@ -102,7 +102,7 @@ def _on_ray(
     from flows.releases.encode_on_ray import encode_parts
 
     parts = {at: (texts, storage.absolute(names[at])) for at, texts in left.items()}
-    for at in encode_parts(storage.absolute(trained.data), parts, workers):
+    for at in encode_parts(encode_part, storage.absolute(trained.data), parts, workers):
         found = _read_part(names[at], len(left[at]), model.dimensions)
         # Not to be seen from here (a folder of the worker's own machine), or cleared away by another publisher.
         yield at, search_vectors(model, left[at], "document") if found is None else found

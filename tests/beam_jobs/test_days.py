@@ -9,11 +9,12 @@ import pytest
 
 from beam_jobs.build.build_config import BuildConfig, build_request
 from beam_jobs.build.build_stage import build
-from beam_jobs.ingest import day_versions, ingest
+from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.day_versions import finished_ingests
 from beam_jobs.ingest.days import open_days, open_window
 from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.ingest.windows import Window
 from schemas import day_version, storage
 from schemas.errors import StageError, UsageError

@@ -22,7 +22,8 @@ from training.data.order import Order, pair_lengths
 from training.data.shard_data import load_shards
 from training.kernel import serves
 from training.recipes.recipe import Recipe
-from training.run.worker import Job, work
+from training.run.job import Job
+from training.run.worker import work
 from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.update.workers import Alone
 

@@ -10,13 +10,13 @@ import pytest
 
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
+from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
 from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.sweep.sweep_stage import Unfinished, plan, sweep

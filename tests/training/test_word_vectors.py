@@ -29,9 +29,8 @@ from training.analysis.traces import trace
 from training.data.ragged import WordRows
 from training.data.shard_data import load_shards
 from training.data.text_batch import text_batch
-from training.models.encode import encode_table
 from training.models.encoder import Encoder, encoded
-from training.models.model import Model, load_model, write_model
+from training.models.model import Model, encode_table, load_model, write_model
 from training.models.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.launch import train

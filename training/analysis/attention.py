@@ -18,8 +18,7 @@ import pyarrow as pa
 from training.analysis.traces import Side, TracedText, forward, repeated, write_table
 from training.data.ragged import grouped_order
 from training.data.text_batch import text_batch
-from training.models.encode import BATCH_TEXTS, text_table
-from training.models.model import Model
+from training.models.model import BATCH_TEXTS, Model, text_table
 
 
 def overall(weights_rT: np.ndarray) -> np.ndarray:

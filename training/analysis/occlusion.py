@@ -30,9 +30,8 @@ from schemas.errors import UsageError
 from schemas.words import UNSPACED_RANGES, words
 from training.data.ragged import Ragged, starts
 from training.data.text_batch import TextTable
-from training.models.encode import encode_limited
 from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Model, encode_limited
 from training.ranking.embedding import Side
 
 # Where each word of a text stands in the text as it was typed, and each letter of the word.

@@ -25,8 +25,7 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.words import words
 from training.data.text_batch import TextBatch, text_batch
-from training.models.encode import text_table
-from training.models.model import Model
+from training.models.model import Model, text_table
 from training.models.parameters import tower_name
 from training.recipes.recipe import Recipe
 from training.run.threads import alone

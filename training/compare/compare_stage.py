@@ -21,7 +21,7 @@ from typing import Any
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError, place
-from schemas.judgments import are_click_derived, read_qrels, read_queries
+from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compare.compare_page import page
@@ -31,7 +31,7 @@ from training.compare.rows import BASELINE, Row
 from training.compare.slices import Slice, read_frequencies, slices, training_clicks
 from training.compare.system import Material, from_model, from_texts
 from training.ranking.evaluate_stage import EvaluateConfig
-from training.ranking.judged_collection import Judged, judged_collection
+from training.ranking.judged_collection import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.recipes.recipe import Recipe
 from training.run.launch import fingerprints, train_request

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from schemas.judgments import Judged
 from training.data.order import MicroBatch, pair_lengths
 from training.data.pairs import Pairs, pairs_of
 from training.data.shard_data import ShardData, load_shards
@@ -13,7 +14,6 @@ from training.objectives.click_loss import PairBatch, pair_batch
 from training.objectives.rarity import rarity
 from training.objectives.teacher import Teacher, teacher_of
 from training.objectives.watch import Watch
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
 
 

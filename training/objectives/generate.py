@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from schemas.judgments import Judged
 from schemas.labelled import CATALOGUE as LABELLED
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
@@ -29,7 +30,6 @@ from training.models.outputs import Outputs
 from training.models.parameters import decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
 from training.objectives.objective import Measured, draws, held_out_draws
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
 from training.run.training_profile import OFF, Recorder
 from training.update.reduction import RowGradient

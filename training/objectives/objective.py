@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from schemas.judgments import Judged
 from training.data.order import MicroBatch
 from training.models.encoder import Encoder
 from training.models.outputs import Outputs
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
 from training.update.reference_path import Batch
 

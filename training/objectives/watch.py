@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from schemas.documents import read_documents
-from schemas.judgments import read_qrels, read_queries
+from schemas.judgments import Judged, read_qrels, read_queries
 from training.data.ragged import WordRows
 from training.data.shard_data import Shard, ShardData
 from training.data.text_batch import TextTable
-from training.models.encode import encode_table, text_table
 from training.models.encoder import Encoder
+from training.models.model import encode_table, text_table
 from training.objectives.click_loss import click_losses, cosines
-from training.ranking.judged_collection import Judged
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from training.recipes.recipe import Recipe
 

@@ -86,15 +86,3 @@ def judged_collection(
             "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
         },
     )
-
-
-# Where judged documents are. Apart from what measures them, so that naming them does not import torch.
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """Paths or URIs: documents (id, title), queries (id, text) and TREC qrels."""
-
-    documents: str
-    queries: str
-    qrels: str

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
+from schemas.judgments import Judged
 from schemas.manifest import Outcome, OutputFile, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.gpu.device_name import device_named
 from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import OBJECTIVE_SETTINGS, Recipe, default_of
 from training.update.arithmetic import arithmetic_of
 
 if TYPE_CHECKING:
-    from training.run.worker import Job
+    from training.run.job import Job
 
 STAGE_VERSION = 1
 
@@ -116,7 +116,7 @@ def train(
 
     def produce(attempt: str) -> Outcome:
         nonlocal checkpoints
-        from training.run.worker import Job
+        from training.run.job import Job
 
         checkpoints = storage.join(storage.absolute(attempt).rpartition("/")[0], "checkpoints")
         job = Job(

@@ -47,8 +47,9 @@ from schemas.errors import StageError, TransientError
 from schemas.stage import Progress, scratch_folder
 from training.gpu.device import gpu_share, process_group_backend
 from training.models.model import WEIGHTS
+from training.run.job import Job
 from training.run.ray_cluster import cluster, is_of_this_machine_alone
-from training.run.worker import Job, work
+from training.run.worker import work
 from training.update.checkpoint import list_updates
 from training.update.workers import ProcessGroup
 

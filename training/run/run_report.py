@@ -30,7 +30,7 @@ from training.update.large_update import Towers, UpdateReport
 from training.wording import shortly
 
 if TYPE_CHECKING:
-    from training.run.worker import Job
+    from training.run.job import Job
 
 
 # How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from schemas.errors import Diverged, StageError, UsageError
-from schemas.manifest import OutputFile
 from schemas.stage import Progress
 from training.data.order import MicroBatch, Order
 from training.data.shard_folder import ShardFiles, local_folder
@@ -29,12 +28,12 @@ from training.models.model import Model, load_model, write_model
 from training.models.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name, tower_names
 from training.models.word_vectors import word_vectors_of
 from training.objectives import Task, objective_of
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
+from training.run.job import Job
 from training.run.run_report import Report
 from training.run.threads import compute_threads
 from training.run.training_profile import OFF, Phases, Recorder, write_profile
-from training.update.arithmetic import COMPILED, REFERENCE, path_of, require_served
+from training.update.arithmetic import COMPILED, path_of, require_served
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.update.large_update import Towers, large_update, name_culprit
 from training.update.optimisers import MomentumSchedule, RowState, start_state
@@ -143,28 +142,6 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
 
 def _listed(others: list[int]) -> str:
     return "worker " + str(others[0]) if len(others) == 1 else "workers " + ", ".join(map(str, others))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """What a worker is given. The recipe, shards, start, vectors, teacher and arithmetic alone decide the model."""
-
-    shards: str
-    shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
-    recipe: Recipe
-    judged: Judged | None
-    threads: int
-    start: str | None  # a model folder whose tower training starts from (worker)
-    digest: str  # of the request: a checkpoint of another one is refused
-    checkpoints: str
-    output: str
-    checkpoint_seconds: float
-    word_vectors: str | None = None  # a file (word_vectors)
-    teacher: str | None = None  # a model folder or a file of vectors (teacher)
-    device: str = "cpu"  # device: cpu, cuda or cuda-eager
-    arithmetic: str = REFERENCE  # arithmetic: every worker adds up like this
-    profile: bool = False  # write where the time went beside the model
-    stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
 
 
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
 from training.gpu.device_name import device_named
-from training.ranking.judged_collection import Judged
 from training.recipes.named_recipes import names
 from training.recipes.recipe import Recipe
 from training.run.launch import fingerprints, train_request

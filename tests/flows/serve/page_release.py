@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from flows.releases.publish import PublishConfig, publish
+from flows.releases.publish import publish
+from flows.releases.publish_config import PublishConfig
 from tests.trained_model import trained_stage
 
 AWKWARD = [

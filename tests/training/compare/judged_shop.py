@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from schemas.judgments import Judged
 from tests.training.small_shards import THINGS, shop, write_build
-from training.ranking.judged_collection import Judged
 
 
 def judged_shop(folder: Path) -> tuple[str, Judged]:

@@ -12,7 +12,7 @@ from training.data.ragged import WordRows
 from training.data.text_batch import TextTable
 from training.kernel import status
 from training.kernel.tokenise import tokenised
-from training.models.encode import tokenised_in_python
+from training.models.model import tokenised_in_python
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 ROWS = 65_536

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from schemas.errors import Diverged, StageError, UsageError
+from schemas.judgments import Judged
 from schemas.labelled import labelled_schema
 from schemas.shard import open_table
 from schemas.stage import open_result
@@ -21,7 +22,6 @@ from training.data.order import MicroBatch, Order
 from training.generative.generative_loss import kl
 from training.objectives import objective_of
 from training.objectives.labelled_shards import load_labelled
-from training.ranking.judged_collection import Judged
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.towers.variational import SIGMA_MIN
