@@ -27,8 +27,8 @@ from beam_jobs.ingest.bots import RULES, RULES_VERSION, BotRules, merge_bots, te
 from beam_jobs.ingest.client_statistics import client_statistics
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.join_search_events import join_search_events
+from beam_jobs.ingest.open_source import open_source
 from beam_jobs.ingest.person_key import hash_people
-from beam_jobs.sources.open_source import open_source
 from flows.simulation import SimulationConfig, simulate
 
 NO_BOTS = SimulationConfig(undeclared_bots=0.0, declared_bots=0.0)

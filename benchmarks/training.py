@@ -67,10 +67,10 @@ from training.data.shard_data import ShardData  # noqa: E402
 from training.gpu.device import CPU, open_device  # noqa: E402
 from training.kernel import status  # noqa: E402
 from training.kernel.kernel_path import CompiledPath  # noqa: E402
-from training.models.parameters import layout_of  # noqa: E402
+from training.network.parameters import layout_of  # noqa: E402
 from training.objectives.clicks import Clicks  # noqa: E402
 from training.recipes.named_recipes import Recipe  # noqa: E402
-from training.update.arithmetic import arithmetic_of, path_of  # noqa: E402
+from training.run.arithmetic import arithmetic_of, path_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAIRS_OF_ROUND, PAIRS_OF_QUICK_ROUND = 4_096, 2_048

@@ -12,9 +12,9 @@ from prefect import runtime
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows.config.pipeline_config import PipelineConfig
-from flows.console import errors
 from flows.guards.drift import Watched, alarms
 from flows.show import present_markdown
+from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError
 from schemas.ledger import FATES, Ledger

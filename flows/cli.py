@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; the exit code."""
-    from flows.console import report_error
+    from flows.show.console import report_error
 
     command = _command(arguments)
     json = "--json" in arguments

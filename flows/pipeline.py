@@ -26,7 +26,7 @@ from prefect.states import Failed
 from flows import artifacts, stages
 from flows.chain import Steps, run
 from flows.config.pipeline_config import PipelineConfig, read_pipeline
-from flows.console import explain
+from flows.show.console import explain
 from flows.submit import tell, told_to
 from schemas import storage
 from schemas.errors import StageError, TransientError

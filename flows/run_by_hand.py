@@ -8,7 +8,7 @@ from typing import Any
 from beam_jobs.ingest.windows import parse_date
 from flows.chain import run
 from flows.config.pipeline_config import read_pipeline
-from flows.settings import Surroundings
+from flows.config.settings import Surroundings
 from schemas.signals import sigterm_as_exit
 
 

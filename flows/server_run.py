@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from flows.settings import Surroundings
+from flows.config.settings import Surroundings
 from schemas.errors import StageError, UsageError
 
 DEPLOYMENT = "clicktower/nightly"

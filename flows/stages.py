@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from flows.config.guard_rules import PromotionRules
 from flows.config.pipeline_config import PipelineConfig, dated, is_dated
-from flows.guards.guard_rules import PromotionRules
 from flows.show import present
 from flows.submit import run_stage_command, tell
 

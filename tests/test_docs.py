@@ -91,7 +91,7 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
 def _stage_configs() -> dict[str, set[str]]:
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.ingest.ingest_stage import IngestConfig
-    from training.ranking.evaluate_stage import EvaluateConfig
+    from training.evaluate.evaluate_stage import EvaluateConfig
 
     configs = {"ingest": IngestConfig, "build": BuildConfig, "evaluate": EvaluateConfig}
     return {name: set(kind.__dataclass_fields__) for name, kind in configs.items()}

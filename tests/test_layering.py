@@ -55,7 +55,7 @@ def test_importing_a_package_loads_no_foreign_engine(package):
 
 
 def test_only_settings_reads_the_environment_for_configuration():
-    """No environment variable alters a result: only flows/settings.py reads any."""
+    """No environment variable alters a result: only flows/config/settings.py reads any."""
     readers = [
         str(file.relative_to(ROOT))
         for package in OURS

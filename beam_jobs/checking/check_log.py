@@ -28,8 +28,8 @@ from beam_jobs.checking.rows_facts import (
 from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, estimate_whole, kept_at_k, values_of_k
 from beam_jobs.ingest.content_filters import CONTENT_FATES
 from beam_jobs.ingest.ingest_config import MAPPED_FORMATS, IngestConfig
+from beam_jobs.ingest.open_source import open_source
 from beam_jobs.sources.mapping import Events, Mapping
-from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.read_lines import Plan
 from schemas.errors import StageError
 from schemas.stage import Progress, silent

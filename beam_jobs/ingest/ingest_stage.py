@@ -9,8 +9,8 @@ from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers_if_ask
 from beam_jobs.engine.progress import listening
 from beam_jobs.ingest.day_versions import find_held, register
 from beam_jobs.ingest.ingest_config import IngestConfig, ingest_request
+from beam_jobs.ingest.open_source import open_source
 from beam_jobs.ingest.person_key import ensure_key, ensure_store_key
-from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.read_lines import find_files
 from schemas import storage
 from schemas.stage import EngineJob, Progress, StageResult, open_result, run_stage, scratch_folder, silent

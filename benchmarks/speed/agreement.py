@@ -13,10 +13,10 @@ import torch
 from training.data.order import MicroBatch
 from training.data.pairs import pairs_of
 from training.data.shard_data import ShardData
-from training.models.encoder import Encoder
-from training.models.parameters import Layout
-from training.objectives.click_loss import pair_batch, pair_gradient
+from training.network.encoder import Encoder
+from training.network.parameters import Layout
 from training.recipes.recipe import Recipe
+from training.update.click_loss import pair_batch, pair_gradient
 
 TOLERANCE = 1e-4  # of the gradient's norm, for each part of each tower; float32 leaves some 1e-6
 COMPARED_STEP = 0.25  # a power of two costs no digit; a step of 1 would be stopped as one that runs away

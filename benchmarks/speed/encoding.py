@@ -16,7 +16,7 @@ from schemas.text_columns import normalise_column
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import UNICODE_VERSION, words
 from training.models.model import Model, encode_table
-from training.models.parameters import layout_of
+from training.network.parameters import layout_of
 from training.recipes.recipe import Recipe
 
 TOLERANCE = 1e-4

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
+from training.compute.threads import compute_threads
+from training.compute.training_profile import OFF
+from training.compute.workers import Alone, Workers
 from training.data.order import MicroBatch
 from training.data.shard_data import ShardData
 from training.gpu.device import CPU, Device
-from training.models.parameters import layout_of
+from training.network.parameters import layout_of
 from training.objectives.clicks import Clicks, ClickTask
 from training.recipes.recipe import Recipe
-from training.run.threads import compute_threads
-from training.run.training_profile import OFF
+from training.run.arithmetic import path_of
 from training.run.worker import prepared
-from training.update.arithmetic import path_of
 from training.update.large_update import Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule
-from training.update.workers import Alone, Workers
 
 UPDATES = 100_000  # more than any run makes: the schedule wants their number
 
 
 class Trainer:
-    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.update.arithmetic)."""
+    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.run.arithmetic)."""
 
     def __init__(
         self,

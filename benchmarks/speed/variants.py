@@ -16,9 +16,9 @@ from training.data.order import MicroBatch
 from training.data.shard_data import ShardData
 from training.gpu.device import CPU, Device
 from training.kernel import serves
-from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
-from training.update.arithmetic import arithmetic_of
+from training.run.arithmetic import arithmetic_of
 
 Kind = Literal["compiled", "reference", "stock", "other"]
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console
+from flows.show import console
 
 
 def backfill(
@@ -49,12 +49,11 @@ def backfill(
     json
         Print what became of each date as one JSON object; progress goes to stderr.
     """
+    from flows.backfill import as_one, date_line, dates, require_date_in_log, summary
     from flows.backfill import backfill as run
-    from flows.backfill import dates, require_date_in_log
     from flows.config.pipeline_config import read_pipeline
     from flows.run_by_hand import run_locally
     from flows.server_run import run_on_server
-    from flows.show.present_backfill import as_one, date_line, summary
     from schemas.errors import UsageError
 
     if every and ingest_only:

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 
 
 def build(
@@ -69,7 +68,7 @@ def build(
     from beam_jobs.build.build_stage import build as run
     from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.ingest.windows import Window
-    from flows.settings import Settings
+    from flows.config.settings import Settings
 
     window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
     fields = [f"k={k}", *(set or [])]

@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 from schemas.errors import UsageError
 
 
@@ -78,7 +77,7 @@ def build_labelled(
     from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
     from beam_jobs.labelled.labelled_stage import LabelledConfig
     from beam_jobs.labelled.labelled_stage import build_labelled as run
-    from flows.settings import Settings
+    from flows.config.settings import Settings
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from beam_jobs.checking.findings import FAILS, LOOK, percent
-from flows import console
-from flows.console import errors, output, plain
+from flows.show import console
+from flows.show.console import errors, output, plain
 from flows.show.present import from_here, program
 from schemas.ledger import FATES
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console
-from flows.show import present
+from flows.show import console, present
 
 
 def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: str, json: bool = False) -> None:

@@ -6,10 +6,9 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.console import errors, output, plain
-from flows.show import present
+from flows.show import console, present
+from flows.show.console import errors, output, plain
 from schemas.errors import UsageError
 from training.compare.cells import difference_cell, here_cell, ndcg_table, there_cell
 from training.compare.compare_wording import (
@@ -119,7 +118,7 @@ def compare(
     from schemas.judgments import Judged
     from training.compare import compare_stage
     from training.compare.rows import all_rows, chosen
-    from training.ranking.evaluate_stage import EvaluateConfig
+    from training.evaluate.evaluate_stage import EvaluateConfig
 
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),

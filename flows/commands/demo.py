@@ -1,7 +1,6 @@
 """clicktower demo"""
 
-from flows import console
-from flows.show import present
+from flows.show import console, present
 
 
 def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
-from flows.console import errors, output
 from flows.doctor.finding import Finding
+from flows.show import console
+from flows.show.console import errors, output
 
 
 def doctor(*, into: str = ".", json: bool = False) -> int:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows import console
-from flows.console import errors, output, plain
-from flows.show import present
+from flows.show import console, present
+from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.errors import UsageError
 

@@ -1,8 +1,7 @@
 """clicktower evaluate"""
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 from schemas import storage
 
 
@@ -46,8 +45,8 @@ def evaluate(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from training.ranking.evaluate_stage import EvaluateConfig
-    from training.ranking.evaluate_stage import evaluate as run
+    from training.evaluate.evaluate_stage import EvaluateConfig
+    from training.evaluate.evaluate_stage import evaluate as run
 
     config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
     with console.progress_bar("evaluate") as progress:

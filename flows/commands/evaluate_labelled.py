@@ -1,7 +1,7 @@
 """clicktower evaluate-labelled"""
 
-from flows import console
 from flows.config.toml_file import with_fields
+from flows.show import console
 
 
 def evaluate_labelled(
@@ -44,8 +44,8 @@ def evaluate_labelled(
         Print the result as one JSON object; progress goes to stderr.
     """
     from flows.show import present_labelled
-    from training.labelled.evaluate_labelled_stage import EvaluateLabelledConfig
-    from training.labelled.evaluate_labelled_stage import evaluate_labelled as run
+    from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig
+    from training.evaluate.evaluate_labelled_stage import evaluate_labelled as run
 
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:

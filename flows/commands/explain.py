@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from flows import console
+from flows.show import console
 
 
 def explain(

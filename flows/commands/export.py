@@ -1,7 +1,6 @@
 """clicktower export"""
 
-from flows import console
-from flows.show import present
+from flows.show import console, present
 
 
 def export(*, release: str, form: str, into: str, queries: str | None = None, k: int = 100, json: bool = False) -> None:

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 
 
 def ingest(
@@ -67,8 +66,8 @@ def ingest(
     from beam_jobs.ingest.ingest_stage import IngestConfig
     from beam_jobs.ingest.ingest_stage import ingest as run
     from beam_jobs.sources.mapping import read_mapping
-    from flows.day_result import day_of
-    from flows.settings import Settings
+    from flows.config.settings import Settings
+    from flows.show.day_result import day_of
 
     fields = [*(set or []), f"format={format}"]
     fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []

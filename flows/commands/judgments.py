@@ -4,9 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 
 
 def judgments(

@@ -6,8 +6,8 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
-from flows.console import output, plain
+from flows.show import console
+from flows.show.console import output, plain
 from flows.show.present import stage_line
 from schemas.errors import UsageError
 from training.judging.sheet import GRADES

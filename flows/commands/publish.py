@@ -1,8 +1,7 @@
 """clicktower publish"""
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.show import present
+from flows.show import console, present
 
 
 def publish(

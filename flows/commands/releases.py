@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
+from flows.show import console
 
 _STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "damaged": "bold red"}
 

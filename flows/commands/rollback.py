@@ -1,7 +1,6 @@
 """clicktower rollback"""
 
-from flows import console
-from flows.show import present
+from flows.show import console, present
 
 
 def rollback(*, to: str, release: str | None = None, json: bool = False) -> None:

@@ -1,7 +1,6 @@
 """clicktower run"""
 
-from flows import console
-from flows.show import present
+from flows.show import console, present
 
 
 def run(config: str, *, date: str | None = None, json: bool = False) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from flows import console
+from flows.show import console
 
 
 def search(

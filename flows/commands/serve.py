@@ -1,6 +1,6 @@
 """clicktower serve"""
 
-from flows import console
+from flows.show import console
 
 
 def serve(

@@ -8,10 +8,9 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
 from flows.config.sweep_config import SweepConfig
-from flows.console import errors, output, plain
-from flows.show import present
+from flows.show import console, present
+from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
 from training.sweep.sweep_table import (
@@ -117,7 +116,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
 
 
 def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", "ray"]:
-    from flows.settings import Surroundings
+    from flows.config.settings import Surroundings
 
     if asked == "auto":
         return "ray" if Surroundings().ray_address else "processes"

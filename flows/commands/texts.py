@@ -1,6 +1,6 @@
 """clicktower texts"""
 
-from flows import console
+from flows.show import console
 
 
 def texts(*, shards: str, to: str, json: bool = False) -> None:

@@ -7,10 +7,9 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from flows import console
 from flows.config.toml_file import with_fields
-from flows.console import errors, output, plain
-from flows.show import present
+from flows.show import console, present
+from flows.show.console import errors, output, plain
 from flows.show.present import from_here
 from schemas import storage
 from schemas.errors import UsageError

@@ -1,6 +1,6 @@
 """clicktower verify"""
 
-from flows import console
+from flows.show import console
 from schemas.errors import StageError
 
 

@@ -11,8 +11,8 @@ from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.windows import parse_date
 from flows.config import toml_file
+from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.recipe_file import recipe_named
-from flows.guards.guard_rules import DriftRules, PromotionRules
 from flows.releases.publish_config import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
@@ -161,7 +161,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     if config.compare:  # each row has a recipe of its own, which may not take every value
         toml_file.check_names(path, "compare.set", config.compare.set, type(named))
     if config.evaluate:
-        from training.ranking.evaluate_stage import EvaluateConfig  # which takes a second to import
+        from training.evaluate.evaluate_stage import EvaluateConfig  # which takes a second to import
 
         toml_file.check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 

@@ -10,8 +10,8 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
+from flows.config.settings import Surroundings
 from flows.doctor.finding import Finding
-from flows.settings import Surroundings
 
 ANSWER_SECONDS = 1.5
 _RAY_PORT, _HTTP_PORTS = 6379, {"http": 80, "https": 443}

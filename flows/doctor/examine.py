@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from beam_jobs.compiled.log_library import why_not
+from flows.config.settings import Settings, Surroundings
 from flows.doctor import engines, machine, software
 from flows.doctor.finding import Check, Finding, looked_at
-from flows.settings import Settings, Surroundings
 from schemas import storage
 from schemas.errors import UsageError
 from training.kernel import Status, status

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.config.settings import Surroundings
 from flows.doctor.finding import Finding
-from flows.settings import Surroundings
 from schemas import storage
 from training.gpu.device_name import DRIVER_FILES, has_driver
 

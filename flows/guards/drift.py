@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from flows.guards.guard_rules import FIGURES, DriftRules, Figure, Kind
+from flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
 from flows.guards.observations import NUM_POINTS, Observation
 
 SPREAD = 3.0  # robust standard deviations that a value must be away

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from flows.config.guard_rules import PromotionRules
 from flows.config.toml_file import with_fields
-from flows.guards.guard_rules import PromotionRules
 from schemas import storage
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.judgments import are_click_derived
@@ -260,7 +260,7 @@ def of_release(release: Release, folder: str) -> Evaluation | None:
 
 def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
     """The live model's values on today's judgments. Raises StageError, or UsageError for other judgments."""
-    from training.ranking.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
+    from training.evaluate.evaluate_stage import EvaluateConfig, evaluate  # torch takes seconds to import
 
     settings = dict(candidate.evaluated["config"])
     made = evaluate(

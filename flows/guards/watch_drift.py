@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.text import Text
 
+from flows.config.guard_rules import FIGURES
 from flows.config.pipeline_config import PipelineConfig
-from flows.console import errors
 from flows.guards import observations
 from flows.guards.drift import Watched, alarms, watch
-from flows.guards.guard_rules import FIGURES
+from flows.show.console import errors
 from schemas.errors import StageError
 
 

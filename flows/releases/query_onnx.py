@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from schemas.errors import StageError
 from training.models.ensemble import Ensemble
 from training.models.model import Model
-from training.models.parameters import is_beside, tower_name
+from training.network.parameters import is_beside, tower_name
 from training.recipes.recipe import Recipe
 from training.towers.variational import SIGMA_MIN
 

@@ -15,10 +15,10 @@ from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import words
+from training.labelled.rerank import Confidence, rerank
 from training.models.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
-from training.ranking.rerank import Confidence, rerank
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -217,7 +217,7 @@ def search(
             found="the classifier takes the nearest by vector",
             do="leave --mode or --rerank out",
         )
-    from training.ranking.rerank import confidence_of
+    from training.labelled.rerank import confidence_of
 
     opened = OpenRelease(release)
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)

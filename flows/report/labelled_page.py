@@ -14,8 +14,8 @@ from flows.report.reliability_chart import reliability_chart
 from flows.report.svg import printable
 from flows.report.templates import style, templates
 from schemas import storage
+from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled import labelled_wording
-from training.labelled.evaluate_labelled_stage import EXAMPLES
 from training.labelled.labelled_systems import MAJORITY
 
 KINDS = {

@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.console import errors, output, plain
-from flows.day_result import notes_on_days
+from flows.show.console import errors, output, plain
+from flows.show.day_result import notes_on_days
 from schemas.ledger import FATES, Ledger
 from training.compare.compare_wording import headline as comparison_headline
 from training.wording import counted, in_full

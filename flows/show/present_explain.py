@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.console import output, plain
 from flows.report.svg import printable
 from flows.show import present
+from flows.show.console import output, plain
 
 SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
 ARROWS = {"left to right": "→", "right to left": "←"}

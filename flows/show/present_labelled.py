@@ -6,8 +6,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.console import output, plain
 from flows.report.svg import shortened
+from flows.show.console import output, plain
 from flows.show.present import from_here, stage_result
 from training.labelled import labelled_wording
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.ingest.ingest_config import FORMATS, IngestConfig
+from beam_jobs.ingest.open_source import open_source
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
-from beam_jobs.sources.open_source import open_source
 from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
 

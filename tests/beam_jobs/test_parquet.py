@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.open_source import open_source
 from beam_jobs.sources.mapping import Columns, Mapping
-from beam_jobs.sources.open_source import open_source
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.source_rows import read_all
 

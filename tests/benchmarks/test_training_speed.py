@@ -29,8 +29,8 @@ from training.data.shard_data import ShardData
 from training.gpu.device import CPU
 from training.kernel import status
 from training.kernel.kernel_path import CompiledPath
-from training.models.parameters import layout_of
-from training.update.arithmetic import REFERENCE
+from training.network.parameters import layout_of
+from training.run.arithmetic import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flows.cli import COMMANDS
-from flows.console import NEEDS
+from flows.show.console import NEEDS
 from tests.deploy.isolated import clicktower, declared, imports, link
 
 FOREIGN = {

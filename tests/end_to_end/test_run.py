@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.config.guard_rules import DriftRules
 from flows.config.pipeline_config import read_pipeline
 from flows.guards import observations
 from flows.guards.drift import alarms
-from flows.guards.guard_rules import DriftRules
 from flows.guards.watch_drift import require_usual, watched
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline

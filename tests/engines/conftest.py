@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
-from flows.settings import Settings
+from flows.config.settings import Settings
 from flows.simulation import SimulationConfig, simulate
 from tests.engines.outcome import Outcome, run_both_jobs
 from tests.engines.standalone_flink import Cluster

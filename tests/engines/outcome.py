@@ -8,7 +8,7 @@ from typing import Any
 from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.engine.engine_options import with_engines
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from flows.settings import Settings
+from flows.config.settings import Settings
 from schemas import storage
 from schemas.stage import StageResult
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import console
 from flows.cli import COMMANDS
+from flows.show import console
 from flows.submit import run_stage_command
 from schemas.errors import StageError, UsageError
 from tests.imported import ENGINES

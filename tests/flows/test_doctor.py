@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run
+from flows.config.settings import Surroundings
 from flows.doctor import engines, machine, software
 from flows.doctor.examine import judge_path, judge_reader, log_reader
 from flows.doctor.finding import Finding, looked_at
 from flows.doctor.machine import Limits, limits
-from flows.settings import Surroundings
 from training.gpu.device_name import has_driver
 from training.kernel import Status
 

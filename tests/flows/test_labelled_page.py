@@ -19,7 +19,7 @@ from tests.flows.test_report import Page
 from tests.trained_model import trained_stage
 from training.analysis.attention import overlap
 from training.analysis.traces import trace
-from training.labelled.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
+from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from training.labelled.read_labelled import read_labelled
 from training.models.model import load_model
 from training.recipes.named_recipes import gated_attention, recipe

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from flows import console
 from flows.cli import run
 from flows.commands import train as present_profile
-from flows.show import present
+from flows.show import console, present
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.small_shards import shop, write_build
 

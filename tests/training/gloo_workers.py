@@ -18,9 +18,9 @@ import torch
 
 from schemas import storage
 from schemas.stage import silent
+from training.compute.workers import ProcessGroup
 from training.run.job import Job
 from training.run.worker import work
-from training.update.workers import ProcessGroup
 
 SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.training.finite_differences import require_gradient
-from training.objectives.click_loss import DENSE, click_loss_gradient, click_losses, cosines
+from training.update.click_loss import DENSE, click_loss_gradient, click_losses, cosines
 
 DOCUMENTS = torch.tensor([[1.0, 1.0], [0.0, 2.0], [-3.0, 0.0]], dtype=torch.float64)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.update.elementary import ln, tanh
+from training.compute.elementary import ln, tanh
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -9,7 +9,7 @@ import pytrec_eval
 from schemas.errors import StageError, UsageError
 from schemas.judgments import read_qrels, read_run
 from tests.trained_model import trained_stage
-from training.ranking.evaluate_stage import EvaluateConfig, evaluate
+from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]

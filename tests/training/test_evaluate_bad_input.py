@@ -10,9 +10,9 @@ from schemas.errors import StageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
 from tests.trained_model import TABLE_ROWS, trained_stage
+from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import write_model
-from training.models.parameters import initial_parameters, layout_of, tower_names
-from training.ranking.evaluate_stage import EvaluateConfig, evaluate
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.named_recipes import lstm_96
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)

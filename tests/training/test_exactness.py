@@ -18,14 +18,14 @@ import torch
 from schemas.stage import open_result, silent
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
+from training.compute.workers import Alone
 from training.data.order import Order, pair_lengths
 from training.data.shard_data import load_shards
 from training.kernel import serves
 from training.recipes.recipe import Recipe
+from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.job import Job
 from training.run.worker import work
-from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of
-from training.update.workers import Alone
 
 torch.set_num_threads(1)
 # Micro-batches of 8, six to a minibatch: five workers share them unevenly, and so do two and three at an epoch's end.

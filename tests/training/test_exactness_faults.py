@@ -24,13 +24,13 @@ from tests.waiting import SECONDS
 from training.data.order import Order, pair_lengths
 from training.data.pairs import pairs_of
 from training.data.shard_data import load_shards
-from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.objectives.watch import Watch
 from training.recipes.recipe import Recipe
+from training.run import arithmetic
+from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.run.launch import train
 from training.run.worker import require_equal, state_sums
-from training.update import arithmetic
-from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint
 from training.update.large_update import Towers, name_culprit, require_sane
 from training.update.optimisers import LazyRows, MomentumSchedule

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from training.run import kept_memory
-from training.run.kept_memory import empty
+from training.compute import kept_memory
+from training.compute.kept_memory import empty
 
 LARGE = 1 << 17  # float64 numbers
 

@@ -10,14 +10,14 @@ import torch
 from schemas.errors import StageError
 from tests.training import reference
 from tests.training.texts import random_texts
+from training.compute.threads import compute_threads
+from training.compute.workers import Alone
 from training.data.pairs import apart
-from training.models.parameters import initial_parameters, layout_of, tower_names
-from training.objectives.click_loss import PairBatch, pair_batch
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
-from training.run.threads import compute_threads
+from training.update.click_loss import PairBatch, pair_batch
 from training.update.large_update import Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule
-from training.update.workers import Alone
 
 torch.set_num_threads(1)
 TRIGRAMS = 40

@@ -13,7 +13,7 @@ from schemas.words import words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.models.model import Model, load_model, write_model
-from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.named_recipes import Recipe, names, recipe
 from training.towers import tower_of
 

@@ -18,10 +18,10 @@ from tests.training.test_large_update import run
 from training.data.order import Order, pair_lengths
 from training.data.pairs import Pairs, apart, pairs_of
 from training.data.shard_data import ShardData, load_shards
-from training.models.encoder import Encoder
-from training.models.parameters import initial_parameters, layout_of, tower_names
-from training.objectives.click_loss import pair_batch, pair_gradient
+from training.network.encoder import Encoder
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
+from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.ragged import WordRows
-from training.models.parameters import Layout, initial_parameters, layout_of
+from training.network.parameters import Layout, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 
 TABLE_ROWS = 200

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from training.run.training_profile import OFF, Phases, summary, trace, write_profile
+from training.compute.training_profile import OFF, Phases, summary, trace, write_profile
 
 
 def spend(seconds: float) -> None:
@@ -112,7 +112,7 @@ def test_a_trace_is_of_complete_events_on_named_threads(tmp_path):
 
 
 def test_a_trace_stops_growing_and_totals_go_on(monkeypatch):
-    monkeypatch.setattr("training.run.training_profile.TRACE_EVENTS", 10)
+    monkeypatch.setattr("training.compute.training_profile.TRACE_EVENTS", 10)
     phases = Phases()
     for _ in range(25):
         with phases("step"):

@@ -65,7 +65,7 @@ def test_before_training_a_bag_ranks_by_weighted_overlap(tmp_path):
     import torch
 
     from training.models.model import Model
-    from training.models.parameters import initial_parameters, layout_of
+    from training.network.parameters import initial_parameters, layout_of
 
     recipe = replace(RECIPE, cells=4_096, tie_towers=True)
     weights = weights_of(tmp_path, ["aa ab", "ab", "b b"], recipe)

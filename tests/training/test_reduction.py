@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.update.reduction import GradientSum, RowGradient
-from training.update.workers import Alone
+from training.compute.reduction import GradientSum, RowGradient
+from training.compute.workers import Alone
 
 COLUMNS, ROWS = 3, torch.tensor([1, 4, 7, 9])
 THREADS = ThreadPoolExecutor(2)

@@ -18,12 +18,12 @@ from tests.training.test_exactness import alone, job, sha256
 from training.data.order import MicroBatch
 from training.models.ensemble import combine
 from training.models.model import load_model
-from training.objectives.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
 from training.objectives.clicks import Clicks
 from training.objectives.teacher import probabilities
 from training.recipes.recipe import Recipe
+from training.run.arithmetic import REFERENCE, arithmetic_of
 from training.run.launch import train
-from training.update.arithmetic import REFERENCE, arithmetic_of
+from training.update.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from training.models.model import write_model
-from training.models.parameters import initial_parameters, layout_of, tower_names
-from training.models.tensor_file import arrays_of, pieces
+from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.tensor_file import arrays_of, pieces
 from training.recipes.recipe import Recipe
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.update.optimisers import LazyRows

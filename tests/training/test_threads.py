@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from training.run.threads import share_out
+from training.compute.threads import share_out
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])

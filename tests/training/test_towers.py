@@ -13,13 +13,13 @@ from tests.training.finite_differences import STEP
 from tests.training.texts import random_texts, table_of
 from training.data.pairs import apart
 from training.data.text_batch import text_batch
-from training.models.encoder import Encoder, encode_batch
-from training.models.parameters import initial_parameters, layout_of, tower_name, tower_names
-from training.objectives.click_loss import pair_batch, pair_gradient
+from training.network.encoder import Encoder, encode_batch
+from training.network.parameters import initial_parameters, layout_of, tower_name, tower_names
 from training.recipes.named_recipes import Recipe, recipe
 from training.towers import Penalised, tower_of
 from training.towers.tower import by_value, highest, word_inputs
 from training.towers.variational import SIGMA_MIN
+from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
 TRIGRAMS, GAMMA = 9, 4.0

@@ -29,13 +29,13 @@ from training.analysis.traces import trace
 from training.data.ragged import WordRows
 from training.data.shard_data import load_shards
 from training.data.text_batch import text_batch
-from training.models.encoder import Encoder, encoded
 from training.models.model import Model, encode_table, load_model, write_model
-from training.models.parameters import initial_parameters, layout_of
+from training.network.encoder import Encoder, encoded
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
+from training.run.arithmetic import arithmetic_of
 from training.run.launch import train
 from training.run.worker import start_of
-from training.update.arithmetic import arithmetic_of
 
 pytest.importorskip("gensim")
 torch.set_num_threads(1)

@@ -24,11 +24,11 @@ import torch
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.words import words
+from training.compute.threads import alone
 from training.data.text_batch import TextBatch, text_batch
 from training.models.model import Model, text_table
-from training.models.parameters import tower_name
+from training.network.parameters import tower_name
 from training.recipes.recipe import Recipe
-from training.run.threads import alone
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalTrace
 from training.towers.lstm import LSTMTrace

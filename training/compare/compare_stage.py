@@ -28,9 +28,9 @@ from training.compare.compare_page import page
 from training.compare.compare_table import comparison, difference
 from training.compare.measured_row import Ended, best_model, hybrid_row, measure_request, write_row
 from training.compare.rows import BASELINE, Row
-from training.compare.slices import Slice, read_frequencies, slices, training_clicks
 from training.compare.system import Material, from_model, from_texts
-from training.ranking.evaluate_stage import EvaluateConfig
+from training.evaluate.evaluate_stage import EvaluateConfig
+from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
 from training.ranking.judged_collection import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.recipes.recipe import Recipe

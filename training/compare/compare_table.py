@@ -8,8 +8,8 @@ import numpy as np
 from schemas.judgments import Run, are_click_derived
 from training.compare.measured_row import Ended
 from training.compare.rows import paper_to_baseline
-from training.compare.slices import Slice
-from training.ranking.evaluate_stage import RULES, EvaluateConfig, warnings
+from training.evaluate.evaluate_stage import RULES, EvaluateConfig, warnings
+from training.evaluate.slices import Slice
 from training.ranking.judged_collection import JudgedCollection
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 

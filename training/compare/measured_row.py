@@ -17,9 +17,9 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, run_stage
 from training.compare.rows import BASELINE, Row
 from training.compare.system import Made, Material, train_seconds
+from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
-from training.ranking.evaluate_stage import EvaluateConfig
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
 from training.ranking.measure import Measured
 from training.ranking.ndcg import judged_pairs

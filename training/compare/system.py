@@ -9,9 +9,9 @@ from schemas.documents import Documents
 from schemas.judgments import read_run
 from schemas.stage import Progress, StageResult
 from training.compare.rows import Row
+from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
-from training.ranking.evaluate_stage import EvaluateConfig
 from training.ranking.judged_collection import JudgedCollection
 from training.ranking.measure import Measured, System, measure
 from training.ranking.random_order import RandomOrder

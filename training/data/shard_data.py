@@ -12,12 +12,12 @@ from schemas.errors import StageError, require_major
 from schemas.negatives import ListedExclusions, draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
 from schemas.trigrams import CONTRACT_VERSION
+from training.compute.elementary import ln
 from training.data.ragged import Ragged, WordRows, from_arrow
 from training.data.shard_folder import local_folder
 from training.data.shared_pool import ExcludedBy
 from training.data.text_batch import TextTable
 from training.recipes.recipe import Recipe
-from training.update.elementary import ln
 
 # The texts of a shard's folder (schemas.shard), as the trainer uses them.
 

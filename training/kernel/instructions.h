@@ -57,7 +57,7 @@ struct GatherSum {
     const float* start;
 };
 
-// A loss of pairs (training.objectives.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
+// A loss of pairs (training.update.click_loss): queries [pairs, d], documents [documents, d], candidates [pairs, C]. A document
 // is begun before the first pair that has it, and ended after the last.
 struct ClickLoss {
     const float *queries, *documents;

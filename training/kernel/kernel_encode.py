@@ -11,15 +11,15 @@ import numpy as np
 import torch
 
 from schemas.words import words
+from training.compute.threads import compute_threads
 from training.data.ragged import Ragged
 from training.data.text_batch import TextTable
 from training.kernel import serves
 from training.kernel.kernel_batch import CHUNK_TEXTS, kernel_batch
 from training.kernel.kernel_library import library, require_memory
 from training.kernel.kernel_towers import BOTH_WAYS, TowerPoint
-from training.models.parameters import Layout, tower_name
+from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.run.threads import compute_threads
 from training.towers.variational import SIGMA_MIN
 
 # The variational tower's means and deviations (variational), above the states that the kernels give.

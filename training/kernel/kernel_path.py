@@ -14,17 +14,17 @@ from functools import partial
 import numpy as np
 import torch
 
+from training.compute.reduction import UNIT, fixed_point_limit, require_fit
+from training.compute.threads import share_out
+from training.compute.training_profile import Recorder
+from training.compute.workers import Workers
 from training.data.pairs import Pairs
 from training.kernel.kernel_batch import Batch, kernel_batch
 from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges, squares_of, turns_of
 from training.kernel.kernel_towers import PHASES, TowerPoint, Workspace
-from training.models.parameters import tower_name
-from training.run.threads import share_out
-from training.run.training_profile import Recorder
+from training.network.parameters import tower_name
 from training.update.optimisers import LazyRows
 from training.update.paths import Run
-from training.update.reduction import UNIT, fixed_point_limit, require_fit
-from training.update.workers import Workers
 
 SIDES = ("query", "document")
 

@@ -15,10 +15,10 @@ from functools import cache
 import numpy as np
 import torch
 
+from training.compute.threads import share_out
 from training.kernel.kernel_batch import CHUNK_TEXTS
 from training.kernel.kernel_library import library, require_memory
 from training.kernel.kernel_towers import Addend
-from training.run.threads import share_out
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 RANGE_ROWS = 512  # of one thread's turn, at least: a turn costs some 20 microseconds

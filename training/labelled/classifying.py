@@ -6,7 +6,7 @@ import torch
 from schemas.stage import Progress, silent
 from training.labelled.read_labelled import LabelledData
 from training.models.model import Model
-from training.models.parameters import head_of_model
+from training.network.parameters import head_of_model
 from training.towers import Parts
 
 AT_ONCE = 4_096  # rows

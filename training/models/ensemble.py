@@ -51,7 +51,7 @@ class Ensemble:
     ) -> np.ndarray:
         """Embeddings of length 1, float32 [texts, dimensions]: each member's unit vector divided by √m.
 
-        A text without a word: as training.models.model.encode.
+        A text without a word: as model.encode.
         """
         parts = [unit(member.encode(texts, side, empty=empty)) for member in self.members]
         return np.concatenate(parts, axis=1) / np.float32(math.sqrt(len(parts)))

@@ -28,6 +28,7 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.similarity import Similarity
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION, words
+from training.compute.threads import alone, compute_threads
 from training.data.ragged import CONTRACT_VERSION as WORDS_VERSION
 from training.data.ragged import Ragged, WordRows, grouped_order, starts
 from training.data.text_batch import TextTable, text_batch
@@ -35,13 +36,12 @@ from training.gpu.device import CPU
 from training.kernel import serves, status
 from training.kernel.kernel_encode import CompiledTower, compiled_towers
 from training.kernel.tokenise import tokenised
-from training.models.encoder import Encoder, encode_batch
-from training.models.outputs import Outputs
-from training.models.parameters import Layout, layout_of, tower_name, tower_names
-from training.models.tensor_file import pieces
+from training.network.encoder import Encoder, encode_batch
+from training.network.outputs import Outputs
+from training.network.parameters import Layout, layout_of, tower_name, tower_names
+from training.network.tensor_file import pieces
 from training.ranking.similarity import similarity_of
 from training.recipes.recipe import Recipe
-from training.run.threads import alone, compute_threads
 from training.towers import tower_of
 
 # Texts -> embeddings with a trained model, many at once.
@@ -161,7 +161,7 @@ class Model:
     def encode(
         self, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
     ) -> np.ndarray:
-        """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See training.models.model."""
+        """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See model."""
         return encode(self, texts, side, empty=empty)
 
     @property

@@ -15,21 +15,21 @@ import torch
 
 from schemas.errors import UsageError
 from schemas.judgments import Judged
+from training.compute.reduction import RowGradient
+from training.compute.training_profile import OFF, Recorder
 from training.data.order import MicroBatch
 from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.heads.head import Head, Masks
 from training.heads.layers import cross_entropy, draw_masks, l1_penalty, l2_penalty
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
-from training.models.encoder import Encoder, encoded
 from training.models.model import encode_table
-from training.models.outputs import Outputs
-from training.models.parameters import head_of_model
+from training.network.encoder import Encoder, encoded
+from training.network.outputs import Outputs
+from training.network.parameters import head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.objectives.objective import Measured, draws
 from training.recipes.recipe import Recipe
-from training.run.training_profile import OFF, Recorder
 from training.towers import Parts
-from training.update.reduction import RowGradient
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from schemas.judgments import Judged
 from training.data.order import MicroBatch, pair_lengths
 from training.data.pairs import Pairs, pairs_of
 from training.data.shard_data import ShardData, load_shards
-from training.models.outputs import NOTHING, Outputs
-from training.objectives.click_loss import PairBatch, pair_batch
+from training.network.outputs import NOTHING, Outputs
 from training.objectives.rarity import rarity
 from training.objectives.teacher import Teacher, teacher_of
 from training.objectives.watch import Watch
 from training.recipes.recipe import Recipe
+from training.update.click_loss import PairBatch, pair_batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ import torch
 
 from schemas.judgments import Judged
 from schemas.labelled import CATALOGUE as LABELLED
+from training.compute.reduction import RowGradient
+from training.compute.training_profile import OFF, Recorder
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
 from training.data.shard_data import load_shards
@@ -25,14 +27,12 @@ from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.generative.decoder import Decoder
 from training.generative.generative_loss import generative_gradient, kappa, kl, sample
 from training.generative.targets import Targets, Vocabulary, targets_of, vocabulary_of
-from training.models.encoder import Encoder, encode_batch, encoded
-from training.models.outputs import Outputs
-from training.models.parameters import decoder_of_model
+from training.network.encoder import Encoder, encode_batch, encoded
+from training.network.outputs import Outputs
+from training.network.parameters import decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
 from training.objectives.objective import Measured, draws, held_out_draws
 from training.recipes.recipe import Recipe
-from training.run.training_profile import OFF, Recorder
-from training.update.reduction import RowGradient
 
 MEASURED_AT_ONCE = 256  # texts
 MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on

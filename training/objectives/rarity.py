@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from training.compute.elementary import ln
 from training.data.shard_data import ShardData
-from training.update.elementary import ln
 
 _BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
 

@@ -16,11 +16,11 @@ from schemas.judgments import Judged, read_qrels, read_queries
 from training.data.ragged import WordRows
 from training.data.shard_data import Shard, ShardData
 from training.data.text_batch import TextTable
-from training.models.encoder import Encoder
 from training.models.model import encode_table, text_table
-from training.objectives.click_loss import click_losses, cosines
+from training.network.encoder import Encoder
 from training.ranking.ndcg import CUTOFFS, JudgedPairs, judged_pairs, ndcg_of_judged
 from training.recipes.recipe import Recipe
+from training.update.click_loss import click_losses, cosines
 
 UNSEEN = -2.0  # below every cosine: a judged document that is not in the documents comes last
 

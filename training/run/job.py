@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from schemas.judgments import Judged
 from schemas.manifest import OutputFile
 from training.recipes.recipe import Recipe
-from training.update.arithmetic import REFERENCE
+from training.run.arithmetic import REFERENCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ from training.gpu.device_name import device_named
 from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
 from training.recipes.recipe import OBJECTIVE_SETTINGS, Recipe, default_of
-from training.update.arithmetic import arithmetic_of
+from training.run.arithmetic import arithmetic_of
 
 if TYPE_CHECKING:
     from training.run.job import Job
@@ -162,8 +162,8 @@ def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) 
         from training.run.ray_workers import run_on_ray
 
         return run_on_ray(job, workers, progress, min_workers=min_workers)
+    from training.compute.workers import Alone
     from training.run.worker import work
-    from training.update.workers import Alone
 
     return work(job, Alone(), progress)
 

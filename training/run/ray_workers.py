@@ -45,13 +45,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from schemas import storage
 from schemas.errors import StageError, TransientError
 from schemas.stage import Progress, scratch_folder
+from training.compute.workers import ProcessGroup
 from training.gpu.device import gpu_share, process_group_backend
 from training.models.model import WEIGHTS
 from training.run.job import Job
 from training.run.ray_cluster import cluster, is_of_this_machine_alone
 from training.run.worker import work
 from training.update.checkpoint import list_updates
-from training.update.workers import ProcessGroup
 
 # When a run on Ray ends instead of being taken up again. Ray Train has a limit on losses in all, which a long run
 # reaches however well it goes on, and none on waiting for room.

@@ -19,12 +19,12 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from schemas import storage
 from schemas.stage import Progress
+from training.compute.training_profile import Recorder
 from training.data.order import Order
-from training.models.encoder import Encoder
+from training.network.encoder import Encoder
 from training.objectives import Watched
 from training.objectives.objective import Measured
 from training.run.step_log import StepLog
-from training.run.training_profile import Recorder
 from training.update.checkpoint import Position, write_checkpoint, writing
 from training.update.large_update import Towers, UpdateReport
 from training.wording import shortly

@@ -20,25 +20,25 @@ import torch
 
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import Progress
+from training.compute.threads import compute_threads
+from training.compute.training_profile import OFF, Phases, Recorder, write_profile
+from training.compute.workers import Workers
 from training.data.order import MicroBatch, Order
 from training.data.shard_folder import ShardFiles, local_folder
 from training.gpu.device import open_device
 from training.kernel import status
 from training.models.model import Model, load_model, write_model
-from training.models.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name, tower_names
 from training.models.word_vectors import word_vectors_of
+from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name, tower_names
 from training.objectives import Task, objective_of
 from training.recipes.recipe import Recipe
+from training.run.arithmetic import COMPILED, path_of, require_served
 from training.run.job import Job
 from training.run.run_report import Report
-from training.run.threads import compute_threads
-from training.run.training_profile import OFF, Phases, Recorder, write_profile
-from training.update.arithmetic import COMPILED, path_of, require_served
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.update.large_update import Towers, large_update, name_culprit
 from training.update.optimisers import MomentumSchedule, RowState, start_state
 from training.update.paths import Path
-from training.update.workers import Workers
 
 # What training starts from: random numbers, or the tower of a model that was trained before.
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import torch
 
+from training.compute.elementary import tanh
+from training.compute.kept_memory import empty
 from training.data.text_batch import TextBatch
-from training.run.kept_memory import empty
 from training.towers.tower import Parts, Shapes, sum_by_word
-from training.update.elementary import tanh
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from schemas.errors import Diverged
+from training.compute.training_profile import OFF, Recorder
+from training.compute.workers import Workers
 from training.data.order import MicroBatch
 from training.gpu.device import CPU, Device
-from training.models.encoder import Encoder
-from training.models.parameters import Layout, tower_name
+from training.network.encoder import Encoder
+from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.run.training_profile import OFF, Recorder
 from training.update.optimisers import MomentumSchedule, RowState
 from training.update.paths import Path
 from training.update.reference_path import ReferencePath
-from training.update.workers import Workers
 
 # A run that runs away is stopped, and told where: the update, the micro-batch and the file its pairs are from.
 #

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import torch
 
-from training.models.parameters import Layout
+from training.compute.training_profile import Recorder
+from training.compute.workers import Workers
+from training.network.parameters import Layout
 from training.recipes.recipe import Recipe
-from training.run.training_profile import Recorder
 from training.update.optimisers import MomentumSchedule, RowState
-from training.update.workers import Workers
 
 
 class Run(Protocol):

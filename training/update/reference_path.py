@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import torch
 
+from training.compute.reduction import Addend, GradientSum, RowGradient
+from training.compute.training_profile import OFF, Recorder
+from training.compute.workers import Workers
 from training.gpu.device import CPU, Device
-from training.models.encoder import Encoder
-from training.models.parameters import DTYPES
-from training.objectives.click_loss import pair_batch
-from training.run.training_profile import OFF, Recorder
+from training.network.encoder import Encoder
+from training.network.parameters import DTYPES
+from training.update.click_loss import pair_batch
 from training.update.paths import Run
-from training.update.reduction import Addend, GradientSum, RowGradient
-from training.update.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)

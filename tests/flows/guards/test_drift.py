@@ -6,8 +6,8 @@ from math import exp, log, sqrt
 
 import pytest
 
+from flows.config.guard_rules import FIGURES, DriftRules
 from flows.guards.drift import alarms, population_stability, watch
-from flows.guards.guard_rules import FIGURES, DriftRules
 from flows.guards.observations import Observation, earlier, points, write
 
 START = date(2026, 8, 3)  # a Monday

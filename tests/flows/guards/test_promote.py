@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flows.guards.guard_rules import PromotionRules
+from flows.config.guard_rules import PromotionRules
 from flows.guards.promotion import Evaluation, decide, decide_first, decide_same_model
 from schemas.release import Release
 

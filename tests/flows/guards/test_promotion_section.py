@@ -3,9 +3,9 @@
 import pytest
 
 from flows import stages
+from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.pipeline_config import read_pipeline
 from flows.config.toml_file import with_fields
-from flows.guards.guard_rules import DriftRules, PromotionRules
 from schemas.errors import UsageError
 
 LEAST = """

@@ -24,10 +24,10 @@ from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
+from training.labelled.rerank import confidence_of
 from training.models.ensemble import combine
 from training.models.model import load_model
 from training.ranking.bm25 import TitleBM25
-from training.ranking.rerank import confidence_of
 from training.recipes.recipe import Recipe
 
 QUERY = "steel angle hose"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from training.models.model import Model
-from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
 
 ROWS = 50_700

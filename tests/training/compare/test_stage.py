@@ -12,7 +12,7 @@ from schemas.judgments import read_qrels
 from tests.training.compare.judged_shop import judged_shop
 from training.compare.compare_stage import Unfinished, Where, compare
 from training.compare.rows import Row, all_rows, chosen
-from training.ranking.evaluate_stage import EvaluateConfig
+from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
 from training.ranking.significance import holm
 from training.recipes.recipe import Recipe

@@ -9,7 +9,7 @@ from schemas.errors import UsageError
 from training.gpu.device import CPU, gpu_share, open_device, process_group_backend
 from training.gpu.device_name import DEVICES, device_named
 from training.recipes.named_recipes import lstm_96
-from training.update.arithmetic import arithmetic_of
+from training.run.arithmetic import arithmetic_of
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,11 +13,11 @@ from training.data.pairs import apart
 from training.data.text_batch import TextBatch, text_batch
 from training.gpu import gpu_kernels
 from training.gpu.device import Device
-from training.models.encoder import Encoder
-from training.models.parameters import initial_parameters, layout_of
-from training.objectives.click_loss import pair_batch, pair_gradient
+from training.network.encoder import Encoder
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.towers import Tower, tower_of
+from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
 TRIGRAMS = 30

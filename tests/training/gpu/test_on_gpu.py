@@ -15,11 +15,11 @@ from tests.training.texts import random_texts
 from training.data.pairs import apart
 from training.data.text_batch import text_batch
 from training.gpu.device import CPU, Device, open_device
-from training.models.encoder import Encoder, encode_batch
-from training.models.parameters import initial_parameters, layout_of
-from training.objectives.click_loss import PairBatch, pair_batch, pair_gradient
+from training.network.encoder import Encoder, encode_batch
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.launch import train
+from training.update.click_loss import PairBatch, pair_batch, pair_gradient
 
 pytestmark = pytest.mark.gpu
 TRIGRAMS = 400

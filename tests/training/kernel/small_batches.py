@@ -9,11 +9,11 @@ from tests.training.texts import random_texts
 from training.data.pairs import Pairs, apart
 from training.gpu.device import CPU
 from training.kernel.kernel_path import CompiledBatch, CompiledPath
-from training.models.encoder import Encoder
-from training.models.parameters import Layout, initial_parameters, layout_of, tower_names
-from training.objectives.click_loss import PairBatch, pair_batch
+from training.network.encoder import Encoder
+from training.network.parameters import Layout, initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
-from training.update.arithmetic import COMPILED, path_of
+from training.run.arithmetic import COMPILED, path_of
+from training.update.click_loss import PairBatch, pair_batch
 
 TRIGRAMS = 40
 TOWERS = {

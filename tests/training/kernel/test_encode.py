@@ -17,9 +17,9 @@ from training.data.ragged import WordRows
 from training.data.text_batch import TextTable, text_batch
 from training.kernel import status
 from training.kernel.kernel_encode import MOST_TEXTS, SHORT_BYTES
-from training.models.encoder import Encoder, encode_batch
 from training.models.model import BATCH_TEXTS, Model, encode_table, text_table
-from training.models.parameters import initial_parameters, layout_of, tower_names
+from training.network.encoder import Encoder, encode_batch
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")

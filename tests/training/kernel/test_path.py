@@ -12,19 +12,19 @@ from schemas.errors import StageError
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
+from training.compute.workers import Alone
 from training.data.pairs import Pairs
 from training.gpu.device import CPU
 from training.kernel import serves
 from training.kernel.kernel_path import CompiledPath
-from training.models.parameters import initial_parameters, layout_of, tower_names
-from training.objectives.click_loss import pair_batch
+from training.network.parameters import initial_parameters, layout_of, tower_names
 from training.recipes.recipe import Recipe
-from training.update.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
+from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
+from training.update.click_loss import pair_batch
 from training.update.large_update import Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule
 from training.update.paths import Path
 from training.update.reference_path import ReferencePath
-from training.update.workers import Alone
 
 
 def start(recipe: Recipe, path: Path) -> Towers:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
+from training.compute.reduction import UNIT
 from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges
 from training.kernel.kernel_towers import Addend
 from training.update.optimisers import LazyRows, MomentumSchedule
-from training.update.reduction import UNIT
 
 COLUMNS = 32
 

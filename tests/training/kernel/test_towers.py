@@ -23,8 +23,8 @@ from tests.training.kernel.small_batches import (
 from training.kernel.kernel_batch import CHUNK_TEXTS
 from training.kernel.kernel_library import library, status
 from training.kernel.kernel_towers import Addend, TowerPoint, Workspace
-from training.models.encoder import encode_batch
-from training.objectives.click_loss import pair_gradient
+from training.network.encoder import encode_batch
+from training.update.click_loss import pair_gradient
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,12 +7,12 @@ from schemas.documents import DOCUMENT, Documents, read_documents
 from schemas.errors import StageError
 from schemas.judgments import read_qrels, read_queries
 from tests.training.ranking.projection_encoder import ProjectionEncoder
+from training.evaluate.ranking_examples import examples
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.judged_collection import judged_collection
 from training.ranking.measure import Rules, measure
 from training.ranking.random_order import RandomOrder
-from training.ranking.ranking_examples import examples
 
 TITLES = {
     "d1": "steel angle bracket",

@@ -18,8 +18,8 @@ from schemas.words import words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
 from training.data.text_batch import TextBatch
+from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import load_model
-from training.ranking.evaluate_stage import EvaluateConfig, evaluate
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.towers import Parts, Shapes, add_tower, tower_of

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from schemas.errors import Diverged
-from training.run.kept_memory import empty
-from training.update.workers import Workers
+from training.compute.kept_memory import empty
+from training.compute.workers import Workers
 
 UNIT = 2.0**-40
 # The sum of a minibatch must stay below 2^63; half of that is far enough.

@@ -15,7 +15,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CLICKTOWER_", frozen=True)
 
     debug: bool = False
-    engines: str = str(Path(__file__).resolve().parent.parent / ".engines")
+    engines: str = str(Path(__file__).resolve().parents[2] / ".engines")
 
 
 class Surroundings(BaseSettings):

@@ -21,7 +21,7 @@ from training.generative.targets import FIRST_WORD
 from training.heads.head import Head, initial_head
 from training.heads.head_settings import HeadSettings
 from training.heads.heads import head_of
-from training.models.outputs import NOTHING, Outputs
+from training.network.outputs import NOTHING, Outputs
 from training.recipes.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from training.compute.reduction import RowGradient
+from training.compute.training_profile import OFF, Recorder
 from training.data.text_batch import TextBatch
 from training.gpu.device import CPU, Device
-from training.models.parameters import Layout, tower_name
+from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.run.training_profile import OFF, Recorder
 from training.towers import Parts, Penalised, Tower, tower_of
 from training.towers.tower import table_gradient, word_inputs
-from training.update.reduction import RowGradient
 
 
 @dataclass(frozen=True, slots=True)

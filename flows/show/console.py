@@ -151,7 +151,7 @@ def report_error(error: BaseException, stage: str, json: bool) -> int:
         sys.stdout.write(json_module.dumps({"stage": stage, "error": value}, ensure_ascii=False) + "\n")
     else:
         errors.print(f"[bold red]clicktower {stage}:[/] {escape(str(facts))}", soft_wrap=True)
-    from flows.settings import Settings  # takes longer to load than all else of a short command
+    from flows.config.settings import Settings  # takes longer to load than all else of a short command
 
     if Settings().debug:
         errors.print_exception()

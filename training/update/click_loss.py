@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.functional import embedding_bag
 
+from training.compute.reduction import RowGradient
+from training.compute.training_profile import OFF, Recorder
 from training.data.pairs import Pairs
 from training.data.text_batch import TextBatch, copied, text_batch
-from training.models.encoder import Encoder, encoded
-from training.run.training_profile import OFF, Recorder
-from training.update.reduction import RowGradient
+from training.network.encoder import Encoder, encoded
 
 DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
 

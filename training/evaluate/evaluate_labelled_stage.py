@@ -210,7 +210,7 @@ def _overlap(encoder: Encoder, data: LabelledData, sides: str, progress: Progres
 
 
 def _examples(encoder: Encoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
-    from training.labelled.labelled_examples import examples
+    from training.evaluate.labelled_examples import examples
     from training.models.model import Model
 
     assert isinstance(encoder, Model)  # others have no classifier

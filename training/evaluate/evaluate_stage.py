@@ -25,7 +25,8 @@ from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, run_stage, silent
-from training.compare.slices import read_frequencies, slices
+from training.evaluate.ranking_examples import examples
+from training.evaluate.slices import read_frequencies, slices
 from training.models.model_source import model_source
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
@@ -33,7 +34,6 @@ from training.ranking.judged_collection import JudgedCollection, judged_collecti
 from training.ranking.measure import Measured, Rules, System, measure
 from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.random_order import RandomOrder
-from training.ranking.ranking_examples import examples
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
 STAGE_VERSION = 3
