@@ -59,7 +59,7 @@ def _value(config: object, name: str, text: str, assignment: str) -> Any:
         ) from None
 
 
-Parsed = TypeVar("Config")
+Parsed = TypeVar("Parsed")
 _SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 
 
