@@ -147,7 +147,7 @@ def test_a_row_of_several_columns_is_their_text_with_line_ends_between(rows, beg
     columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_TEXT_NUMBER_TEXT)]
     expected = LogicalDigest()
     expected.add("\n".join(map(str, row)).encode() for row in rows[begin:])
-    with _library("row_digest", is_compiled):
+    with _library("hashes", is_compiled):
         assert row_digest(*(column.slice(begin) for column in columns)) == expected.hexdigest()
 
 
@@ -183,7 +183,7 @@ TEXTS = st.lists(st.binary(max_size=300), max_size=20)
 @given(TEXTS, st.integers(0, 20), st.binary(max_size=64), st.binary(max_size=16), st.booleans())
 def test_keyed_hashes_are_those_of_hashlib(texts, begin, key, person, is_compiled):
     digests = [blake2b(text, digest_size=8, key=key, person=person).digest() for text in texts[begin:]]
-    with _library("keyed_hashes", is_compiled):
+    with _library("hashes", is_compiled):
         found = keyed_hashes(pa.array(texts, pa.binary()).slice(begin), key=key, person=person)
     assert found.tolist() == [int.from_bytes(digest, "little") for digest in digests]
 
@@ -204,7 +204,7 @@ def test_the_first_row_of_each_hash_is_told(numbers, begin, same_place, is_compi
     ]
     seen = set()
     expected = [not (number in seen or seen.add(number)) for number in numbers[begin:]]
-    with _library("first_rows", is_compiled):
+    with _library("grouped_rows", is_compiled):
         assert first_rows(pa.array(hashes, pa.binary(16)).slice(begin)).tolist() == expected
 
 
