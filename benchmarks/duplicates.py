@@ -41,8 +41,12 @@ from schemas.trigrams import DEFAULT_TABLE_ROWS  # noqa: E402
 from schemas.words import normalise, words  # noqa: E402
 from training.labelled.rerank import Confidence, confidence_of  # noqa: E402
 from training.models.model import write_model  # noqa: E402
-from training.network.outputs import Outputs  # noqa: E402
-from training.network.parameters import initial_parameters, layout_of, tower_names  # noqa: E402
+from training.network.parameters import (  # noqa: E402
+    Outputs,
+    initial_parameters,
+    layout_of,
+    tower_names,
+)
 from training.recipes.recipe import Recipe  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"

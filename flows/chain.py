@@ -13,7 +13,7 @@ from typing import Any
 
 from flows import stages
 from flows.config.pipeline_config import PipelineConfig, check_inputs
-from flows.guards.watch_drift import alarms_of_newest, require_usual, watched
+from flows.guards.drift import alarms_of_newest, require_usual, watched
 
 
 def _to_nobody(*_: Any) -> None:

@@ -7,8 +7,7 @@ from schemas.stage import run_stage
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
 from training.models.model import Model, write_model
-from training.network.outputs import NOTHING, Outputs
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of, tower_names
 from training.recipes.named_recipes import Recipe, lstm_96
 
 TABLE_ROWS = 51_000

@@ -27,8 +27,8 @@ from beam_jobs.build import titles
 from beam_jobs.build.build_commit import Commit, commit_build
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS, click_pairs
-from beam_jobs.build.read_documents import DocumentsPart, read_documents_part
 from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
+from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.exchange import Bucket, Exchange, JointExchange, Side, bucket_of

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from beam_jobs.build.build_commit import Commit
 from beam_jobs.build.build_config import BuildConfig, adult_list, build_request
-from beam_jobs.build.read_documents import plan_documents
+from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.arrow_files import explained
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES, exchange_scratch, with_local_workers
 from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers_if_asked

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.build.read_documents import plan_documents, read_documents_part
+from beam_jobs.build.titles import plan_documents, read_documents_part
 from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, SEARCH
 from schemas.log_row import KINDS, SIMULATED_APPLICATION
 from schemas.stage import Progress, silent

@@ -49,11 +49,10 @@ def backfill(
     json
         Print what became of each date as one JSON object; progress goes to stderr.
     """
-    from flows.backfill import as_one, date_line, dates, require_date_in_log, summary
+    from flows.backfill import as_one, date_line, dates, require_date_in_log, run_on_server, summary
     from flows.backfill import backfill as run
     from flows.config.pipeline_config import read_pipeline
     from flows.run_by_hand import run_locally
-    from flows.server_run import run_on_server
     from schemas.errors import UsageError
 
     if every and ingest_only:

@@ -166,7 +166,7 @@ def compare(
 
 
 def _write(report: str, result: dict) -> None:
-    from flows.report.comparison_page import write_comparison
+    from flows.report.report_page import write_comparison
 
     write_comparison(report, result)
 

@@ -67,7 +67,7 @@ def ingest(
     from beam_jobs.ingest.ingest_stage import ingest as run
     from beam_jobs.sources.mapping import read_mapping
     from flows.config.settings import Settings
-    from flows.show.day_result import day_of
+    from flows.show.present import day_of
 
     fields = [*(set or []), f"format={format}"]
     fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []

@@ -17,8 +17,8 @@ from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.release import INT8_VECTORS
 from schemas.similarity import Similarity
+from training.ranking.embedding import half_squares, keys_at_once, scores_one_by_one
 from training.ranking.measure import score_blocks, top_k
-from training.ranking.similarity import half_squares, keys_at_once, scores_one_by_one
 
 # What searches are held against: the exact score of each query's k-th nearest document, and the share found.
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.releases import release_folder
-from flows.releases.pointer import swap
 from flows.releases.publish_config import PublishConfig
+from flows.releases.release_folder import swap
 from schemas import storage
 from schemas.errors import StageError, UsageError, os_error_kind
 from schemas.manifest import Request

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from flows.releases.pointer import swap
-from flows.releases.release_folder import files_of
+from flows.releases.release_folder import files_of, swap
 from schemas import storage
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files

@@ -18,7 +18,7 @@ from training.analysis.keywords import CountingRule, Keywords, most_active, sent
 from training.analysis.topics import as_json as topics_json
 from training.analysis.topics import evolution
 from training.analysis.traces import TracedText
-from training.ranking.similarity import similarity_of
+from training.ranking.embedding import similarity_of
 
 SCORES = {
     "cosine": "cosine of the two texts, from −1 to 1",

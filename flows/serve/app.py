@@ -5,17 +5,18 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib import resources
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from flows.serve import endpoints, openapi, static_page
+from flows.serve import endpoints, openapi
 from flows.serve.bodies import Body, Embed, Explain, Refused, Search, read_body
 from flows.serve.live import Live, Served
 from flows.serve.metrics import CONTENT_TYPE, Counted, Metrics
@@ -78,7 +79,7 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
         Route("/metrics", told),
         Route("/openapi.json", description),
         Route("/docs", documentation),
-        *static_page.routes(lambda: live.current.examples),
+        *page_routes(lambda: live.current.examples),
     ]
 
     @asynccontextmanager
@@ -155,3 +156,46 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
 
 async def _left(request: Request, error: Exception) -> Response:
     return _json({"error": "The body ended before it was whole: send all of it."}, 400)
+
+
+# The page at /, with its style and scripts: static files of this package, and nothing from anywhere else.
+
+
+MEDIA_TYPES = {
+    "index.html": "text/html",
+    "page.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    "page.js": "text/javascript",
+    "keys.js": "text/javascript",
+    "service.js": "text/javascript",
+    "results.js": "text/javascript",
+    "why.js": "text/javascript",
+}
+# The browser loads nothing that did not come from this service, sends nothing elsewhere, and runs no inline script.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def page_routes(examples: Callable[[], list[dict[str, str]]]) -> list[BaseRoute]:
+    """GET / and GET /static/...; `examples` gives the queries to begin with (service_examples)."""
+
+    async def offered(request: Request) -> Response:
+        return JSONResponse({"examples": examples()}, headers={"Cache-Control": "no-cache"})
+
+    parts = [Route("/" if name == "index.html" else f"/static/{name}", _file(name)) for name in MEDIA_TYPES]
+    return [*parts, Route("/static/examples.json", offered)]
+
+
+def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
+    content = (resources.files("flows.serve") / "static" / name).read_bytes()
+    media_type = MEDIA_TYPES[name]
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=HEADERS)
+
+    return answer

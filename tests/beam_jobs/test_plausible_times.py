@@ -9,7 +9,7 @@ import pytest
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_job import count_later, plausible_rows
 from beam_jobs.ingest.ingest_stage import ingest
-from flows.show.day_result import notes_on_days
+from flows.show.present import notes_on_days
 from schemas.errors import UsageError
 from tests.beam_jobs.dated_logs import write_lines
 from tests.beam_jobs.ubi_lines import event, search

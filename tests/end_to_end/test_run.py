@@ -12,8 +12,7 @@ import pytest
 from flows.config.guard_rules import DriftRules
 from flows.config.pipeline_config import read_pipeline
 from flows.guards import observations
-from flows.guards.drift import alarms
-from flows.guards.watch_drift import require_usual, watched
+from flows.guards.drift import alarms, require_usual, watched
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
 from tests.imported import ENGINES, TOLD, imported

@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from flows.report.charts import ChartRow, Dot, row_chart
-from flows.report.comparison_page import comparison_page, write_comparison
-from flows.report.report_page import render
+from flows.report.report_page import comparison_page, render, write_comparison
 from tests.flows.sample_run import sample_run
 from tests.flows.test_report import Page
 from tests.training.compare.sample_comparison import NASTY, sample_comparison, sample_result, without

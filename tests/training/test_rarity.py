@@ -8,7 +8,7 @@ from schemas.stage import open_result
 from schemas.trigrams import trigram_ids
 from tests.training.small_shards import TABLE_ROWS, write_build
 from training.data.shard_data import load_shards
-from training.objectives.rarity import rarity
+from training.objectives.clicks import rarity
 from training.recipes.recipe import Recipe
 
 RECIPE = Recipe(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
@@ -49,7 +49,7 @@ def test_a_title_that_several_documents_share_counts_once(tmp_path):
 def test_titles_counted_block_by_block_come_to_the_same(tmp_path, monkeypatch):
     pool = ["aa ab", "ab", "b b", "aa aa", "b ab", "zz"]
     at_once = weights_of(tmp_path, pool)
-    monkeypatch.setattr("training.objectives.rarity._BLOCK_TITLES", 2)
+    monkeypatch.setattr("training.objectives.clicks._BLOCK_TITLES", 2)
     assert np.array_equal(weights_of(tmp_path, pool), at_once)
 
 

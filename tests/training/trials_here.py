@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from schemas.errors import StageError
-from training.sweep.carry_out import CarryOut
+from training.sweep.sweep_trials import CarryOut
 from training.sweep.trial_process import Ended, carried_out
 
 

@@ -21,8 +21,7 @@ from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Side, TracedText, require_traces, trace
 from training.labelled.classifying import probabilities
 from training.models.model import Model
-from training.ranking.embedding import search_vectors
-from training.ranking.similarity import scores_one_by_one, similarity_of
+from training.ranking.embedding import scores_one_by_one, search_vectors, similarity_of
 from training.recipes.recipe import Recipe
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from schemas.errors import Diverged
-from training.compute.kept_memory import empty
+from training.compute.threads import empty
 from training.compute.workers import Workers
 
 UNIT = 2.0**-40

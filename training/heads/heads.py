@@ -6,8 +6,7 @@ from typing import Any, Literal
 import torch
 
 from schemas.errors import UsageError
-from training.heads.head import Features, Gradients, Head, Masks, Vectors
-from training.heads.head_settings import HeadSettings
+from training.heads.head import Features, Gradients, Head, HeadSettings, Masks, Vectors
 from training.heads.layers import DenseLayer, HiddenLayer, PrunedLayer, dropped
 from training.towers.tower import Parts, Shapes
 

@@ -9,7 +9,7 @@ exact. By Cauchy-Schwarz
 which, with what float32 may round, decides which vectors cannot be among the k nearest. For the others the dot product
 is computed from the vectors themselves, so the answer is that of comparing with every one (nearest).
 
-By distance, nearest is what has the largest q·v - |v|²/2 (training.ranking.similarity): a number a vector is subtracted
+By distance, nearest is what has the largest q·v - |v|²/2 (embedding): a number a vector is subtracted
 from the same product, and the bound is the same. Distances do not change when all is moved, so vectors and query are
 taken from the vectors' mean: what all have in common would make every copy coarser.
 

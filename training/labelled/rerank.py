@@ -17,7 +17,7 @@ from training.compute.threads import alone
 from training.labelled.classifying import of_vectors
 from training.models.ensemble import Ensemble
 from training.models.model import Model
-from training.ranking.similarity import scores_one_by_one
+from training.ranking.embedding import scores_one_by_one
 
 # (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]
 Confidence = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -37,10 +37,9 @@ from training.kernel import serves, status
 from training.kernel.kernel_encode import CompiledTower, compiled_towers
 from training.kernel.tokenise import tokenised
 from training.network.encoder import Encoder, encode_batch
-from training.network.outputs import Outputs
-from training.network.parameters import Layout, layout_of, tower_name, tower_names
+from training.network.parameters import Layout, Outputs, layout_of, tower_name, tower_names
 from training.network.tensor_file import pieces
-from training.ranking.similarity import similarity_of
+from training.ranking.embedding import similarity_of
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 

@@ -8,8 +8,9 @@ stepping, adding gradients over workers, norms, checkpoints) is done to rows and
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,12 +19,37 @@ from torch.nn.functional import pad
 from training.data.ragged import WordRows
 from training.generative.decoder import Decoder, initial_decoder
 from training.generative.targets import FIRST_WORD
-from training.heads.head import Head, initial_head
-from training.heads.head_settings import HeadSettings
+from training.heads.head import Head, HeadSettings, initial_head
 from training.heads.heads import head_of
-from training.network.outputs import NOTHING, Outputs
 from training.recipes.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
+
+# What a model says of a text besides its embedding: the classes of a labelled set, the words that a decoder knows.
+#
+# They come from the data and decide the shapes of parameters, so the model's description holds them.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """Nothing, as for a model trained on clicks, unless an objective says otherwise (training.objectives)."""
+
+    unit: Literal["", "pairs", "texts"] = ""  # what is classified
+    classes: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any] | None) -> "Outputs":
+        """The inverse of `to_json`; None: those of a model from before there were any."""
+        if value is None:
+            return Outputs()
+        return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
+
+
+NOTHING = Outputs()
+
 
 # The parameters that an objective puts beside the tower's: a head above it, or a decoder.
 #

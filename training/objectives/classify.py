@@ -24,8 +24,7 @@ from training.heads.layers import cross_entropy, draw_masks, l1_penalty, l2_pena
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.models.model import encode_table
 from training.network.encoder import Encoder, encoded
-from training.network.outputs import Outputs
-from training.network.parameters import head_of_model
+from training.network.parameters import Outputs, head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.objectives.objective import Measured, draws
 from training.recipes.recipe import Recipe

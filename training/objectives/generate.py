@@ -28,8 +28,7 @@ from training.generative.decoder import Decoder
 from training.generative.generative_loss import generative_gradient, kappa, kl, sample
 from training.generative.targets import Targets, Vocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded
-from training.network.outputs import Outputs
-from training.network.parameters import decoder_of_model
+from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
 from training.objectives.objective import Measured, draws, held_out_draws
 from training.recipes.recipe import Recipe

@@ -16,7 +16,7 @@ import torch
 from schemas.judgments import Judged
 from training.data.order import MicroBatch
 from training.network.encoder import Encoder
-from training.network.outputs import Outputs
+from training.network.parameters import Outputs
 from training.recipes.recipe import Recipe
 from training.update.reference_path import Batch
 

@@ -20,7 +20,7 @@ from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from training import kernel
 from training.kernel.int8_rows import Int8Rows
-from training.ranking.similarity import half_squares, scores_one_by_one
+from training.ranking.embedding import half_squares, scores_one_by_one
 
 _SAMPLE_OF_PARTITION = 64
 _ROUNDS = 10

@@ -28,7 +28,7 @@ from ray import tune
 
 from schemas.errors import StageError
 from training.run.ray_cluster import cluster
-from training.sweep.carry_out import CarryOut, Hear, Key
+from training.sweep.sweep_trials import CarryOut, Hear, Key
 from training.sweep.trial_process import Ended, Told, carried_out, interrupts_held
 
 LOSSES = 10  # of one trial; after so many it is not the nodes' fault

@@ -30,10 +30,9 @@ from training.recipes.named_recipes import names
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
-from training.sweep.carry_out import CarryOut, in_processes
 from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.sweep_table import OF_LABELS, Point, Row, page
-from training.sweep.sweep_trials import TrialEnded, Trials
+from training.sweep.sweep_trials import CarryOut, TrialEnded, Trials, in_processes
 
 # The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
 # too. All fields are in it, so that it means the same when a later version changes a named recipe.

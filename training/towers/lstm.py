@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from training.compute.elementary import tanh
-from training.compute.kept_memory import empty
+from training.compute.threads import empty
 from training.data.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes, sum_by_word
 

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from flows.releases import make_release as making
-from flows.releases import pointer, release_folder
 from flows.releases import publish as publishing
+from flows.releases import release_folder
+from flows.releases import release_folder as pointer
 from flows.releases.publish import Published, publish
 from flows.releases.rollback import rollback
 from flows.releases.verify import verify

@@ -4,8 +4,7 @@ import torch
 
 from tests.training.finite_differences import STEP
 from tests.training.heads import reference
-from training.heads.head import initial_head
-from training.heads.head_settings import HeadSettings
+from training.heads.head import HeadSettings, initial_head
 from training.heads.heads import head_of
 from training.heads.layers import draw_masks
 

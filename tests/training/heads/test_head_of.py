@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from schemas.errors import UsageError
-from training.heads.head_settings import HeadSettings
+from training.heads.head import HeadSettings
 from training.heads.heads import head_of
 
 
@@ -53,5 +53,5 @@ def test_factors_are_as_many_as_a_row_is_wide_unless_said():
 
 
 def test_settings_are_read_without_torch():
-    asked = "import sys, training.heads.head_settings; sys.exit('torch' in sys.modules)"
+    asked = "import sys, training.heads.head; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", asked], check=True)

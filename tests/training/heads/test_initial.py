@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.heads.head import initial_head
-from training.heads.head_settings import HeadSettings
+from training.heads.head import HeadSettings, initial_head
 from training.heads.heads import head_of
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from training.heads.head_settings import HeadSettings
+from training.heads.head import HeadSettings
 from training.heads.heads import head_of
 from training.heads.layers import PrunedLayer
 

@@ -10,8 +10,7 @@ from schemas.stage import open_result
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
 from training.models.model import load_model
-from training.network.outputs import Outputs
-from training.network.parameters import initial_parameters, layout_of
+from training.network.parameters import Outputs, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.worker import start_of
 
