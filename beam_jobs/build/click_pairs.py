@@ -9,41 +9,6 @@ from beam_jobs.engine.tally import Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.day import PEOPLE_CAP
 
-# The privacy gate: how many distinct people issued a query over all days of the window.
-#
-# A query's published form leaves the private aggregate only if at least k people issued it. A day keeps the smallest
-# PEOPLE_CAP person hashes of a query; the smallest PEOPLE_CAP of a union are in the union of the smallest, so the count
-# below is exact up to PEOPLE_CAP, however many people there were.
-
-
-PEOPLE_COUNTED = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("num_people", pa.int64(), nullable=False),  # PEOPLE_CAP stands for "at least as many"
-        pa.field("searches", pa.int64(), nullable=False),
-    ]
-)
-
-
-def count_people(queries: pa.Table) -> pa.Table:
-    """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
-
-    All rows of a query must be there. People in several days count once, and a line without a client id is nobody.
-    """
-    encoded = pc.dictionary_encode(queries["query"].combine_chunks())
-    num_queries = len(encoded.dictionary)
-    code_of_row = encoded.indices.to_numpy()
-    people = queries["people"].combine_chunks()
-    issued = pa.table(
-        {"query": code_of_row[pc.list_parent_indices(people).to_numpy()], "person": pc.list_flatten(people)}
-    )
-    distinct = issued.group_by(["query", "person"]).aggregate([])
-    num_people = np.bincount(distinct["query"].to_numpy(), minlength=num_queries)
-    searches = np.zeros(num_queries, np.int64)
-    np.add.at(searches, code_of_row, queries["searches"].to_numpy())
-    return pa.table([encoded.dictionary, np.minimum(num_people, PEOPLE_CAP), searches], schema=PEOPLE_COUNTED)
-
-
 # A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
 # `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
 # first of the pairs of a query, null in the others.
@@ -153,3 +118,38 @@ def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: 
     distinct = np.unique(np.stack([query_of_row[in_pool], pool_row[in_pool]], axis=1), axis=0)
     offsets = np.searchsorted(distinct[:, 0], np.arange(num_queries + 1))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(distinct[:, 1], pa.int32()))
+
+
+# The privacy gate: how many distinct people issued a query over all days of the window.
+#
+# A query's published form leaves the private aggregate only if at least k people issued it. A day keeps the smallest
+# PEOPLE_CAP person hashes of a query; the smallest PEOPLE_CAP of a union are in the union of the smallest, so the count
+# below is exact up to PEOPLE_CAP, however many people there were.
+
+
+PEOPLE_COUNTED = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("num_people", pa.int64(), nullable=False),  # PEOPLE_CAP stands for "at least as many"
+        pa.field("searches", pa.int64(), nullable=False),
+    ]
+)
+
+
+def count_people(queries: pa.Table) -> pa.Table:
+    """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
+
+    All rows of a query must be there. People in several days count once, and a line without a client id is nobody.
+    """
+    encoded = pc.dictionary_encode(queries["query"].combine_chunks())
+    num_queries = len(encoded.dictionary)
+    code_of_row = encoded.indices.to_numpy()
+    people = queries["people"].combine_chunks()
+    issued = pa.table(
+        {"query": code_of_row[pc.list_parent_indices(people).to_numpy()], "person": pc.list_flatten(people)}
+    )
+    distinct = issued.group_by(["query", "person"]).aggregate([])
+    num_people = np.bincount(distinct["query"].to_numpy(), minlength=num_queries)
+    searches = np.zeros(num_queries, np.int64)
+    np.add.at(searches, code_of_row, queries["searches"].to_numpy())
+    return pa.table([encoded.dictionary, np.minimum(num_people, PEOPLE_CAP), searches], schema=PEOPLE_COUNTED)

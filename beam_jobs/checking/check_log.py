@@ -34,29 +34,6 @@ from beam_jobs.sources.read_lines import Plan
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
 
-# A mapping as the TOML file that mapping reads.
-
-
-def mapping_toml(mapping: Mapping) -> str:
-    """The file; what is as it would be without it is left out."""
-    lines = []
-    for name in ("time_format", "delimiter", "header", "quote", "quoted_newlines"):
-        value = getattr(mapping, name)
-        if value != getattr(Mapping(), name):
-            lines.append(f"{name} = {_value(value)}")
-    lines += ["", "[columns]"] if lines else ["[columns]"]
-    lines += [f"{ours} = {_value(column)}" for ours, column in mapping.columns.named().items()]
-    events = [f.name for f in fields(Events) if getattr(mapping.events, f.name) != getattr(Events(), f.name)]
-    if events:
-        lines += ["", "[events]"]
-        lines += [f"{kind} = [{', '.join(map(_value, getattr(mapping.events, kind)))}]" for kind in events]
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # a TOML string, number or boolean of these is written as in JSON
-
-
 _MOSTLY = 0.5  # where more of the lines cannot be read, the log is of another form
 _MAX_UNREADABLE = IngestConfig().max_unreadable_share
 
@@ -388,3 +365,26 @@ def _documents_told(clicked: ClickedDocuments | None) -> dict[str, int] | None:
         return None
     names = ("num_documents", "clicked", "clicked_titled", "clicks", "clicks_titled")
     return {name: getattr(clicked, name) for name in names}
+
+
+# A mapping as the TOML file that mapping reads.
+
+
+def mapping_toml(mapping: Mapping) -> str:
+    """The file; what is as it would be without it is left out."""
+    lines = []
+    for name in ("time_format", "delimiter", "header", "quote", "quoted_newlines"):
+        value = getattr(mapping, name)
+        if value != getattr(Mapping(), name):
+            lines.append(f"{name} = {_value(value)}")
+    lines += ["", "[columns]"] if lines else ["[columns]"]
+    lines += [f"{ours} = {_value(column)}" for ours, column in mapping.columns.named().items()]
+    events = [f.name for f in fields(Events) if getattr(mapping.events, f.name) != getattr(Events(), f.name)]
+    if events:
+        lines += ["", "[events]"]
+        lines += [f"{kind} = [{', '.join(map(_value, getattr(mapping.events, kind)))}]" for kind in events]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)  # a TOML string, number or boolean of these is written as in JSON

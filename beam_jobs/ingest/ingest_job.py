@@ -49,72 +49,6 @@ from schemas.errors import StageError
 from schemas.log_row import KINDS, REJECT, SIMULATED_APPLICATION
 from schemas.manifest import Request
 
-# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
-#
-# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
-# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
-# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
-# against all searches that stayed. Copies of a line are in one part, so they are still told.
-
-
-PART_BYTES = 256 << 20  # of records; the join holds a few times as much
-
-
-def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
-    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
-    num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
-    if num_parts <= 1:
-        yield join_search_events(get(records), key)
-        return
-    chosen, dropped = None, Counter[str]()
-    for part in range(num_parts):
-        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
-        dropped += more
-    joined, _ = join_search_events(chosen, key)
-    yield joined, dropped
-    for part in range(num_parts):
-        events = _rows_of_part(records, part, num_parts, searches=False)
-        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
-        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
-
-
-def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
-    """The searches, or all other lines, whose hash falls into a part."""
-    found = []
-    for record in records:
-        rows = get([record])
-        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
-        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
-        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
-    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
-
-
-# Clocks that are wrong: lines whose time cannot be of the day that the log is of, and lines from the future.
-
-
-# A day of a shop's own time zone, with its sessions over midnight and its late flushes, lies within these.
-BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
-
-
-def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
-    """The LOG_ROW rows whose time may be of a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
-
-    Without a date all of them: what is implausible would depend on the hour at which the log is read.
-    """
-    if date is None:
-        return rows
-    begin = datetime.combine(parse_date(date), time(), UTC)
-    moment = rows["time"].cast(pa.int64())
-    first, last = (round((begin + shift).timestamp() * 1000) for shift in (-BEFORE, AFTER))
-    fits = pc.and_(pc.greater_equal(moment, first), pc.less(moment, last))
-    return rows.filter(fits.fill_null(True))
-
-
-def count_later(rows: pa.RecordBatch, started: float) -> int:
-    """How many rows are of a time after `started` (seconds since the epoch)."""
-    return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0
-
-
 READING, JOINING, ADDING_UP, WRITING = (
     "reading the log (bytes)",
     "joining events to searches (buckets)",
@@ -317,3 +251,69 @@ def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bi
         last_ms=span["max"],
         sampled=sampled(rows["line_hash"], zero_bits),
     )
+
+
+# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
+#
+# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
+# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
+# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
+# against all searches that stayed. Copies of a line are in one part, so they are still told.
+
+
+PART_BYTES = 256 << 20  # of records; the join holds a few times as much
+
+
+def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
+    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
+    num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
+    if num_parts <= 1:
+        yield join_search_events(get(records), key)
+        return
+    chosen, dropped = None, Counter[str]()
+    for part in range(num_parts):
+        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
+        dropped += more
+    joined, _ = join_search_events(chosen, key)
+    yield joined, dropped
+    for part in range(num_parts):
+        events = _rows_of_part(records, part, num_parts, searches=False)
+        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
+        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
+
+
+def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
+    """The searches, or all other lines, whose hash falls into a part."""
+    found = []
+    for record in records:
+        rows = get([record])
+        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
+        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
+        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
+    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+
+
+# Clocks that are wrong: lines whose time cannot be of the day that the log is of, and lines from the future.
+
+
+# A day of a shop's own time zone, with its sessions over midnight and its late flushes, lies within these.
+BEFORE, AFTER = timedelta(days=1), timedelta(days=2)
+
+
+def plausible_rows(rows: pa.RecordBatch, date: str | None) -> pa.RecordBatch:
+    """The LOG_ROW rows whose time may be of a date: within [date - 1 day, date + 2 days) in UTC, or unknown.
+
+    Without a date all of them: what is implausible would depend on the hour at which the log is read.
+    """
+    if date is None:
+        return rows
+    begin = datetime.combine(parse_date(date), time(), UTC)
+    moment = rows["time"].cast(pa.int64())
+    first, last = (round((begin + shift).timestamp() * 1000) for shift in (-BEFORE, AFTER))
+    fits = pc.and_(pc.greater_equal(moment, first), pc.less(moment, last))
+    return rows.filter(fits.fill_null(True))
+
+
+def count_later(rows: pa.RecordBatch, started: float) -> int:
+    """How many rows are of a time after `started` (seconds since the epoch)."""
+    return pc.sum(pc.greater(rows["time"].cast(pa.int64()), round(started * 1000))).as_py() or 0

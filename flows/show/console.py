@@ -25,52 +25,6 @@ from rich.text import Text
 from schemas.errors import StageError, os_error_kind, place
 from schemas.stage import Progress as Tell
 
-# Which of clicktower's extras a command needs, for an image that was given others.
-
-
-EVERYTHING = ("beam", "train", "publish", "flows")
-NEEDS = {
-    "demo": EVERYTHING,
-    "run": EVERYTHING,
-    "check": ("beam",),
-    "ingest": ("beam",),
-    "build": ("beam",),
-    "build-labelled": ("beam",),
-    "judgments": ("beam",),
-    "erase": ("beam",),
-    "texts": ("train",),
-    "train": ("train",),
-    "combine": ("train",),
-    "sweep": ("train",),
-    "evaluate": ("train",),
-    "evaluate-labelled": ("train", "compare"),
-    "explain": ("train",),
-    "compare": ("train", "compare"),
-    "publish": ("publish",),
-    "search": ("publish",),
-    "serve": ("serve",),
-    "encode": ("train",),
-}
-OURS = ("schemas", "beam_jobs", "training", "flows")
-
-
-def missing_package(error: BaseException, command: str) -> StageError | None:
-    """The error that a user can act on, if `error` comes from a package that is not installed; None otherwise."""
-    at = None if isinstance(error, StageError) else error
-    while at is not None:
-        package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
-        if package and package not in OURS:
-            extras = ",".join(NEEDS.get(command, ("all",)))
-            return StageError(
-                asked=f"the command {command} was called",
-                found=f"the package {package} is not installed here",
-                follows="no output was published under a final name",
-                do=f"install it (pip install 'clicktower[{extras}]'), or run the command where it is installed",
-            )
-        at = at.__cause__ or at.__context__
-    return None
-
-
 PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
 
 errors = Console(stderr=True, highlight=False)
@@ -193,3 +147,49 @@ _OS_REASONS = {
     errno.EEXIST: ("a file is where a folder should be", "choose another folder"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n) and run again"),
 }
+
+
+# Which of clicktower's extras a command needs, for an image that was given others.
+
+
+EVERYTHING = ("beam", "train", "publish", "flows")
+NEEDS = {
+    "demo": EVERYTHING,
+    "run": EVERYTHING,
+    "check": ("beam",),
+    "ingest": ("beam",),
+    "build": ("beam",),
+    "build-labelled": ("beam",),
+    "judgments": ("beam",),
+    "erase": ("beam",),
+    "texts": ("train",),
+    "train": ("train",),
+    "combine": ("train",),
+    "sweep": ("train",),
+    "evaluate": ("train",),
+    "evaluate-labelled": ("train", "compare"),
+    "explain": ("train",),
+    "compare": ("train", "compare"),
+    "publish": ("publish",),
+    "search": ("publish",),
+    "serve": ("serve",),
+    "encode": ("train",),
+}
+OURS = ("schemas", "beam_jobs", "training", "flows")
+
+
+def missing_package(error: BaseException, command: str) -> StageError | None:
+    """The error that a user can act on, if `error` comes from a package that is not installed; None otherwise."""
+    at = None if isinstance(error, StageError) else error
+    while at is not None:
+        package = (at.name or "").partition(".")[0] if isinstance(at, ModuleNotFoundError) else ""
+        if package and package not in OURS:
+            extras = ",".join(NEEDS.get(command, ("all",)))
+            return StageError(
+                asked=f"the command {command} was called",
+                found=f"the package {package} is not installed here",
+                follows="no output was published under a final name",
+                do=f"install it (pip install 'clicktower[{extras}]'), or run the command where it is installed",
+            )
+        at = at.__cause__ or at.__context__
+    return None

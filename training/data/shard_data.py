@@ -19,32 +19,6 @@ from training.data.shared_pool import ExcludedBy
 from training.data.text_batch import TextTable
 from training.recipes.recipe import Recipe
 
-# The texts of a shard's folder (schemas.shard), as the trainer uses them.
-
-
-def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextTable, pa.ChunkedArray]:
-    """(the texts, as long as a recipe reads; their strings, normalised). Raises OSError, ArrowInvalid, ValueError."""
-    words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
-    rows = from_arrow(words["trigrams"])
-    require_within(from_arrow(texts["words"]).values, len(words), f"{folder}/texts.arrow")
-    if word_rows.words:
-        rows = word_rows.known(words["word"].to_pylist(), rows)
-    table = TextTable(from_arrow(texts["words"]), rows)
-    return table.limited(recipe.max_words, recipe.overflow), texts["text"]
-
-
-def require_rows(table: TextTable, word_rows: WordRows, asked: str, command: str) -> None:
-    """Raise StageError where a word's trigrams are not among the table's rows. `command`: what made the shards."""
-    highest = int(table.trigrams.values.max(initial=0))
-    if highest >= word_rows.num_rows:
-        raise StageError(
-            asked=asked,
-            found=f"trigram id {highest:,} is not below the {word_rows.trigram_rows:,} rows of the catalogue",
-            follows="a tower would have no parameters for it",
-            do=f"run `clicktower {command}` again",
-        )
-
-
 CATALOGUE = "catalogue.json"
 
 
@@ -230,3 +204,29 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
                 found=f"the shards hold {held} for each pair",
                 do=f"set num_negatives={held} or negatives=redrawn, or build with more",
             )
+
+
+# The texts of a shard's folder (schemas.shard), as the trainer uses them.
+
+
+def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextTable, pa.ChunkedArray]:
+    """(the texts, as long as a recipe reads; their strings, normalised). Raises OSError, ArrowInvalid, ValueError."""
+    words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
+    rows = from_arrow(words["trigrams"])
+    require_within(from_arrow(texts["words"]).values, len(words), f"{folder}/texts.arrow")
+    if word_rows.words:
+        rows = word_rows.known(words["word"].to_pylist(), rows)
+    table = TextTable(from_arrow(texts["words"]), rows)
+    return table.limited(recipe.max_words, recipe.overflow), texts["text"]
+
+
+def require_rows(table: TextTable, word_rows: WordRows, asked: str, command: str) -> None:
+    """Raise StageError where a word's trigrams are not among the table's rows. `command`: what made the shards."""
+    highest = int(table.trigrams.values.max(initial=0))
+    if highest >= word_rows.num_rows:
+        raise StageError(
+            asked=asked,
+            found=f"trigram id {highest:,} is not below the {word_rows.trigram_rows:,} rows of the catalogue",
+            follows="a tower would have no parameters for it",
+            do=f"run `clicktower {command}` again",
+        )

@@ -22,27 +22,6 @@ from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
 from training.towers.variational import SIGMA_MIN
 
-# The variational tower's means and deviations (variational), above the states that the kernels give.
-#
-# Shapes: N texts, D states of both directions, h dimensions of the distribution.
-
-
-class Distribution:
-    """States -> μ and σ side by side, one text at a time: its bits do not depend on the texts beside it."""
-
-    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
-        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
-        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
-        self.dimensions = len(self._bias_e)
-
-    def __call__(self, state_ND: np.ndarray) -> np.ndarray:
-        """float32 [N, 2 h]."""
-        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
-        argument_Nh = found_Ne[:, self.dimensions // 2 :]
-        argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
-        return found_Ne
-
-
 # Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
 MOST_TEXTS = 2_048
 BATCHES_OF_A_THREAD = 8
@@ -146,3 +125,24 @@ def _text_encode() -> Callable[..., int]:
         ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p,
     )  # fmt: skip
     return found
+
+
+# The variational tower's means and deviations (variational), above the states that the kernels give.
+#
+# Shapes: N texts, D states of both directions, h dimensions of the distribution.
+
+
+class Distribution:
+    """States -> μ and σ side by side, one text at a time: its bits do not depend on the texts beside it."""
+
+    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
+        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
+        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
+        self.dimensions = len(self._bias_e)
+
+    def __call__(self, state_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, 2 h]."""
+        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
+        return found_Ne

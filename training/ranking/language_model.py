@@ -24,6 +24,54 @@ import numpy as np
 
 from schemas.words import words
 
+MU = 10.0
+
+
+class TitleLanguageModel:
+    """log p(query | title) for every title of a collection."""
+
+    def __init__(self, titles: Sequence[str], *, mu: float = MU) -> None:
+        """Raises ValueError without a title, or for a mu that is not a positive number."""
+        if not titles:
+            raise ValueError("a language model needs at least one title")
+        if not (0 < mu < np.inf):
+            raise ValueError(f"mu must be a positive number, not {mu}")
+        terms = count_terms(titles)
+        by_word, self._starts = terms.by_word()
+        smoothed_V = mu * terms.of_words / max(1, terms.counts.sum())
+        self._vocabulary = terms.vocabulary
+        self._log_smoothed_V = np.log(smoothed_V)
+        self._log_length_N = np.log(terms.lengths + mu)
+        self._titles = terms.title_of[by_word]
+        self._gains = np.log1p(terms.counts / smoothed_V[terms.word_of])[by_word].astype(np.float32)
+
+    @property
+    def parameters(self) -> int:
+        """The numbers held: one per title and distinct word of it, per title, and per word."""
+        return len(self._gains) + len(self._log_length_N) + len(self._log_smoothed_V)
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """log p(query | title), float32 [queries, titles]; words that no title has are left out."""
+        scores_BN = np.zeros((len(queries), len(self._log_length_N)), np.float32)
+        for row, query in enumerate(queries):
+            repeats = repeats_of_known(query, self._vocabulary)
+            background = sum(count * self._log_smoothed_V[word] for word, count in repeats.items())
+            scores_BN[row] = background - sum(repeats.values()) * self._log_length_N
+            for word, count in repeats.items():
+                found = slice(self._starts[word], self._starts[word + 1])
+                scores_BN[row, self._titles[found]] += count * self._gains[found]
+        return scores_BN
+
+
+def repeats_of_known(query: str, vocabulary: Mapping[str, int]) -> dict[int, int]:
+    """How often each known word occurs in a query, in the order of the query."""
+    repeats: dict[int, int] = {}
+    for word in words(query):
+        if word in vocabulary:
+            repeats[vocabulary[word]] = repeats.get(vocabulary[word], 0) + 1
+    return repeats
+
+
 # How often each word occurs in each title: what the language model and the topic model count on.
 #
 # Words are those of the text contract. The counts are kept sparse, as one entry per title and distinct word of it.
@@ -72,51 +120,3 @@ def count_terms(titles: Sequence[str], vocabulary: Mapping[str, int] | None = No
     title_of, word_of = np.divmod(pairs, num_words)
     starts = np.searchsorted(title_of, np.arange(len(titles) + 1))
     return TermCounts(vocabulary=vocabulary, word_of=word_of.astype(np.int32), counts=counts, starts=starts)
-
-
-MU = 10.0
-
-
-class TitleLanguageModel:
-    """log p(query | title) for every title of a collection."""
-
-    def __init__(self, titles: Sequence[str], *, mu: float = MU) -> None:
-        """Raises ValueError without a title, or for a mu that is not a positive number."""
-        if not titles:
-            raise ValueError("a language model needs at least one title")
-        if not (0 < mu < np.inf):
-            raise ValueError(f"mu must be a positive number, not {mu}")
-        terms = count_terms(titles)
-        by_word, self._starts = terms.by_word()
-        smoothed_V = mu * terms.of_words / max(1, terms.counts.sum())
-        self._vocabulary = terms.vocabulary
-        self._log_smoothed_V = np.log(smoothed_V)
-        self._log_length_N = np.log(terms.lengths + mu)
-        self._titles = terms.title_of[by_word]
-        self._gains = np.log1p(terms.counts / smoothed_V[terms.word_of])[by_word].astype(np.float32)
-
-    @property
-    def parameters(self) -> int:
-        """The numbers held: one per title and distinct word of it, per title, and per word."""
-        return len(self._gains) + len(self._log_length_N) + len(self._log_smoothed_V)
-
-    def scores(self, queries: Sequence[str]) -> np.ndarray:
-        """log p(query | title), float32 [queries, titles]; words that no title has are left out."""
-        scores_BN = np.zeros((len(queries), len(self._log_length_N)), np.float32)
-        for row, query in enumerate(queries):
-            repeats = repeats_of_known(query, self._vocabulary)
-            background = sum(count * self._log_smoothed_V[word] for word, count in repeats.items())
-            scores_BN[row] = background - sum(repeats.values()) * self._log_length_N
-            for word, count in repeats.items():
-                found = slice(self._starts[word], self._starts[word + 1])
-                scores_BN[row, self._titles[found]] += count * self._gains[found]
-        return scores_BN
-
-
-def repeats_of_known(query: str, vocabulary: Mapping[str, int]) -> dict[int, int]:
-    """How often each known word occurs in a query, in the order of the query."""
-    repeats: dict[int, int] = {}
-    for word in words(query):
-        if word in vocabulary:
-            repeats[vocabulary[word]] = repeats.get(vocabulary[word], 0) + 1
-    return repeats

@@ -6,156 +6,6 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from schemas.errors import UsageError
 
-# Which settings of a recipe each tower has. Free of torch, which naming and checking a recipe does not need.
-#
-# A tower that is no part of this package is added by training.towers.add_tower.
-
-
-@dataclass(frozen=True, slots=True)
-class TowerSetting:
-    """A setting that some towers have.
-
-    `part`: what a tower without it has none of. `wanted`: its bounds in words, in which `holds`.
-    """
-
-    part: str
-    wanted: str
-    holds: Callable[[Any], bool]
-
-
-def _at_least_one(part: str) -> TowerSetting:
-    return TowerSetting(part, "at least 1", lambda number: number >= 1)
-
-
-def _switch(part: str) -> TowerSetting:
-    return TowerSetting(part, "true or false", lambda switch: switch in (True, False))
-
-
-TOWER_SETTINGS = {
-    "hidden": _at_least_one("layer below the embedding"),
-    "window": TowerSetting("window", "odd and at least 1", lambda words: words >= 1 and words % 2 == 1),
-    "latent": _at_least_one("distribution"),
-    "attention_units": _at_least_one("attention"),
-    "hops": _at_least_one("attention"),
-    "average_hops": _switch("attention"),
-    "penalty": TowerSetting("attention", "at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6),
-    "forget_gate": _switch("gates"),
-    "peepholes": _switch("gates"),
-    "truncate_steps": TowerSetting("last step to count back from", "at least 0", lambda steps: steps >= 0),
-    "recurrent_range": TowerSetting("recurrence", "at least 0 and at most 1,000,000", lambda width: 0 <= width <= 1e6),
-    "recurrent_step": TowerSetting("recurrence", "at least 0 and at most 1,000,000", lambda step: 0 <= step <= 1e6),
-    "forget_bias": TowerSetting("gates", "from -100 to 100", lambda bias: -100 <= bias <= 100),
-}
-_GATES = ("forget_gate", "peepholes", "forget_bias", "recurrent_range", "recurrent_step")
-_SETTINGS_OF: dict[str, tuple[str, ...]] = {
-    "lstm": (*_GATES, "truncate_steps"),
-    "bilstm": (*_GATES, "truncate_steps"),
-    "rnn": ("truncate_steps", "recurrent_range", "recurrent_step"),
-    "dssm": ("hidden",),
-    "clsm": ("hidden", "window"),
-    "bag": (),
-    "self_attentive": (*_GATES, "attention_units", "hops", "average_hops", "penalty"),
-    "max_pooled": _GATES,
-    "variational": (*_GATES, "truncate_steps", "latent"),
-}
-
-
-def tower_kinds() -> tuple[str, ...]:
-    """The names of all towers."""
-    return tuple(_SETTINGS_OF)
-
-
-def has_setting(tower: str, field: str) -> bool:
-    """Whether a tower has one of SETTINGS."""
-    return field in _SETTINGS_OF[tower]
-
-
-def declare_tower(name: str, settings: Collection[str]) -> None:
-    """Let recipes name a tower and set these of SETTINGS. Raises ValueError for a taken name or an unknown setting."""
-    if name in _SETTINGS_OF:
-        raise ValueError(f"there is a tower named {name} already")
-    if unknown := sorted(set(settings) - set(TOWER_SETTINGS)):
-        raise ValueError(
-            f"no recipe has {', '.join(unknown)}; a tower's settings are among {', '.join(TOWER_SETTINGS)}"
-        )
-    _SETTINGS_OF[name] = tuple(settings)
-
-
-# Which settings of a recipe each objective has (training.objectives). Free of torch, as recipe.
-#
-# A recipe that is trained on texts before its labels (`pretrain_epochs`) has those of both.
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveSetting:
-    """`wanted`: its bounds in words, in which `holds`. Where an objective lacks it, it keeps the recipe's default."""
-
-    wanted: str
-    holds: Callable[[Any], bool]
-
-
-def _at_least(least: int) -> ObjectiveSetting:
-    return ObjectiveSetting(f"at least {least}", lambda number: number >= least)
-
-
-def _share() -> ObjectiveSetting:
-    return ObjectiveSetting("at least 0 and below 1", lambda share: 0 <= share < 1)
-
-
-def _factor() -> ObjectiveSetting:
-    return ObjectiveSetting("at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
-
-
-_ANY = ObjectiveSetting("", lambda value: True)  # its type says what it may be, or the recipe itself its bounds
-
-
-OBJECTIVE_SETTINGS = {
-    "classify": {
-        "features": _ANY,
-        "head": _ANY,
-        "head_units": _at_least(0),
-        "row_units": _at_least(0),
-        "column_units": _at_least(0),
-        "factors": _at_least(0),
-        "dropout": _share(),
-        "l1": _factor(),
-        "l2": _factor(),
-        "pretrain_epochs": _at_least(0),
-    },
-    "generate": {
-        "reformulate": _ANY,
-        "paraphrase": _ANY,
-        "decoder_cells": _at_least(1),
-        "decoder_columns": _at_least(1),
-        "vocabulary": _at_least(1),
-        "word_dropout": _share(),
-        "kappa_rate": _factor(),
-        "kappa_middle": _at_least(0),
-    },
-    "clicks": {
-        "gamma": _ANY,
-        "num_negatives": _ANY,
-        "negatives": _ANY,
-        "pool_size": _ANY,
-        "pool_softmax": _ANY,
-        "weights": _ANY,
-        "teacher_share": ObjectiveSetting("at least 0 and at most 1", lambda share: 0 <= share <= 1),
-        "teacher_gamma": _ANY,
-        "shuffle_clicks": _ANY,
-    },
-}
-
-
-def settings_of(objective: str, pretrain_epochs: int) -> dict[str, ObjectiveSetting]:
-    """The settings that mean something to an objective."""
-    both = OBJECTIVE_SETTINGS["generate"] if objective == "classify" and pretrain_epochs else {}
-    return {**OBJECTIVE_SETTINGS[objective], **both}
-
-
-def all_settings() -> dict[str, ObjectiveSetting]:
-    """The settings that some objective has."""
-    return {name: setting for settings in OBJECTIVE_SETTINGS.values() for name, setting in settings.items()}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
@@ -317,3 +167,154 @@ def _require(recipe: Recipe, field: str, wanted: str, holds: bool) -> None:
             found=f"it must be {wanted}",
             do=f"set {field} to a value of that kind",
         )
+
+
+# Which settings of a recipe each tower has. Free of torch, which naming and checking a recipe does not need.
+#
+# A tower that is no part of this package is added by training.towers.add_tower.
+
+
+@dataclass(frozen=True, slots=True)
+class TowerSetting:
+    """A setting that some towers have.
+
+    `part`: what a tower without it has none of. `wanted`: its bounds in words, in which `holds`.
+    """
+
+    part: str
+    wanted: str
+    holds: Callable[[Any], bool]
+
+
+def _at_least_one(part: str) -> TowerSetting:
+    return TowerSetting(part, "at least 1", lambda number: number >= 1)
+
+
+def _switch(part: str) -> TowerSetting:
+    return TowerSetting(part, "true or false", lambda switch: switch in (True, False))
+
+
+TOWER_SETTINGS = {
+    "hidden": _at_least_one("layer below the embedding"),
+    "window": TowerSetting("window", "odd and at least 1", lambda words: words >= 1 and words % 2 == 1),
+    "latent": _at_least_one("distribution"),
+    "attention_units": _at_least_one("attention"),
+    "hops": _at_least_one("attention"),
+    "average_hops": _switch("attention"),
+    "penalty": TowerSetting("attention", "at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6),
+    "forget_gate": _switch("gates"),
+    "peepholes": _switch("gates"),
+    "truncate_steps": TowerSetting("last step to count back from", "at least 0", lambda steps: steps >= 0),
+    "recurrent_range": TowerSetting("recurrence", "at least 0 and at most 1,000,000", lambda width: 0 <= width <= 1e6),
+    "recurrent_step": TowerSetting("recurrence", "at least 0 and at most 1,000,000", lambda step: 0 <= step <= 1e6),
+    "forget_bias": TowerSetting("gates", "from -100 to 100", lambda bias: -100 <= bias <= 100),
+}
+_GATES = ("forget_gate", "peepholes", "forget_bias", "recurrent_range", "recurrent_step")
+_SETTINGS_OF: dict[str, tuple[str, ...]] = {
+    "lstm": (*_GATES, "truncate_steps"),
+    "bilstm": (*_GATES, "truncate_steps"),
+    "rnn": ("truncate_steps", "recurrent_range", "recurrent_step"),
+    "dssm": ("hidden",),
+    "clsm": ("hidden", "window"),
+    "bag": (),
+    "self_attentive": (*_GATES, "attention_units", "hops", "average_hops", "penalty"),
+    "max_pooled": _GATES,
+    "variational": (*_GATES, "truncate_steps", "latent"),
+}
+
+
+def tower_kinds() -> tuple[str, ...]:
+    """The names of all towers."""
+    return tuple(_SETTINGS_OF)
+
+
+def has_setting(tower: str, field: str) -> bool:
+    """Whether a tower has one of SETTINGS."""
+    return field in _SETTINGS_OF[tower]
+
+
+def declare_tower(name: str, settings: Collection[str]) -> None:
+    """Let recipes name a tower and set these of SETTINGS. Raises ValueError for a taken name or an unknown setting."""
+    if name in _SETTINGS_OF:
+        raise ValueError(f"there is a tower named {name} already")
+    if unknown := sorted(set(settings) - set(TOWER_SETTINGS)):
+        raise ValueError(
+            f"no recipe has {', '.join(unknown)}; a tower's settings are among {', '.join(TOWER_SETTINGS)}"
+        )
+    _SETTINGS_OF[name] = tuple(settings)
+
+
+# Which settings of a recipe each objective has (training.objectives). Free of torch, as recipe.
+#
+# A recipe that is trained on texts before its labels (`pretrain_epochs`) has those of both.
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveSetting:
+    """`wanted`: its bounds in words, in which `holds`. Where an objective lacks it, it keeps the recipe's default."""
+
+    wanted: str
+    holds: Callable[[Any], bool]
+
+
+def _at_least(least: int) -> ObjectiveSetting:
+    return ObjectiveSetting(f"at least {least}", lambda number: number >= least)
+
+
+def _share() -> ObjectiveSetting:
+    return ObjectiveSetting("at least 0 and below 1", lambda share: 0 <= share < 1)
+
+
+def _factor() -> ObjectiveSetting:
+    return ObjectiveSetting("at least 0 and at most 1,000,000", lambda factor: 0 <= factor <= 1e6)
+
+
+_ANY = ObjectiveSetting("", lambda value: True)  # its type says what it may be, or the recipe itself its bounds
+
+
+OBJECTIVE_SETTINGS = {
+    "classify": {
+        "features": _ANY,
+        "head": _ANY,
+        "head_units": _at_least(0),
+        "row_units": _at_least(0),
+        "column_units": _at_least(0),
+        "factors": _at_least(0),
+        "dropout": _share(),
+        "l1": _factor(),
+        "l2": _factor(),
+        "pretrain_epochs": _at_least(0),
+    },
+    "generate": {
+        "reformulate": _ANY,
+        "paraphrase": _ANY,
+        "decoder_cells": _at_least(1),
+        "decoder_columns": _at_least(1),
+        "vocabulary": _at_least(1),
+        "word_dropout": _share(),
+        "kappa_rate": _factor(),
+        "kappa_middle": _at_least(0),
+    },
+    "clicks": {
+        "gamma": _ANY,
+        "num_negatives": _ANY,
+        "negatives": _ANY,
+        "pool_size": _ANY,
+        "pool_softmax": _ANY,
+        "weights": _ANY,
+        "teacher_share": ObjectiveSetting("at least 0 and at most 1", lambda share: 0 <= share <= 1),
+        "teacher_gamma": _ANY,
+        "shuffle_clicks": _ANY,
+    },
+}
+
+
+def settings_of(objective: str, pretrain_epochs: int) -> dict[str, ObjectiveSetting]:
+    """The settings that mean something to an objective."""
+    both = OBJECTIVE_SETTINGS["generate"] if objective == "classify" and pretrain_epochs else {}
+    return {**OBJECTIVE_SETTINGS[objective], **both}
+
+
+def all_settings() -> dict[str, ObjectiveSetting]:
+    """The settings that some objective has."""
+    return {name: setting for settings in OBJECTIVE_SETTINGS.values() for name, setting in settings.items()}

@@ -40,109 +40,6 @@ from training.update.large_update import Towers, large_update, name_culprit
 from training.update.optimisers import MomentumSchedule, RowState, start_state
 from training.update.paths import Path
 
-# What training starts from: random numbers, or the tower of a model that was trained before.
-
-
-def start_of(
-    recipe: Recipe,
-    layout: Layout,
-    row_weights: np.ndarray | None,
-    model: str | None,
-    word_vectors: np.ndarray | None = None,
-) -> dict[str, torch.Tensor]:
-    """Each tower's parameters before the first update, [rows, columns].
-
-    `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
-    both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
-    (word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
-    others.
-    """
-    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in tower_names(recipe)}
-    if model is None:
-        return start
-    before = load_model(model)
-    _require_same_towers(recipe, layout, before, model)
-    for name, matrix in start.items():
-        source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
-        its_table_RG, parts = before.layout.split(source)
-        table_RG, fresh = layout.split(matrix)
-        mine, its = _same_rows(layout, before.layout)
-        table_RG[mine] = its_table_RG[its].to(matrix.dtype)
-        of_tower = {part: values for part, values in parts.items() if not is_beside(part)}
-        start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
-    return start
-
-
-def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
-    """(rows of W, the rows of an earlier model's W) that are for the same trigram or word."""
-    trigrams, its = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
-    both = [(row, its[word]) for word, row in layout.word_rows.row_of.items() if word in its]
-    mine, others = torch.tensor(both, dtype=torch.int64).view(-1, 2).unbind(1)
-    return torch.cat([trigrams, mine]), torch.cat([trigrams, others])
-
-
-def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
-    own, its = (_shapes_of_tower(of) for of in (layout, before.layout))
-    if own != its or recipe.tower != before.recipe.tower:
-        differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
-        raise UsageError(
-            asked=f"{recipe.name} was to start from the model in {model}",
-            found=f"that is {before.recipe.name}, whose towers are others"
-            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})" if differing else ""),
-            do="start from a model with the same tower, cells and table rows, or from none",
-        )
-
-
-def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
-    """Without what is beside the tower, and W without the rows of words: these may be others."""
-    shapes = {part: shape for part, shape in layout.shapes.items() if not is_beside(part)}
-    return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
-
-
-# Whether all workers still hold the same state. Each makes every update for itself, so nothing else would show it.
-
-
-BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
-
-
-def state_sums(rows: Mapping[str, RowState]) -> list[int]:
-    """A few numbers that change with any bit of a state: its bits, added up as integers."""
-    sums = []
-    for tower in sorted(rows):
-        for values in rows[tower].arrays().values():
-            sums.append(int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)))
-    return sums
-
-
-def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
-    """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
-
-    `since`: the update after which they were last known to be equal; what was kept of later ones cannot be trusted, and
-    is removed.
-    """
-    if workers.size == 1:
-        return
-    own = torch.tensor(state_sums(rows), dtype=torch.int64)
-    all_of_them = torch.zeros(workers.size, len(own), dtype=torch.int64)
-    all_of_them[workers.rank] = own
-    workers.add_up(all_of_them)
-    others = [rank + 1 for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
-    if not others:
-        return
-    if workers.rank == 0:
-        remove_checkpoints_after(checkpoints, since)
-    raise StageError(
-        asked=f"after update {update:,} all workers must hold the same state",
-        found=f"{_listed(others)} of {workers.size} hold another than worker 1; after update {since:,} all were equal",
-        follows="the model would depend on which of them writes it",
-        do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
-        f" after update {since:,} were removed",
-    )
-
-
-def _listed(others: list[int]) -> str:
-    return "worker " + str(others[0]) if len(others) == 1 else "workers " + ", ".join(map(str, others))
-
 
 def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
     """Train and write the model folder; metrics of the run, none if it was to stop early. Raises StageError."""
@@ -318,3 +215,107 @@ def prepared(
             with phases("input"):
                 share = shares.popleft().result()
             yield minibatch, share
+
+
+# What training starts from: random numbers, or the tower of a model that was trained before.
+
+
+def start_of(
+    recipe: Recipe,
+    layout: Layout,
+    row_weights: np.ndarray | None,
+    model: str | None,
+    word_vectors: np.ndarray | None = None,
+) -> dict[str, torch.Tensor]:
+    """Each tower's parameters before the first update, [rows, columns].
+
+    `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
+    both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
+    (word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
+    others.
+    """
+    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in tower_names(recipe)}
+    if model is None:
+        return start
+    before = load_model(model)
+    _require_same_towers(recipe, layout, before, model)
+    for name, matrix in start.items():
+        source = before.towers[tower_name(before.recipe, "query" if name == "shared" else name)]
+        its_table_RG, parts = before.layout.split(source)
+        table_RG, fresh = layout.split(matrix)
+        mine, its = _same_rows(layout, before.layout)
+        table_RG[mine] = its_table_RG[its].to(matrix.dtype)
+        of_tower = {part: values for part, values in parts.items() if not is_beside(part)}
+        start[name] = layout.join(table_RG, {**fresh, **of_tower}).to(matrix.dtype)
+    return start
+
+
+def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows of W, the rows of an earlier model's W) that are for the same trigram or word."""
+    trigrams, its = torch.arange(layout.word_rows.trigram_rows), before.word_rows.row_of
+    both = [(row, its[word]) for word, row in layout.word_rows.row_of.items() if word in its]
+    mine, others = torch.tensor(both, dtype=torch.int64).view(-1, 2).unbind(1)
+    return torch.cat([trigrams, mine]), torch.cat([trigrams, others])
+
+
+def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
+    own, its = (_shapes_of_tower(of) for of in (layout, before.layout))
+    if own != its or recipe.tower != before.recipe.tower:
+        differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
+        raise UsageError(
+            asked=f"{recipe.name} was to start from the model in {model}",
+            found=f"that is {before.recipe.name}, whose towers are others"
+            + (f" ({differing[0]}: {its.get(differing[0])}, not {own.get(differing[0])})" if differing else ""),
+            do="start from a model with the same tower, cells and table rows, or from none",
+        )
+
+
+def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
+    """Without what is beside the tower, and W without the rows of words: these may be others."""
+    shapes = {part: shape for part, shape in layout.shapes.items() if not is_beside(part)}
+    return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
+
+
+# Whether all workers still hold the same state. Each makes every update for itself, so nothing else would show it.
+
+
+BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
+
+
+def state_sums(rows: Mapping[str, RowState]) -> list[int]:
+    """A few numbers that change with any bit of a state: its bits, added up as integers."""
+    sums = []
+    for tower in sorted(rows):
+        for values in rows[tower].arrays().values():
+            sums.append(int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)))
+    return sums
+
+
+def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
+    """Raise StageError on every worker if their states differ after an update. All workers are to call it together.
+
+    `since`: the update after which they were last known to be equal; what was kept of later ones cannot be trusted, and
+    is removed.
+    """
+    if workers.size == 1:
+        return
+    own = torch.tensor(state_sums(rows), dtype=torch.int64)
+    all_of_them = torch.zeros(workers.size, len(own), dtype=torch.int64)
+    all_of_them[workers.rank] = own
+    workers.add_up(all_of_them)
+    others = [rank + 1 for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
+    if not others:
+        return
+    if workers.rank == 0:
+        remove_checkpoints_after(checkpoints, since)
+    raise StageError(
+        asked=f"after update {update:,} all workers must hold the same state",
+        found=f"{_listed(others)} of {workers.size} hold another than worker 1; after update {since:,} all were equal",
+        follows="the model would depend on which of them writes it",
+        do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
+        f" after update {since:,} were removed",
+    )
+
+
+def _listed(others: list[int]) -> str:
+    return "worker " + str(others[0]) if len(others) == 1 else "workers " + ", ".join(map(str, others))

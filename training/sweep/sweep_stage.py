@@ -34,53 +34,6 @@ from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.sweep_table import OF_LABELS, Point, Row, page
 from training.sweep.sweep_trials import CarryOut, TrialEnded, Trials, in_processes
 
-# The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
-# too. All fields are in it, so that it means the same when a later version changes a named recipe.
-
-
-HEAD = """\
-# The first of {points} points by {measure}, with its first seed: the whole recipe, as `clicktower sweep` found it.
-# It was chosen on {watched}; evaluate it on judgments that chose nothing.
-#
-# To train it:       clicktower train --recipe best.toml --shards store/build/DIGEST --into store
-# In a pipeline:     put this section into pipeline.toml, or write there [train] recipe = "best.toml"
-
-[train]
-recipe = {recipe}
-{word_vectors}
-[train.set]
-"""
-
-
-def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
-    """What to write down of the first point of a table (the JSON of sweep_stage), whose recipe this is, and
-    the file that its words start from."""
-    varied = table["rows"][0]["fields"]
-    fields = asdict(recipe)
-    name = fields.pop("name")
-    if name not in names():  # a recipe of somebody's own: all of it is set
-        fields, name = {"name": name, **fields}, names()[0]
-    first = {field: fields.pop(field) for field in varied if field in fields}
-    head = HEAD.format(
-        points=len(table["rows"]),
-        measure=table["measure"],
-        watched=table["watched"],
-        recipe=json.dumps(name),
-        word_vectors=f"word_vectors = {json.dumps(word_vectors)}\n" if word_vectors else "",
-    )
-    parts = [
-        ("# What the sweep varied:", first),
-        ("# The rest:" if first else "", fields),
-    ]
-    lines = [line for note, some in parts if some for line in (note, *map(_line, some.items())) if line]
-    return head + "\n".join(lines) + "\n"
-
-
-def _line(field: tuple[str, Any]) -> str:
-    name, value = field
-    return f"{name} = {json.dumps(value)}"  # text, numbers, true and false are written alike in JSON and TOML
-
-
 STAGE_VERSION = 2
 
 Engine = Literal["processes", "ray"]
@@ -307,3 +260,50 @@ def _unfinished(trials: Trials) -> Unfinished:
         follows="the others are finished and kept",
         do=f"{trials.broken[0].do}; then run the same command again, which tries only those that are missing",
     )
+
+
+# The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
+# too. All fields are in it, so that it means the same when a later version changes a named recipe.
+
+
+HEAD = """\
+# The first of {points} points by {measure}, with its first seed: the whole recipe, as `clicktower sweep` found it.
+# It was chosen on {watched}; evaluate it on judgments that chose nothing.
+#
+# To train it:       clicktower train --recipe best.toml --shards store/build/DIGEST --into store
+# In a pipeline:     put this section into pipeline.toml, or write there [train] recipe = "best.toml"
+
+[train]
+recipe = {recipe}
+{word_vectors}
+[train.set]
+"""
+
+
+def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
+    """What to write down of the first point of a table (the JSON of sweep_stage), whose recipe this is, and
+    the file that its words start from."""
+    varied = table["rows"][0]["fields"]
+    fields = asdict(recipe)
+    name = fields.pop("name")
+    if name not in names():  # a recipe of somebody's own: all of it is set
+        fields, name = {"name": name, **fields}, names()[0]
+    first = {field: fields.pop(field) for field in varied if field in fields}
+    head = HEAD.format(
+        points=len(table["rows"]),
+        measure=table["measure"],
+        watched=table["watched"],
+        recipe=json.dumps(name),
+        word_vectors=f"word_vectors = {json.dumps(word_vectors)}\n" if word_vectors else "",
+    )
+    parts = [
+        ("# What the sweep varied:", first),
+        ("# The rest:" if first else "", fields),
+    ]
+    lines = [line for note, some in parts if some for line in (note, *map(_line, some.items())) if line]
+    return head + "\n".join(lines) + "\n"
+
+
+def _line(field: tuple[str, Any]) -> str:
+    name, value = field
+    return f"{name} = {json.dumps(value)}"  # text, numbers, true and false are written alike in JSON and TOML
