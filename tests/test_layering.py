@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import house
+
 ROOT = Path(__file__).parent.parent
 ALLOWED = {
     "schemas": {"schemas"},
@@ -39,6 +41,13 @@ def test_imports_follow_the_dependency_direction(package):
                 top = name.split(".")[0]
                 assert top not in OURS or top in ALLOWED[package], f"{file} imports {name}"
                 assert top not in FOREIGN.get(package, set()), f"{file} imports {name}"
+
+
+def test_no_file_and_no_folder_imports_itself_by_way_of_others():
+    modules = house.imports()
+    assert house.circles(modules) == []
+    assert house.circles(house.folders(modules)) == []
+    assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]], "one is found where there is one"
 
 
 @pytest.mark.slow

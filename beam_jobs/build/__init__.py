@@ -1,0 +1,1 @@
+"""Days and documents -> training shards: click pairs behind the privacy gate, random negatives, hashed words."""

@@ -1,0 +1,1 @@
+"""A search log -> the private daily aggregate; the days of a store, and the erasure of a person from them."""

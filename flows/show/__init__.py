@@ -1,0 +1,1 @@
+"""Results as a person sees them in the terminal and in Markdown."""
