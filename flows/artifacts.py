@@ -12,7 +12,7 @@ from prefect import runtime
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows.config.pipeline_config import PipelineConfig
-from flows.guards.drift import Watched, alarms
+from flows.guards.drift import WatchedFigure, alarms
 from flows.show import present_markdown
 from flows.show.console import errors
 from schemas import storage
@@ -49,7 +49,7 @@ def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
     _markdown(config, "ndcg", f"# NDCG\n\n{present_markdown.ranking(evaluation)}", about)
 
 
-def drift(config: PipelineConfig, rows: Sequence[Watched]) -> None:
+def drift(config: PipelineConfig, rows: Sequence[WatchedFigure]) -> None:
     """Every watched figure beside its usual value."""
     count, shown = len(alarms(rows)), [row.to_json() for row in rows]
     about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else present_markdown.usual(shown)

@@ -16,7 +16,7 @@ from schemas.manifest import Outcome, Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Commit:
+class BuildCommit:
     """What is known of a build before it runs, and needed to end it."""
 
     folder: str  # STORE/build/DIGEST
@@ -30,7 +30,7 @@ class Commit:
     window: Mapping[str, Any] = field(default_factory=dict)  # the dates that were read (days.OpenDays)
 
 
-def commit_build(results: Sequence[Tally | FolderMade], commit: Commit) -> None:
+def commit_build(results: Sequence[Tally | FolderMade], commit: BuildCommit) -> None:
     """Give the shards their names, write the catalogue and, last, the manifest.
 
     May run again after a failure at any point. Raises StageError where no click can be used, no training pair is left,
@@ -108,7 +108,7 @@ def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
     return next(row for row in left if row["k"] == k)
 
 
-def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, commit: Commit) -> dict:
+def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, commit: BuildCommit) -> dict:
     config = commit.request.config
     return {
         "schema_version": shard.SCHEMA_VERSION,
@@ -145,7 +145,9 @@ def _require_known_documents(num_clicked: int, num_titled: int, asked: str) -> N
         )
 
 
-def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], commit: Commit) -> None:
+def _require_training_pairs(
+    shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], commit: BuildCommit
+) -> None:
     if _sum(shards, "train", "pairs"):
         return
     k = commit.request.config["k"]

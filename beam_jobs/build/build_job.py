@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.build import titles
-from beam_jobs.build.build_commit import Commit, commit_build
+from beam_jobs.build.build_commit import BuildCommit, commit_build
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS, click_pairs
 from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
@@ -48,7 +48,7 @@ SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64(), nullable=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class BuildPlan:
     """What the job reads, and how it goes about it.
 
     `made`: where workers write, under names of their own, until the last step chooses. `scratch`: where rows wait
@@ -73,7 +73,7 @@ class Plan:
         return {READING: len(self.queries) + len(self.exposures), PAIRING: self.num_buckets}
 
 
-def shards_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> None:
+def shards_pipeline(pipeline: beam.Pipeline, plan: BuildPlan, commit: BuildCommit) -> None:
     """The job, wired: the pool, titles by document, pairs by query behind the gate, shards, commit."""
     num_buckets, scratch = plan.num_buckets, plan.scratch
     queries = pipeline | "Query files" >> Parts(plan.queries) | "Read queries" >> beam.Map(_read_queries, plan.told)
@@ -199,7 +199,7 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 
 
 @carries_errors
-def _write_pool(bucket: tuple[int, pa.Table], plan: Plan) -> Iterator[Any]:
+def _write_pool(bucket: tuple[int, pa.Table], plan: BuildPlan) -> Iterator[Any]:
     pool, attempt = titles.pool_of(bucket[1], plan.config.pool_size), uuid.uuid4().hex
     with explained(plan.made):
         yield TaggedOutput("uri", write_table(pool, plan.made, f"pool-rows-{attempt}"))
@@ -261,7 +261,7 @@ def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, 
 
 
 @carries_errors
-def _write_shard(shard: tuple[int, pa.Table], plan: Plan, pool: Iterable[str]) -> FolderMade:
+def _write_shard(shard: tuple[int, pa.Table], plan: BuildPlan, pool: Iterable[str]) -> FolderMade:
     number, pairs = shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
     with explained(plan.made):
@@ -286,6 +286,6 @@ def _on_one_key(result: Tally | FolderMade) -> tuple[str, Tally | FolderMade]:
 
 
 @carries_errors
-def _commit(gathered: tuple[str, Iterable[Tally | FolderMade]], commit: Commit) -> None:
+def _commit(gathered: tuple[str, Iterable[Tally | FolderMade]], commit: BuildCommit) -> None:
     with explained(commit.folder):
         commit_build(list(gathered[1]), commit)

@@ -6,7 +6,7 @@ build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 import time
 from collections.abc import Sequence
 
-from beam_jobs.build.build_commit import Commit
+from beam_jobs.build.build_commit import BuildCommit
 from beam_jobs.build.build_config import BuildConfig, adult_list, build_request
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.arrow_files import explained
@@ -59,12 +59,12 @@ def build(
             run(attempt, num_bytes, options, workers)
 
     def run(attempt: str, num_bytes: int, options: Sequence[str], workers: ForkedWorkers | None) -> None:
-        from beam_jobs.build.build_job import Plan, shards_pipeline  # Beam takes seconds to import
+        from beam_jobs.build.build_job import BuildPlan, shards_pipeline
         from beam_jobs.engine.beam_engine import run_pipeline
         from beam_jobs.engine.exchange import num_buckets_for
 
         queries, exposures = day_files(ingests, "queries"), day_files(ingests, "exposures")
-        plan = Plan(
+        plan = BuildPlan(
             queries=tuple(queries),
             exposures=tuple(exposures),
             documents=documents,
@@ -77,7 +77,7 @@ def build(
             adult_terms=adult.terms,
             told=storage.join(scratch_folder(attempt), "progress"),
         )
-        commit = Commit(
+        commit = BuildCommit(
             folder=stage_folder(store, request),
             attempt=attempt.rsplit("/", 1)[-1],
             request=request,

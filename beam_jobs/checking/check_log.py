@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from beam_jobs.checking import wrong_fields, wrong_rows
-from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, Finding
+from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, LogFinding
 from beam_jobs.checking.guess import Guess, guess_form
 from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of, writing_systems
 from beam_jobs.checking.log_sample import SAMPLE_LINES, FileLook, Sample, draw_sample, look_at
@@ -30,7 +30,7 @@ from beam_jobs.ingest.content_filters import CONTENT_FATES
 from beam_jobs.ingest.ingest_config import MAPPED_FORMATS, IngestConfig
 from beam_jobs.ingest.open_source import open_source
 from beam_jobs.sources.mapping import Events, Mapping
-from beam_jobs.sources.read_lines import Plan
+from beam_jobs.sources.read_lines import ReadingPlan
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
 
@@ -43,7 +43,7 @@ class Checked:
     """`facts` is what is told, as JSON has it; `findings` come worst first."""
 
     facts: dict[str, Any]
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
 
     @property
     def can_be_ingested(self) -> bool:
@@ -111,9 +111,9 @@ def _as_asked(log_format: str | None, mapping: Mapping | None, guess: Guess) -> 
     return None
 
 
-def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+def _in_order(findings: Sequence[LogFinding]) -> list[LogFinding]:
     """The worst first; each once, and of several about one field, or of one kind, the first."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str], LogFinding] = {}
     for finding in findings:
         told_of = {known.about for known in found.values() if known.code == "near_miss"}
         if finding.code == "near_miss" or finding.about not in told_of - {""}:
@@ -128,14 +128,14 @@ def _has_rows(sample: Sample | None, proposed: IngestConfig | None = None) -> bo
     return sample is not None and sample.rows.num_rows > 0 and sample.unreadable_share <= most
 
 
-def _failure(error: StageError) -> Finding:
-    return Finding(
+def _failure(error: StageError) -> LogFinding:
+    return LogFinding(
         level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
     )
 
 
-def _no_form(guess: Guess) -> Finding:
-    return Finding(
+def _no_form(guess: Guess) -> LogFinding:
+    return LogFinding(
         level=FAILS,
         code="unknown_form",
         found=f"this is {guess.what}",
@@ -145,8 +145,8 @@ def _no_form(guess: Guess) -> Finding:
 
 
 def _try(
-    logs: Sequence[str], config: IngestConfig, sample_lines: int, findings: list[Finding], progress: Progress
-) -> tuple[Plan | None, Sample | None]:
+    logs: Sequence[str], config: IngestConfig, sample_lines: int, findings: list[LogFinding], progress: Progress
+) -> tuple[ReadingPlan | None, Sample | None]:
     source = open_source(config)
     try:
         plan = source.plan(logs)
@@ -170,11 +170,11 @@ def _mapped_format(guess: Guess) -> str:
     return guess.format if guess.format in MAPPED_FORMATS else "jsonl"
 
 
-def _needs_mapping(guess: Guess) -> Finding:
+def _needs_mapping(guess: Guess) -> LogFinding:
     what = (
         "save the mapping below and see that it is right" if guess.mapping else "write one with query and document_id"
     )
-    return Finding(
+    return LogFinding(
         level=FAILS,
         code="needs_mapping",
         found=f"this is {guess.what}, and ingest must be told what its fields mean",
@@ -182,9 +182,9 @@ def _needs_mapping(guess: Guess) -> Finding:
     )
 
 
-def _of_fields(asked: IngestConfig | None, used: IngestConfig | None, guess: Guess) -> list[Finding]:
+def _of_fields(asked: IngestConfig | None, used: IngestConfig | None, guess: Guess) -> list[LogFinding]:
     """What the fields that were looked at say about how the log was asked to be read, or else about the proposal."""
-    findings: list[Finding] = []
+    findings: list[LogFinding] = []
     config = asked or used
     mapping = config.mapping if config else None
     paths = _names_of_columns(mapping, guess)
@@ -213,7 +213,11 @@ def _names_of_columns(mapping: Mapping | None, guess: Guess) -> dict[str, str]:
 
 
 def _facts_of_files(
-    looks: Sequence[FileLook], guess: Guess, config: IngestConfig | None, plan: Plan | None, sample: Sample | None
+    looks: Sequence[FileLook],
+    guess: Guess,
+    config: IngestConfig | None,
+    plan: ReadingPlan | None,
+    sample: Sample | None,
 ) -> dict[str, Any]:
     told = wrong_fields.fields_told(guess.fields)
     facts: dict[str, Any] = {
@@ -248,12 +252,12 @@ def _facts_of_files(
 def _of_rows(
     config: IngestConfig,
     sample: Sample,
-    plan: Plan | None,
+    plan: ReadingPlan | None,
     looks: Sequence[FileLook],
     documents: str | None,
     k: int,
     progress: Progress,
-) -> tuple[dict[str, Any], list[Finding]]:
+) -> tuple[dict[str, Any], list[LogFinding]]:
     assert plan is not None
     rows, lines = sample.rows, sample.rows.num_rows
     share_of_log = 1.0 if sample.is_whole else sample.stored_bytes / max(plan.stored_bytes, 1)
@@ -333,12 +337,12 @@ def _growth(part: dict[str, Any], k: int) -> dict[str, Any]:
     }
 
 
-def _nothing_kept(last: dict[str, Any], k: int, sample: Sample, lines_with_client: int) -> list[Finding]:
+def _nothing_kept(last: dict[str, Any], k: int, sample: Sample, lines_with_client: int) -> list[LogFinding]:
     chosen = next(row for row in last["kept"] if row["k"] == k)
     if chosen["pairs"] or not lines_with_client or not k:
         return []
     return [
-        Finding(
+        LogFinding(
             level=LOOK,
             code="nothing_at_k",
             found=f"at k = {k} not one pair of this {'log' if sample.is_whole else 'sample'} is kept",

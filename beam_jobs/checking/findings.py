@@ -7,7 +7,7 @@ LEVELS = (FAILS, LOOK, NOTE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class LogFinding:
     """`code` names its kind for programs; the rest are sentences. Nothing of a line is in them."""
 
     level: str

@@ -20,7 +20,7 @@ from beam_jobs.sources.read_lines import (
     PARQUET,
     PLAIN,
     ZSTD,
-    Plan,
+    ReadingPlan,
     Unit,
     find_files,
     kind_of,
@@ -63,7 +63,9 @@ class Sample:
         return sum(self.rejects.values()) / self.num_lines if self.num_lines else 0.0
 
 
-def draw_sample(source: Source, plan: Plan, *, sample_lines: int = SAMPLE_LINES, progress: Progress = silent) -> Sample:
+def draw_sample(
+    source: Source, plan: ReadingPlan, *, sample_lines: int = SAMPLE_LINES, progress: Progress = silent
+) -> Sample:
     """About `sample_lines` lines; a block more from each place at most. A file that cannot be read ends in `errors`."""
     reading = _Reading(source=source, progress=progress, sample_lines=sample_lines)
     places = _spread(plan.units, min(MAX_PLACES, max(1, sample_lines // _LINES_PER_PLACE)))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 
-from beam_jobs.checking.findings import FAILS, LOOK, NOTE, Finding, percent
+from beam_jobs.checking.findings import FAILS, LOOK, NOTE, LogFinding, percent
 from beam_jobs.checking.guess import UBI_PATHS, Guess, expected_in_ubi, misplaced, suggest_events
 from beam_jobs.checking.log_fields import Fields, best_name, event_kind, is_showable
 from beam_jobs.ingest.ingest_config import MAPPED_FORMATS
@@ -33,7 +33,7 @@ def ubi_version(fields: Fields) -> str:
     return "1.3" if has_number else "untold, since no event has a position"
 
 
-def wrong_in_ubi(fields: Fields) -> list[Finding]:
+def wrong_in_ubi(fields: Fields) -> list[LogFinding]:
     """Expected fields that are not there while another looks like them: misspelt, or within the wrong object."""
     found, here = [], expected_in_ubi(fields)
     searches = fields.paths["user_query"] or fields.num_lines
@@ -53,7 +53,7 @@ def wrong_in_ubi(fields: Fields) -> list[Finding]:
             continue
         taken.append(other)
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="near_miss",
                 about=ours,
@@ -67,7 +67,7 @@ def wrong_in_ubi(fields: Fields) -> list[Finding]:
     return found
 
 
-def wrong_times(fields: Fields, path: str, time_format: str) -> list[Finding]:
+def wrong_times(fields: Fields, path: str, time_format: str) -> list[LogFinding]:
     """Numbers of another unit than the one they are read in."""
     shapes = fields.shapes.get(path, Counter())
     unit = "seconds" if time_format == "epoch_s" else "milliseconds"
@@ -85,7 +85,7 @@ def wrong_times(fields: Fields, path: str, time_format: str) -> list[Finding]:
                 "milliseconds": 'set time_format = "epoch_ms" in the mapping',
             }.get(other, "write milliseconds or ISO 8601")
             return [
-                Finding(
+                LogFinding(
                     level=LOOK,
                     code="time_unit",
                     found=f"`{path}` holds {other} since 1970, and is read as {unit}",
@@ -96,7 +96,7 @@ def wrong_times(fields: Fields, path: str, time_format: str) -> list[Finding]:
     return []
 
 
-def wrong_events(fields: Fields, path: str, mapping: Mapping) -> list[Finding]:
+def wrong_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFinding]:
     """Names of events that mean clicks or impressions, and are not among those that are read as such."""
     values = fields.texts.get(path, Counter())
     known = mapping.events.kinds()
@@ -116,7 +116,7 @@ def wrong_events(fields: Fields, path: str, mapping: Mapping) -> list[Finding]:
         f"{kind} = [{', '.join(repr(v).replace(chr(39), chr(34)) for v in getattr(events, kind))}]" for kind in kinds
     )
     return [
-        Finding(
+        LogFinding(
             level=LOOK,
             code="event_names",
             found=f"{named} {'is' if len(missed) == 1 else 'are'} no name of an event that is read",
@@ -127,7 +127,7 @@ def wrong_events(fields: Fields, path: str, mapping: Mapping) -> list[Finding]:
     ]
 
 
-def differing_files(guess: Guess, paths: Sequence[str]) -> list[Finding]:
+def differing_files(guess: Guess, paths: Sequence[str]) -> list[LogFinding]:
     """A needed field that most lines of one file have, and none of another's."""
     found = []
     for path in paths:
@@ -139,7 +139,7 @@ def differing_files(guess: Guess, paths: Sequence[str]) -> list[Finding]:
             other = best_name(ours, names) if ours else None
             hint = f"; did you mean `{other}`?" if other else nearest(path, names)
             found.append(
-                Finding(
+                LogFinding(
                     level=LOOK,
                     code="files_differ",
                     found=f"{with_it[0]} has `{path}` and {without[0]} has not{hint}",
@@ -150,13 +150,13 @@ def differing_files(guess: Guess, paths: Sequence[str]) -> list[Finding]:
     return found
 
 
-def not_what_was_said(log_format: str, guess: Guess) -> list[Finding]:
+def not_what_was_said(log_format: str, guess: Guess) -> list[LogFinding]:
     """A format that was given and is not the log's, by what it looks like."""
     if not guess.format or guess.format == log_format:
         return []
     mapped = " and a mapping" if guess.format in MAPPED_FORMATS else ""
     return [
-        Finding(
+        LogFinding(
             level=FAILS,
             code="other_format",
             found=f"this looks like {guess.what}, and was to be read as {log_format}",
@@ -180,13 +180,13 @@ def not_told(fields: Fields, told: int) -> int:
     return sum(1 for path in fields.paths if fields.shape(path) != "object" or not is_showable(path)) - told
 
 
-def useless(fields: Fields) -> list[Finding]:
+def useless(fields: Fields) -> list[LogFinding]:
     """Lists in the place of values: all results in one line."""
     lists = [path for path in fields.leaves() if fields.shape(path) == "list" and fields.share(path) > 0.1]
     if not lists:
         return []
     return [
-        Finding(
+        LogFinding(
             level=NOTE,
             code="lists",
             found=f"there are lists in {', '.join(f'`{path}`' for path in lists[:5])}",
@@ -196,13 +196,13 @@ def useless(fields: Fields) -> list[Finding]:
     ]
 
 
-def sessions_as_clients(named: Table[str, str]) -> list[Finding]:
+def sessions_as_clients(named: Table[str, str]) -> list[LogFinding]:
     """A session's id in the place of a client's. `named`: the log's column for each of ours."""
     column = named.get("client_id", "")
     if "session" not in column.lower():
         return []
     return [
-        Finding(
+        LogFinding(
             level=NOTE,
             code="sessions",
             found=f"`{column}` stands for the client, and is a session's by its name",

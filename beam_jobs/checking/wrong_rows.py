@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from beam_jobs.checking.findings import FAILS, LOOK, NOTE, Finding, percent
+from beam_jobs.checking.findings import FAILS, LOOK, NOTE, LogFinding, percent
 from beam_jobs.checking.log_sample import Sample
 from beam_jobs.checking.rows_facts import ClickedDocuments, Clients, Joins, Times
 from schemas.ledger import FATES
@@ -13,10 +13,10 @@ _REPEATS = 0.05
 _FEW_QUERIES = 20  # different ones; of fewer one is always frequent
 
 
-def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[Finding]:
+def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[LogFinding]:
     """Too many unreadable lines, or files that could not be read."""
     found = [
-        Finding(
+        LogFinding(
             level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
         )
         for error in sample.errors
@@ -29,7 +29,7 @@ def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[Finding]:
     may_be_lost = "; ingest takes --set max_unreadable_share=..., if they may be lost" if share < 0.5 else ""
     if share > max_unreadable_share:
         found.append(
-            Finding(
+            LogFinding(
                 level=FAILS,
                 code="unreadable",
                 found=f"{percent(share)} of the lines cannot be read; most often ({count:,}): {FATES[most][1]}",
@@ -39,7 +39,7 @@ def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[Finding]:
         )
     elif share > 0.005:
         found.append(
-            Finding(
+            LogFinding(
                 level=NOTE,
                 code="unreadable",
                 found=f"{percent(share)} of the lines cannot be read; most often ({count:,}): {FATES[most][1]}",
@@ -50,11 +50,11 @@ def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[Finding]:
     return found
 
 
-def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Finding]:
+def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[LogFinding]:
     """Clients that are missing, all one, new for every search, or too busy."""
     if no_people or not lines:
         return [
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="no_people",
                 found="there are no people in this log",
@@ -65,7 +65,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
     share = clients.lines_with / lines
     if not clients.lines_with:
         return [
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="clients_missing",
                 about="client_id",
@@ -77,7 +77,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
     found = []
     if share < 0.9:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="clients_missing",
                 about="client_id",
@@ -88,7 +88,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
         )
     if clients.distinct == 1 and clients.lines_with >= _ENOUGH:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="one_client",
                 found="all lines have the same client id",
@@ -98,7 +98,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
         )
     elif clients.largest_lines > _ONE_CLIENT * lines and lines >= _ENOUGH:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="busy_client",
                 found=f"one client has {percent(clients.largest_lines / lines)} of the lines",
@@ -108,7 +108,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
         )
     if clients.lines_with_placeholder > 0.01 * lines:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="placeholder_clients",
                 found=f"{percent(clients.lines_with_placeholder / lines)} of the lines have a client id like `null`,"
@@ -119,7 +119,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
         )
     if clients.searches >= _ENOUGH and clients.queries_per_client < 1.02 and clients.distinct > 1:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="fleeting_clients",
                 found=f"hardly any client comes twice: {clients.queries_per_client:.2f} searches each",
@@ -130,12 +130,12 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[Find
     return found
 
 
-def wrong_times(times: Times, lines: int) -> list[Finding]:
+def wrong_times(times: Times, lines: int) -> list[LogFinding]:
     """Clocks in the future, in 1970, or none."""
     found = []
     if not times.lines_with and lines:
         found.append(
-            Finding(
+            LogFinding(
                 level=NOTE,
                 code="times_missing",
                 about="time",
@@ -146,7 +146,7 @@ def wrong_times(times: Times, lines: int) -> list[Finding]:
         )
     if times.early:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="time_unit",
                 found=f"{percent(times.early / lines)} of the lines are of the years 1970 to 1972",
@@ -156,7 +156,7 @@ def wrong_times(times: Times, lines: int) -> list[Finding]:
         )
     if times.later:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="future",
                 found=f"{times.later:,} lines are of a time that is still to come",
@@ -167,12 +167,12 @@ def wrong_times(times: Times, lines: int) -> list[Finding]:
     return found
 
 
-def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log: float) -> list[Finding]:
+def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log: float) -> list[LogFinding]:
     """Events that do not find their searches, as far as a sample can tell."""
     found = []
     if kinds["search"] == 0 and not joins.carrying and kinds.total():
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="no_searches",
                 found="there are events and not one search, and no event carries its query",
@@ -182,7 +182,7 @@ def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log:
         )
     elif not kinds["click"] and kinds.total():
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="no_clicks",
                 found="there is not one click",
@@ -195,7 +195,7 @@ def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log:
         share = joins.share if sample.is_whole else max(joins.share, joins.settled_share)
         if share < expected:
             found.append(
-                Finding(
+                LogFinding(
                     level=LOOK,
                     code="few_join",
                     found=f"only {percent(share)} of the events that need their search find it",
@@ -206,7 +206,7 @@ def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log:
             )
     if kinds["click"] and not kinds["impression"]:
         found.append(
-            Finding(
+            LogFinding(
                 level=NOTE,
                 code="no_impressions",
                 found="what was shown is not logged, only what was clicked",
@@ -217,12 +217,12 @@ def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log:
     return found
 
 
-def wrong_positions(events: int, without: int) -> list[Finding]:
+def wrong_positions(events: int, without: int) -> list[LogFinding]:
     """Events without a rank."""
     if not without or without < 0.01 * events:
         return []
     return [
-        Finding(
+        LogFinding(
             level=NOTE if without < events else LOOK,
             code="positions_missing",
             about="position",
@@ -233,12 +233,12 @@ def wrong_positions(events: int, without: int) -> list[Finding]:
     ]
 
 
-def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries: int) -> list[Finding]:
+def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries: int) -> list[LogFinding]:
     """One query that is much of the log, and lines that were written twice."""
     found = []
     if num_queries >= _FEW_QUERIES and clients.largest_query_lines > _ONE_QUERY * clients.searches:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="busy_query",
                 found=f"one query is {percent(clients.largest_query_lines / clients.searches)} of the searches",
@@ -249,7 +249,7 @@ def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries
         )
     if lines >= _ENOUGH and fates["repeat"] > _REPEATS * lines:
         found.append(
-            Finding(
+            LogFinding(
                 level=LOOK,
                 code="repeats",
                 found=f"{percent(fates['repeat'] / lines)} of the lines are exact repeats of another",
@@ -260,7 +260,7 @@ def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries
     return found
 
 
-def wrong_documents(found: ClickedDocuments) -> list[Finding]:
+def wrong_documents(found: ClickedDocuments) -> list[LogFinding]:
     """Clicked documents that the documents file does not have."""
     share = found.clicks_titled / found.clicks if found.clicks else 1.0
     if share >= 0.95:
@@ -269,7 +269,7 @@ def wrong_documents(found: ClickedDocuments) -> list[Finding]:
     if found.shapes[0] != found.shapes[1] and all(found.shapes):
         looks = f"; ids look like `{found.shapes[0]}` in the log and like `{found.shapes[1]}` in the documents"
     return [
-        Finding(
+        LogFinding(
             level=LOOK,
             code="documents_unknown",
             found=f"only {percent(share)} of the clicks are on a document with a title{looks}",

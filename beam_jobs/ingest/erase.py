@@ -46,14 +46,14 @@ from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class MadeFrom:
     stage: str
     digest: str
     path: str
     created: str  # ISO 8601, UTC
 
 
-def made_from(store: str, digests: Collection[str]) -> list[Made]:
+def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
     """The finished outputs, but ingests, whose requests name one of these digests or of an output found so."""
     stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
     folders = [
@@ -61,12 +61,12 @@ def made_from(store: str, digests: Collection[str]) -> list[Made]:
     ]
     finished = [folder for folder in folders if storage.exists(storage.join(folder, manifest.FILE_NAME))]
     waiting = {folder: manifest.read(folder) for folder in finished}
-    known, found = set(digests), list[Made]()
+    known, found = set(digests), list[MadeFrom]()
     while now := {folder: made for folder, made in waiting.items() if known & set(_texts(made.request.inputs))}:
         for folder, made in now.items():
             del waiting[folder]
             known.add(made.digest)
-            found.append(Made(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
+            found.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
     return found
 
 
@@ -100,7 +100,7 @@ class Erasure:
     dates: Mapping[str, int]
     keyless: Sequence[str]
     unfinished: Sequence[str]
-    made_before: Sequence[Made]
+    made_before: Sequence[MadeFrom]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,7 @@ from beam_jobs.ingest.line_sample import sampled, zero_bits_for
 from beam_jobs.ingest.open_source import open_source
 from beam_jobs.ingest.person_key import worker_key
 from beam_jobs.ingest.windows import parse_date
-from beam_jobs.sources.read_lines import Plan, Unit
+from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas.errors import StageError
 from schemas.log_row import KINDS, REJECT, SIMULATED_APPLICATION
@@ -60,14 +60,14 @@ MAX_REJECT_BUCKETS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class IngestJob:
     """One run of the pipeline.
 
     `folder`: where the day is committed. `made`: where workers write, under names of their own, until the last step
     chooses. `scratch`: where rows wait between two steps, or None for the runner's own shuffle (arrow_files).
     """
 
-    plan: Plan
+    plan: ReadingPlan
     request: Request
     config: IngestConfig
     folder: str
@@ -212,7 +212,7 @@ def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> ingest_commit.Wri
 @carries_errors
 def _commit(
     _once: None,
-    job: Job,
+    job: IngestJob,
     tallies: Iterable[Tally],
     rejects: Iterable[ingest_commit.WrittenRejects],
     bots: Bots,

@@ -53,9 +53,9 @@ def ingest(
 
         def run(folder: str, options: Sequence[str], workers: ForkedWorkers | None) -> None:
             from beam_jobs.engine.beam_engine import run_pipeline  # Beam takes seconds to import: only here
-            from beam_jobs.ingest.ingest_job import Job
+            from beam_jobs.ingest.ingest_job import IngestJob
 
-            job = Job(
+            job = IngestJob(
                 plan=plan,
                 request=request,
                 config=config,

@@ -195,7 +195,7 @@ _NODES, _WIDTHS = (_EDGES[1:] + _EDGES[:-1]) / 2, np.diff(_EDGES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pairs:
+class ShownPairs:
     """Arrays over P pairs of query and document, added up over ranks."""
 
     query: np.ndarray  # int64 (P), from 0
@@ -210,16 +210,16 @@ class Prior:
     levels: tuple[float, ...]  # at each of them, in log-odds
     strength: float  # in examined impressions
 
-    def expected(self, pairs: Pairs) -> np.ndarray:
+    def expected(self, pairs: ShownPairs) -> np.ndarray:
         """The expected attractiveness of each pair, float64 (P); all pairs of their queries are there."""
         level = np.interp(pairs.mean_rank, self.ranks, self.levels)
         return np.clip(odds_to_share(level + query_shifts(pairs, level)[pairs.query]), LEAST, MOST)
 
 
-def add_up(cells: Cells, query_of_pair: np.ndarray, ranks: np.ndarray, propensities: np.ndarray) -> Pairs:
+def add_up(cells: Cells, query_of_pair: np.ndarray, ranks: np.ndarray, propensities: np.ndarray) -> ShownPairs:
     """The sums of each pair; `ranks` and `propensities` are those that `cells.rank` counts through."""
     impressions = cells.sum_of_pair(cells.impressions)
-    return Pairs(
+    return ShownPairs(
         query=query_of_pair,
         clicks=cells.sum_of_pair(cells.clicks),
         examined=cells.sum_of_pair(cells.impressions * propensities[cells.rank]),
@@ -227,7 +227,9 @@ def add_up(cells: Cells, query_of_pair: np.ndarray, ranks: np.ndarray, propensit
     )
 
 
-def query_shifts(pairs: Pairs, level: np.ndarray, start: np.ndarray | None = None, rounds: int = ROUNDS) -> np.ndarray:
+def query_shifts(
+    pairs: ShownPairs, level: np.ndarray, start: np.ndarray | None = None, rounds: int = ROUNDS
+) -> np.ndarray:
     """How much more than `level`, float64 (P), the documents of each query were clicked, in log-odds: float64 (Q).
 
     Where clicks - sum of examined * share(level + shift) = PRECISION * shift, by Newton's steps.
@@ -245,7 +247,7 @@ def query_shifts(pairs: Pairs, level: np.ndarray, start: np.ndarray | None = Non
     return shift
 
 
-def fit_levels(pairs: Pairs, ranks: np.ndarray, *, by_rank: bool) -> np.ndarray:
+def fit_levels(pairs: ShownPairs, ranks: np.ndarray, *, by_rank: bool) -> np.ndarray:
     """How attractive documents shown around each rank are, in log-odds, queries' own shifts apart: float64 (R).
 
     Without `by_rank` one level for all ranks.

@@ -11,8 +11,8 @@ import pyarrow as pa
 from beam_jobs.judgments.click_model import (
     TINY,
     Cells,
-    Pairs,
     Prior,
+    ShownPairs,
     add_up,
     fit_levels,
     fit_propensities,
@@ -38,7 +38,7 @@ JUDGED = pa.schema(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
+class MeasuredClicks:
     """What was estimated from the whole log, and is needed to grade a part of it.
 
     `errors`: relative standard errors, against the rank `reference`. `unmeasured`: ranks of which the log says too
@@ -58,7 +58,7 @@ class Measured:
     converged: bool
 
 
-def measure(sample: pa.Table, config: JudgmentsConfig) -> Measured:
+def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
     """The propensities, the prior and the scale of grades, from exposure_cells.SAMPLE.
 
     Raises StageError where the log cannot tell the propensities of at least two ranks.
@@ -94,7 +94,7 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> Measured:
     alpha = _attractiveness(cells, pairs, propensities, prior)
     enough = cells.sum_of_pair(cells.impressions) >= config.min_impressions
     judgeable = alpha[enough]
-    return Measured(
+    return MeasuredClicks(
         ranks=_plain(ranks),
         propensities=_plain(propensities),
         errors=_plain(errors),
@@ -108,7 +108,7 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> Measured:
     )
 
 
-def attractiveness(cells: pa.Table, measured: Measured) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+def attractiveness(cells: pa.Table, measured: MeasuredClicks) -> tuple[pa.Table, np.ndarray, np.ndarray]:
     """(the first cell of each pair, its impressions, its attractiveness) of CELLS at measured ranks alone."""
     ranks, propensities = np.array(measured.ranks), np.array(measured.propensities)
     numbers, query_of_pair = _cells_of(cells, ranks, "query", "document_id")
@@ -118,7 +118,7 @@ def attractiveness(cells: pa.Table, measured: Measured) -> tuple[pa.Table, np.nd
     return cells.take(pa.array(first)), numbers.sum_of_pair(numbers.impressions), alpha
 
 
-def judge(cells: pa.Table, measured: Measured, config: JudgmentsConfig) -> tuple[pa.Table, Counter[str]]:
+def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) -> tuple[pa.Table, Counter[str]]:
     """JUDGED of exposure_cells.CELLS that hold all cells of their queries, and counts as `gated_cells` has.
 
     Further counts: `queries_judged`, `judgments` and `grade_G`.
@@ -162,7 +162,7 @@ def query_id(query: str, salt: str) -> str:
     return CLICK_DERIVED + digest.hexdigest()
 
 
-def _attractiveness(cells: Cells, pairs: Pairs, propensities: np.ndarray, prior: Prior) -> np.ndarray:
+def _attractiveness(cells: Cells, pairs: ShownPairs, propensities: np.ndarray, prior: Prior) -> np.ndarray:
     expected = prior.expected(pairs)
     return most_probable_attractiveness(cells, propensities, prior.strength * expected, prior.strength * (1 - expected))
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.judgments.click_model import odds_to_share
 from beam_jobs.judgments.exposure_cells import FATES, numbered
-from beam_jobs.judgments.judge_clicks import Measured
+from beam_jobs.judgments.judge_clicks import MeasuredClicks
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from schemas import manifest, stage, storage
 from schemas.errors import StageError
@@ -41,7 +41,7 @@ class WrittenPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Commit:
+class JudgmentsCommit:
     """What is known of a judgments job before it runs, and needed to end it."""
 
     folder: str  # STORE/judgments/DIGEST
@@ -111,7 +111,7 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
         )
 
 
-def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: Commit) -> None:
+def commit_judgments(results: Sequence[Tally | MeasuredClicks | WrittenPart], commit: JudgmentsCommit) -> None:
     """Write the files and, last, the manifest.
 
     May run again after a failure at any point. Raises StageError where no judgment is left, or impressions were lost.
@@ -119,7 +119,7 @@ def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: 
     if storage.exists(storage.join(commit.folder, manifest.FILE_NAME)):
         return
     tally = add_up(result for result in results if isinstance(result, Tally))
-    measured = next(result for result in results if isinstance(result, Measured))
+    measured = next(result for result in results if isinstance(result, MeasuredClicks))
     parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
     fates = _fates(tally.counts)
     if not parts:
@@ -170,7 +170,7 @@ def commit_judgments(results: Sequence[Tally | Measured | WrittenPart], commit: 
     )
 
 
-def describe(measured: Measured, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
     """The click model and what was estimated of it, for people and for propensities.json."""
     return {
         "click_model": config["click_model"],

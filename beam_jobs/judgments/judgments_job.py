@@ -25,8 +25,14 @@ from beam_jobs.engine.progress import advance
 from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.judgments.exposure_cells import gated_cells, logged_ranking, merge_samples, sample_of
-from beam_jobs.judgments.judge_clicks import Measured, judge, measure
-from beam_jobs.judgments.judgments_commit import Commit, WrittenPart, commit_judgments, require_impressions, write_part
+from beam_jobs.judgments.judge_clicks import MeasuredClicks, judge, measure
+from beam_jobs.judgments.judgments_commit import (
+    JudgmentsCommit,
+    WrittenPart,
+    commit_judgments,
+    require_impressions,
+    write_part,
+)
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from schemas.day import EXPOSURES, QUERIES
 
@@ -34,7 +40,7 @@ READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class JudgmentsPlan:
     """What the job reads, and how it goes about it; `made` and `scratch` as in build_job."""
 
     queries: tuple[DayFile, ...]  # of day.QUERIES
@@ -53,7 +59,7 @@ class Plan:
         return {READING: len(self.queries) + len(self.exposures)}
 
 
-def judgments_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> None:
+def judgments_pipeline(pipeline: beam.Pipeline, plan: JudgmentsPlan, commit: JudgmentsCommit) -> None:
     """The job, wired: cells by query behind the gate, what the log says of ranks, grades, commit."""
     queries = pipeline | "Query files" >> Parts(plan.queries) | "Read queries" >> beam.Map(_read, plan.told)
     exposures = pipeline | "Exposure files" >> Parts(plan.exposures) | "Read exposures" >> beam.Map(_read, plan.told)
@@ -90,7 +96,7 @@ def _read(file: DayFile, told: str) -> pa.Table:
 
 
 @carries_errors
-def _gate(bucket: Bucket, plan: Plan) -> Iterator[Any]:
+def _gate(bucket: Bucket, plan: JudgmentsPlan) -> Iterator[Any]:
     number, tables = bucket
     cells, counts = gated_cells(
         tables["queries"],
@@ -111,13 +117,13 @@ def _merge_samples(samples: Iterable[bytes], max_cells: int) -> bytes:
 
 
 @carries_errors
-def _measure(sample: bytes, tallies: Iterable[Tally], config: JudgmentsConfig, asked: str) -> Measured:
+def _measure(sample: bytes, tallies: Iterable[Tally], config: JudgmentsConfig, asked: str) -> MeasuredClicks:
     require_impressions(add_up(tallies), config, asked)
     return measure(from_ipc([sample]), config)
 
 
 @carries_errors
-def _grade(bucket: tuple[int, Record], measured: Measured, plan: Plan) -> Iterator[Any]:
+def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, plan: JudgmentsPlan) -> Iterator[Any]:
     number, record = bucket
     cells = get([record])
     judged, counts = judge(cells, measured, plan.config)
@@ -130,11 +136,11 @@ def _grade(bucket: tuple[int, Record], measured: Measured, plan: Plan) -> Iterat
     advance(plan.told, GRADING, 1)
 
 
-def _on_one_key(result: Tally | Measured | WrittenPart) -> tuple[str, Tally | Measured | WrittenPart]:
+def _on_one_key(result: Tally | MeasuredClicks | WrittenPart) -> tuple[str, Tally | MeasuredClicks | WrittenPart]:
     return "judgments", result
 
 
 @carries_errors
-def _commit(gathered: tuple[str, Iterable[Tally | Measured | WrittenPart]], commit: Commit) -> None:
+def _commit(gathered: tuple[str, Iterable[Tally | MeasuredClicks | WrittenPart]], commit: JudgmentsCommit) -> None:
     with explained(commit.folder):
         commit_judgments(list(gathered[1]), commit)

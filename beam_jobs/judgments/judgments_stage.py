@@ -12,7 +12,7 @@ from beam_jobs.engine.progress import listening
 from beam_jobs.ingest.day_versions import data_date, follow
 from beam_jobs.ingest.days import day_files, inherited_labels, open_window
 from beam_jobs.ingest.windows import Window
-from beam_jobs.judgments.judgments_commit import Commit
+from beam_jobs.judgments.judgments_commit import JudgmentsCommit
 from beam_jobs.judgments.judgments_config import JudgmentsConfig, adult_list, judgments_request
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
@@ -49,11 +49,11 @@ def judgments(
     def produce(attempt: str) -> None:
         from beam_jobs.engine.beam_engine import run_pipeline  # Beam takes seconds to import
         from beam_jobs.engine.exchange import num_buckets_for
-        from beam_jobs.judgments.judgments_job import Plan, judgments_pipeline
+        from beam_jobs.judgments.judgments_job import JudgmentsPlan, judgments_pipeline
 
         queries, exposures = day_files(ingests, "queries"), day_files(ingests, "exposures")
         asked = f"judgments were to be derived from the clicks of {len(ingests)} days"
-        plan = Plan(
+        plan = JudgmentsPlan(
             queries=tuple(queries),
             exposures=tuple(exposures),
             made=scratch_folder(attempt),
@@ -64,7 +64,7 @@ def judgments(
             asked=asked,
             told=storage.join(scratch_folder(attempt), "progress"),
         )
-        commit = Commit(
+        commit = JudgmentsCommit(
             folder=stage_folder(store, request),
             attempt=attempt.rsplit("/", 1)[-1],
             request=request,

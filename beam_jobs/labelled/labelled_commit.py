@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from beam_jobs.build.build_commit import give_names
 from beam_jobs.build.shard_writer import FolderMade
 from beam_jobs.engine.tally import Tally, add_up
-from beam_jobs.labelled.labelled_split import Decision, require_usable
+from beam_jobs.labelled.labelled_split import SplitDecision, require_usable
 from schemas import labelled, manifest, stage, storage, trigrams, words
 from schemas.errors import StageError
 from schemas.ledger import FATES, Ledger
@@ -17,7 +17,7 @@ NUM_EXAMPLES, MAX_REJECTS = 5, 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Commit:
+class LabelledCommit:
     """What is known of a labelled build before it runs, and needed to end it."""
 
     folder: str  # STORE/build-labelled/DIGEST
@@ -35,7 +35,7 @@ class Rejects:
     places: tuple[tuple[str, int, str], ...]
 
 
-def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], commit: Commit) -> None:
+def commit_labelled(results: Sequence[Tally | Rejects | SplitDecision | FolderMade], commit: LabelledCommit) -> None:
     """Give the shards their names, write the catalogue and, last, the manifest.
 
     May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
@@ -46,7 +46,7 @@ def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], 
     tally = add_up(result for result in results if isinstance(result, Tally))
     ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
     rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
-    decision = next((result for result in results if isinstance(result, Decision)), None)
+    decision = next((result for result in results if isinstance(result, SplitDecision)), None)
     _require_readable(ledger, rejects, commit)
     if decision is None:
         raise StageError(
@@ -90,7 +90,7 @@ def commit_labelled(results: Sequence[Tally | Rejects | Decision | FolderMade], 
     )
 
 
-def _catalogue(shards: Sequence[FolderMade], decision: Decision, commit: Commit) -> dict:
+def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, commit: LabelledCommit) -> dict:
     config = commit.request.config
     split = "dev file" if commit.request.inputs["dev"] else "keyed hash of components of sentences"
     return {
@@ -106,7 +106,7 @@ def _catalogue(shards: Sequence[FolderMade], decision: Decision, commit: Commit)
     }
 
 
-def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], commit: Commit) -> None:
+def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], commit: LabelledCommit) -> None:
     if not ledger.total:
         raise StageError(
             asked=commit.asked,

@@ -29,10 +29,10 @@ from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.exchange import Exchange, bucket_of
 from beam_jobs.engine.progress import advance
 from beam_jobs.engine.tally import Tally
-from beam_jobs.labelled.labelled_commit import MAX_REJECTS, Commit, Rejects, commit_labelled
+from beam_jobs.labelled.labelled_commit import MAX_REJECTS, LabelledCommit, Rejects, commit_labelled
 from beam_jobs.labelled.labelled_config import LabelledConfig, labelled_source
 from beam_jobs.labelled.labelled_rows import KEYED, distinct, keyed
-from beam_jobs.labelled.labelled_split import Decision, decide, is_held_out
+from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
 from schemas import storage
@@ -41,7 +41,7 @@ from schemas.labelled import LabelKind, labelled_schema
 READING = "reading labelled lines (bytes)"
 IDS = pa.schema([pa.field("sentence", pa.uint64(), nullable=False)])
 SHARDED = KEYED.append(pa.field("shard", pa.int64(), nullable=False))
-Result = Tally | Rejects | Decision | FolderMade
+Result = Tally | Rejects | SplitDecision | FolderMade
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class LabelledPlan:
     """What the job reads, and how it goes about it; `made` and `scratch` as in build_job."""
 
     parts: tuple[Part, ...]
@@ -71,7 +71,7 @@ class Plan:
         return {READING: self.stored_bytes}
 
 
-def labelled_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> None:
+def labelled_pipeline(pipeline: beam.Pipeline, plan: LabelledPlan, commit: LabelledCommit) -> None:
     """The job, wired: distinct rows, the decision on the split, shards, commit."""
     lines = (
         pipeline
@@ -104,7 +104,7 @@ def labelled_pipeline(pipeline: beam.Pipeline, plan: Plan, commit: Commit) -> No
 
 
 @carries_errors
-def _read(part: Part, source: Source, plan: Plan) -> Iterator[Any]:
+def _read(part: Part, source: Source, plan: LabelledPlan) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
             yield keyed(block.rows, ordered=plan.config.ordered, dev=part.dev)
@@ -128,7 +128,7 @@ def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any
 
 
 @carries_errors
-def _decide(bucket: tuple[int, pa.Table], plan: Plan) -> Decision:
+def _decide(bucket: tuple[int, pa.Table], plan: LabelledPlan) -> SplitDecision:
     held_out, decision = decide(bucket[1], plan.config, has_dev_file=plan.has_dev_file)
     with explained(plan.made):
         uri = write_table(pa.table([held_out], schema=IDS), plan.made, f"dev-sentences-{uuid.uuid4().hex}")
@@ -136,7 +136,7 @@ def _decide(bucket: tuple[int, pa.Table], plan: Plan) -> Decision:
 
 
 @carries_errors
-def _split(record: Record, decisions: Iterable[Decision], plan: Plan) -> Iterator[Any]:
+def _split(record: Record, decisions: Iterable[SplitDecision], plan: LabelledPlan) -> Iterator[Any]:
     (decision,), rows = decisions, get([record])
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
     in_dev = is_held_out(first, second, _open_ids(decision.dev_sentences))
@@ -158,13 +158,13 @@ def _split(record: Record, decisions: Iterable[Decision], plan: Plan) -> Iterato
     yield pa.table([*rows.columns, pa.array(shard)], schema=SHARDED).filter(pa.array(is_kept))
 
 
-def _is_known(labels: pa.ChunkedArray, decision: Decision) -> np.ndarray:
+def _is_known(labels: pa.ChunkedArray, decision: SplitDecision) -> np.ndarray:
     known = set(decision.classes)
     return np.array([label in known for label in labels.to_pylist()], bool)
 
 
 @carries_errors
-def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[Decision], plan: Plan) -> FolderMade:
+def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[SplitDecision], plan: LabelledPlan) -> FolderMade:
     (decision,), (number, rows) = decisions, shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
     with explained(plan.made):
@@ -188,7 +188,7 @@ def _on_one_key(result: Result) -> tuple[str, Result]:
 
 
 @carries_errors
-def _commit(gathered: tuple[str, Iterable[Result]], commit: Commit) -> None:
+def _commit(gathered: tuple[str, Iterable[Result]], commit: LabelledCommit) -> None:
     with explained(commit.folder):
         commit_labelled(list(gathered[1]), commit)
 

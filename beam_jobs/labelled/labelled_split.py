@@ -14,7 +14,7 @@ MAX_CLASSES = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class SplitDecision:
     """`dev_sentences`: the URI of a table of their ids, ascending. `classes`: in order; none for values."""
 
     dev_sentences: str
@@ -23,7 +23,7 @@ class Decision:
     counts: dict[str, int]
 
 
-def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tuple[np.ndarray, Decision]:
+def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tuple[np.ndarray, SplitDecision]:
     """(the ids of the held-out sentences, uint64 ascending; what else was decided, without its URI).
 
     rows: first_id, second_id, dev and label of all distinct rows.
@@ -38,7 +38,9 @@ def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tup
     held = is_dev if has_dev_file else in_dev
     num_rows = {"train": int(trains.sum()), "dev": int(held.sum())}
     of_training = rows["label"].filter(pa.array(trains)).unique().to_pylist() if config.label == "class" else []
-    return dev_ids, Decision(dev_sentences="", classes=in_order(set(of_training)), num_rows=num_rows, counts=counts)
+    return dev_ids, SplitDecision(
+        dev_sentences="", classes=in_order(set(of_training)), num_rows=num_rows, counts=counts
+    )
 
 
 def is_held_out(first: np.ndarray, second: np.ndarray, dev_ids: np.ndarray) -> np.ndarray:
@@ -59,7 +61,7 @@ def in_order(names: set[str]) -> tuple[str, ...]:
         return tuple(sorted(names))
 
 
-def require_usable(decision: Decision, *, label: LabelKind, dev_share: float, has_dev_file: bool) -> None:
+def require_usable(decision: SplitDecision, *, label: LabelKind, dev_share: float, has_dev_file: bool) -> None:
     """Nothing. Raises StageError where there is nothing to train on or to hold out, one class only, or too many."""
     num_train, num_classes = decision.num_rows["train"], len(decision.classes)
     if not num_train:

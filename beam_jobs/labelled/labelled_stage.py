@@ -41,11 +41,11 @@ def build_labelled(
     def produce(attempt: str) -> None:
         from beam_jobs.engine.beam_engine import run_pipeline  # Beam takes seconds to import
         from beam_jobs.engine.exchange import num_buckets_for
-        from beam_jobs.labelled.labelled_commit import Commit
-        from beam_jobs.labelled.labelled_job import Part, Plan, labelled_pipeline
+        from beam_jobs.labelled.labelled_commit import LabelledCommit
+        from beam_jobs.labelled.labelled_job import LabelledPlan, Part, labelled_pipeline
 
         plans = [(train_plan, False), *([(dev_plan, True)] if dev_plan else [])]
-        plan = Plan(
+        plan = LabelledPlan(
             parts=tuple(Part(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
             stored_bytes=sum(each.stored_bytes for each, _ in plans),
             has_dev_file=dev_plan is not None,
@@ -55,7 +55,7 @@ def build_labelled(
             config=config,
             told=storage.join(scratch_folder(attempt), "progress"),
         )
-        commit = Commit(
+        commit = LabelledCommit(
             folder=stage_folder(store, request),
             attempt=attempt.rsplit("/", 1)[-1],
             request=request,

@@ -17,7 +17,15 @@ from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
 from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
-from beam_jobs.sources.read_lines import BLOCK_BYTES, MAX_LINE_BYTES, Plan, Unit, endless, plan_reading, read_blocks
+from beam_jobs.sources.read_lines import (
+    BLOCK_BYTES,
+    MAX_LINE_BYTES,
+    ReadingPlan,
+    Unit,
+    endless,
+    plan_reading,
+    read_blocks,
+)
 from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines, RowsOf, check_columns
 from schemas.errors import StageError, UsageError
 
@@ -36,7 +44,7 @@ class DelimitedSource:
     num_columns: int | None = None  # where the form says it and there is no header
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> Plan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Raises also UsageError for a header without a mapped column, naming two files that differ in it."""
         plan = plan_reading(logs, split=not self.mapping.quoted_newlines)
         if not self.mapping.header:

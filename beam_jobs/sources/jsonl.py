@@ -16,7 +16,7 @@ from beam_jobs.sources.json_decoding import FAILURES, decode_lines, is_too_deep
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
-from beam_jobs.sources.read_lines import Plan, Unit, plan_reading, read_blocks
+from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
 from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines, RowsOf, listed
 from schemas.errors import UsageError
 
@@ -42,7 +42,7 @@ class JsonSource:
     mapping: ColumnMapping
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> Plan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
         wanted = paths(self.mapping.columns)
         plan = plan_reading(logs)

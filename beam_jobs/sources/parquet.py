@@ -18,7 +18,7 @@ from beam_jobs.sources.json_decoding import NOT_UTF8
 from beam_jobs.sources.lines import line_hashes
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
-from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, Plan, Unit, find_files, nothing_in, unreadable
+from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, ReadingPlan, Unit, find_files, nothing_in, unreadable
 from beam_jobs.sources.source import ParsedBlock, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
@@ -33,7 +33,7 @@ class ParquetSource:
     mapping: ColumnMapping
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> Plan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Raises also UsageError for a mapped column that a file lacks or that is of no use, naming the files."""
         files = find_files(logs)
         units: list[Unit] = []
@@ -52,7 +52,7 @@ class ParquetSource:
             raise nothing_in(logs, files)
         check_columns({file: list(_leaves(schema)) for file, schema in schemas.items()}, self.mapping)
         self._check_types(schemas)
-        return Plan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
+        return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         with _opened(unit.file) as parquet:

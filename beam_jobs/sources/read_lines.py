@@ -149,7 +149,7 @@ class Unit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class ReadingPlan:
     """All that is to be read."""
 
     files: Sequence[str]
@@ -172,7 +172,7 @@ class Block:
         return int(np.count_nonzero(ends)) + (not self.data.endswith(b"\n"))
 
 
-def plan_reading(logs: Sequence[str], *, split: bool = True) -> Plan:
+def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
     """The units of all files that paths, patterns and folders name; a file named twice is read once.
 
     With `split` a plain file becomes many units. Raises UsageError (no such file, nothing matches) and StageError (not
@@ -193,7 +193,7 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> Plan:
         ]
     if not units:
         raise nothing_in(logs, files)
-    return Plan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
+    return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
 
 def find_files(logs: Sequence[str]) -> list[str]:

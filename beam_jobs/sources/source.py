@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.sources.mapping import ColumnMapping, nearest
-from beam_jobs.sources.read_lines import Plan, Unit, plan_reading, read_blocks
+from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
 from schemas.errors import UsageError
 
 Values: TypeAlias = Sequence[Any] | pa.Array
@@ -54,7 +54,7 @@ class ParsedBlock:
 class Source(Protocol):
     """A form of log with its settings. Errors: plan raises UsageError and StageError, read StageError."""
 
-    def plan(self, logs: Sequence[str]) -> Plan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """What there is to read under some paths, patterns, folders and URIs."""
         ...
 
@@ -69,7 +69,7 @@ class LineSource:
 
     parse: Callable[[bytes], ParsedLines]
 
-    def plan(self, logs: Sequence[str]) -> Plan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         return plan_reading(logs)
 
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:

@@ -152,7 +152,7 @@ def compare(
                     one.why,
                 ),
             )
-    except compare_stage.Unfinished as error:
+    except compare_stage.UnfinishedComparison as error:
         if report:
             shown = {"metrics": dict(error.comparison), "labels": dict(error.labels)}
             _write(report, {**shown, "counts": {}, "digest": "", "path": into})

@@ -17,7 +17,7 @@ from training.sweep.sweep_table import (
     ALIKE,
     OF_LABELS,
     Point,
-    Row,
+    SweepRow,
     Trial,
     cells,
     counted,
@@ -108,7 +108,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
                 trial_ended=trial_line(measure),
                 render=render,
             )
-    except sweep_stage.Unfinished as error:
+    except sweep_stage.UnfinishedSweep as error:
         if not json:
             show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
         raise
@@ -211,7 +211,7 @@ def show(result: dict[str, Any]) -> None:
             output.print(f"{what:<8} {plain(present.from_here(where))}", soft_wrap=True)
 
 
-def show_unfinished(rows: Sequence[Row], measure: str, watched: str) -> None:
+def show_unfinished(rows: Sequence[SweepRow], measure: str, watched: str) -> None:
     """The table of the trials that could be carried out."""
     if rows:
         found = [asdict(row) for row in rows]

@@ -36,7 +36,7 @@ _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Satur
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
+class WatchedFigure:
     """One figure of today beside what is usual. `alarm`: a sentence, empty where all is well."""
 
     figure: str
@@ -51,17 +51,17 @@ class Watched:
         return {name: getattr(self, name) for name in ("figure", "words", "value", "usual", "basis", "alarm", "stops")}
 
 
-def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[Watched]:
+def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
     """Every figure of today beside its usual value; `history`: earlier observations, oldest first."""
     rows = [_number(name, today, history, rules) for name in FIGURES if name in today.values]
     return rows + ([_distribution(today, history, rules)] if today.scores else [])
 
 
-def alarms(rows: Sequence[Watched]) -> list[Watched]:
+def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
     return [row for row in rows if row.alarm]
 
 
-def _number(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> Watched:
+def _number(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
     figure, value, limit = FIGURES[name], today.values[name], _limit(name, rules)
     alike = [o for o in history if name in o.values and _comparable(name, o, today)]
     recent = _recent(alike, today, rules)
@@ -70,7 +70,7 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
     taken = [o.values[name] for o in (weekdays if by_weekday else recent)]
     shown = _shown(figure, value)
     if len(taken) < SHORTEST:
-        return Watched(figure=name, words=figure.words, value=shown, usual="—", basis=_too_few(len(taken), today))
+        return WatchedFigure(figure=name, words=figure.words, value=shown, usual="—", basis=_too_few(len(taken), today))
     usual = median(taken)
     basis = f"{len(taken)} {_WEEKDAYS[today.date.weekday()] if by_weekday else 'days' if today.dated else 'runs'}"
     seen = not by_weekday and _is_within(figure, value, taken, limit)
@@ -80,7 +80,7 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
         jump = f"{figure.words}: {_sentence(figure, value, usual, limit)}, from {basis} before"
     else:
         slow = _slow(name, today, alike, rules, spread)
-    return Watched(figure=name, words=figure.words, value=shown, usual=_shown(figure, usual), basis=basis,
+    return WatchedFigure(figure=name, words=figure.words, value=shown, usual=_shown(figure, usual), basis=basis,
                    alarm=jump or slow, stops=bool(jump) and _may_stop(name, today, rules))  # fmt: skip
 
 
@@ -139,14 +139,14 @@ def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: Dr
     return f"{figure.words}: a slow drift, {both}, medians of this week and of the one {rules.days} days before"
 
 
-def _distribution(today: Observation, history: Sequence[Observation], rules: DriftRules) -> Watched:
+def _distribution(today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
     figure, limit = FIGURES["scores"], _limit("scores", rules)
     alike = [o for o in history if o.scores and o.num_scores >= MIN_SCORES and _comparable("scores", o, today)]
     recent = _recent(alike, today, rules)
     middle = f"median {median(today.scores):.3f}"
     if len(recent) < SHORTEST or today.num_scores < MIN_SCORES:
         basis = f"fewer than {MIN_SCORES} queries" if today.num_scores < MIN_SCORES else _too_few(len(recent), today)
-        return Watched(figure="scores", words=figure.words, value=middle, usual="—", basis=basis)
+        return WatchedFigure(figure="scores", words=figure.words, value=middle, usual="—", basis=basis)
     pooled = sorted(point for o in recent for point in o.scores)
     index = population_stability(pooled, today.scores)
     basis = f"{len(recent)} {'days' if today.dated else 'runs'}"
@@ -156,7 +156,7 @@ def _distribution(today: Observation, history: Sequence[Observation], rules: Dri
             f"{figure.words}: distributed otherwise than in the {basis} before, PSI {index:.2f}, limit {limit:g}"
             f" ({middle}, was {median(pooled):.3f})"
         )
-    return Watched(figure="scores", words=figure.words, value=f"{middle}, PSI {index:.2f}",
+    return WatchedFigure(figure="scores", words=figure.words, value=f"{middle}, PSI {index:.2f}",
                    usual=f"median {median(pooled):.3f}", basis=basis, alarm=alarm,
                    stops=bool(alarm) and _may_stop("scores", today, rules))  # fmt: skip
 
@@ -228,7 +228,7 @@ def _sentence(figure: Figure, value: float, usual: float, limit: float) -> str:
 # What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends the run.
 
 
-def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[Watched]:
+def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
     """Every figure of the stages done so far beside its usual value. `results`: theirs, the newest last.
 
     Tells what the newest stage alarms.
@@ -242,7 +242,7 @@ def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> li
     return rows
 
 
-def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[Watched]) -> None:
+def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
     """Raises StageError where what the newest stage alarms is to stop the run."""
     stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
     if not stopping:
@@ -256,6 +256,6 @@ def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any],
     )
 
 
-def alarms_of_newest(rows: Sequence[Watched], results: Mapping[str, Any]) -> list[Watched]:
+def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) -> list[WatchedFigure]:
     """What the newest stage is the first to know."""
     return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]

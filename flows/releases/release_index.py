@@ -32,7 +32,7 @@ _NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 
 _MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
 
 
-class Search:
+class IndexSearch:
     """The documents of a release in memory, searched as the release records."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Search:
         return self._nearest.vectors_of(rows)
 
 
-def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> Search:
+def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> IndexSearch:
     """The search of a release, from its table's vectors. Raises StageError where its index cannot be read."""
     try:
-        return Search(vectors_ND, index, _read(folder) if index["kind"] == "ivf" else None, similarity)
+        return IndexSearch(vectors_ND, index, _read(folder) if index["kind"] == "ivf" else None, similarity)
     except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
         raise StageError(
             asked=f"the index of {folder} was to be opened",
@@ -83,7 +83,7 @@ def build_index(
     min_recall: float,
     seed: int = 0,
     progress: Progress = silent,
-) -> tuple[dict[str, Any], Search]:
+) -> tuple[dict[str, Any], IndexSearch]:
     """(what a release records of its index, the search as `open_search` will open it).
 
     The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
@@ -109,9 +109,9 @@ def build_index(
         if len(steps) == len(depths):
             record = {"kind": "ivf", "file": FILE, "num_partitions": len(partitions.centres_PD), **steps[0],
                       "steps": steps, **facts, "tried": tried}  # fmt: skip
-            return record, Search(vectors_ND, record, partitions, similarity)
+            return record, IndexSearch(vectors_ND, record, partitions, similarity)
         storage.remove(storage.join(folder, FILE))
-    exact = Search(vectors_ND, {}, None, similarity)
+    exact = IndexSearch(vectors_ND, {}, None, similarity)
     reached = recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
     if reached < min_recall:
         raise StageError(asked=f"recall@{depths[0]} of the search was to be at least {min_recall}",

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from flows.releases.release_folder import files_of
-from flows.releases.release_index import Search, open_search
+from flows.releases.release_index import IndexSearch, open_search
 from flows.releases.release_table import read_columns
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
@@ -83,7 +83,7 @@ class OpenRelease:
         return self._documents[1]
 
     @property
-    def documents_search(self) -> Search:
+    def documents_search(self) -> IndexSearch:
         """The documents' vectors, ready to be searched."""
         return self._documents[2]
 
@@ -149,7 +149,7 @@ class OpenRelease:
         return search_vectors(self.model, [text], "query")[0]
 
     @cached_property
-    def _documents(self) -> tuple[pa.Array, pa.Array, Search]:
+    def _documents(self) -> tuple[pa.Array, pa.Array, IndexSearch]:
         ids, titles, vectors_ND = read_columns(self.folder)
         return ids, titles, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 

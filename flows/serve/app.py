@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from flows.serve import endpoints, openapi
 from flows.serve.bodies import Body, Embed, Explain, Refused, Search, read_body
 from flows.serve.live import Live, Served
-from flows.serve.metrics import CONTENT_TYPE, Counted, Metrics
+from flows.serve.metrics import CONTENT_TYPE, CountedRequests, Metrics
 from schemas.errors import place
 
 # Requests that one worker may have under way: more would only wait longer. An explanation takes as long as thousands of
@@ -94,7 +94,9 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
         exception_handlers={Refused: _refused, HTTPException: _no_such_route, ClientDisconnect: _left},
     )
     app.router.redirect_slashes = False
-    return Counted(_Guarded(app, hosts), metrics, frozenset(route.path for route in routes if isinstance(route, Route)))
+    return CountedRequests(
+        _Guarded(app, hosts), metrics, frozenset(route.path for route in routes if isinstance(route, Route))
+    )
 
 
 class _Guarded:

@@ -78,7 +78,7 @@ class Metrics:
         return generate_latest(everyone)
 
 
-class Counted:
+class CountedRequests:
     """An application whose answers are counted. A path that is no route of it is counted as `other`."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:

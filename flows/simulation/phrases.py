@@ -13,8 +13,8 @@ from flows.simulation.simulated_catalogue import (
     MODEL_SHARE,
     NONE,
     Catalogue,
+    ShopVocabulary,
     Term,
-    Vocabulary,
     model_numbers,
 )
 
@@ -51,7 +51,7 @@ class Dice:
 class Phrasebook:
     """The queries of one simulation: (intent, form) -> text, kept for the most recent ones."""
 
-    def __init__(self, vocabulary: Vocabulary, seed: int, brands: Sequence[Sequence[int]]) -> None:
+    def __init__(self, vocabulary: ShopVocabulary, seed: int, brands: Sequence[Sequence[int]]) -> None:
         self._vocabulary, self._seed, self._brands = vocabulary, seed, brands
         self.phrase = lru_cache(maxsize=50_000)(self._phrase)
         self._popular_misspelling = lru_cache(maxsize=20_000)(lambda word: misspell(word, Dice(seed, "popular", word)))
@@ -94,7 +94,7 @@ class Phrasebook:
         return (model, f"{brand} {model}", f"{name} {model}")[dice.roll(3)]
 
 
-def private_text(vocabulary: Vocabulary, seed: int, person: int) -> str:
+def private_text(vocabulary: ShopVocabulary, seed: int, person: int) -> str:
     """What only this person types: a name with a telephone number, an order, an address. No two people share one."""
     dice, lists = Dice(seed, "private", person), vocabulary.lists
     name = f"{dice.choice(lists['given_names'])} {dice.choice(lists['family_names'])}"
@@ -107,11 +107,11 @@ def private_text(vocabulary: Vocabulary, seed: int, person: int) -> str:
     )[dice.roll(3)]
 
 
-def adult_text(vocabulary: Vocabulary, dice: Dice) -> str:
+def adult_text(vocabulary: ShopVocabulary, dice: Dice) -> str:
     return f"{dice.choice(vocabulary.lists['adult_words'])} {dice.choice(vocabulary.lists['adult_rests'])}"
 
 
-def spam_text(vocabulary: Vocabulary, dice: Dice) -> str:
+def spam_text(vocabulary: ShopVocabulary, dice: Dice) -> str:
     host, rest = dice.choice(vocabulary.lists["spam_hosts"]), dice.choice(vocabulary.lists["spam_rests"])
     return (f"www.{host}.example {rest}", f"http://{host}.example/{dice.roll(1000)} {rest}")[dice.roll(2)]
 
@@ -220,7 +220,7 @@ def draw_popular(key: np.uint64, counters: np.ndarray, num_intents: int, head: f
     return np.minimum(rank.astype(np.int64), num_intents - 1)
 
 
-def draw_intents(vocabulary: Vocabulary, seed: int, catalogue: Catalogue, numbers: np.ndarray) -> Intents:
+def draw_intents(vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue, numbers: np.ndarray) -> Intents:
     """The intents of these numbers."""
     sold = np.where(catalogue.num_products > 0, catalogue.type_share, 0)
     kind = simulation_config.pick(
@@ -263,7 +263,7 @@ def match_shares(intents: Intents, catalogue: Catalogue, documents: np.ndarray) 
     return np.where(count > 0, hits / np.maximum(count, 1), 1).astype(np.float32)
 
 
-def grades(vocabulary: Vocabulary, intents: Intents, catalogue: Catalogue, documents: np.ndarray) -> np.ndarray:
+def grades(vocabulary: ShopVocabulary, intents: Intents, catalogue: Catalogue, documents: np.ndarray) -> np.ndarray:
     """The true grade (0-3) of each candidate: int8 (N, C); documents: int (N, C).
 
     3: the right product with everything asked for. 2: at least half of it. 1: the right product with less, a part for

@@ -16,7 +16,7 @@ from flows.simulation.people import (
     Searchers,
 )
 from flows.simulation.phrases import FORMS, Dice, Intents, Phrasebook, draw_intents, draw_popular
-from flows.simulation.simulated_catalogue import Catalogue, Vocabulary
+from flows.simulation.simulated_catalogue import Catalogue, ShopVocabulary
 from flows.simulation.simulation_config import SimulationConfig
 
 INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
@@ -48,7 +48,7 @@ class Searches:
 
 def draw_searches(
     config: SimulationConfig,
-    vocabulary: Vocabulary,
+    vocabulary: ShopVocabulary,
     catalogue: Catalogue,
     population: Population,
     phrasebook: Phrasebook,
@@ -109,7 +109,7 @@ def draw_searches(
 
 
 def _texts(
-    vocabulary: Vocabulary,
+    vocabulary: ShopVocabulary,
     seed: int,
     phrasebook: Phrasebook,
     numbers: np.ndarray,

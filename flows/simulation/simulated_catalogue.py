@@ -38,7 +38,7 @@ class ProductType:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Vocabulary:
+class ShopVocabulary:
     types: tuple[ProductType, ...]
     values: dict[str, tuple[Term, ...]]  # kind of attribute -> its values
     brands: tuple[str, ...]
@@ -46,7 +46,7 @@ class Vocabulary:
 
 
 @cache
-def load() -> Vocabulary:
+def load() -> ShopVocabulary:
     """The vocabulary that ships with the package."""
     content = tomllib.loads((resources.files("flows.simulation") / "vocabulary.toml").read_text(encoding="utf-8"))
     values = {kind: tuple(_term(line) for line in lines) for kind, lines in content.pop("values").items()}
@@ -65,7 +65,7 @@ def load() -> Vocabulary:
             )
     first, last = content.pop("syllables_first"), content.pop("syllables_last")
     brands = tuple((a + b).capitalize() for b in last for a in first)
-    return Vocabulary(
+    return ShopVocabulary(
         types=tuple(types), values=values, brands=brands, lists={name: tuple(words) for name, words in content.items()}
     )
 
@@ -100,7 +100,7 @@ class Catalogue:
         return len(self.type)
 
 
-def draw_catalogue(vocabulary: Vocabulary, seed: int, num_documents: int, shared_titles: float) -> Catalogue:
+def draw_catalogue(vocabulary: ShopVocabulary, seed: int, num_documents: int, shared_titles: float) -> Catalogue:
     """The catalogue of a seed. Document i is the same whatever `num_documents` is."""
     source = _sources(seed, np.arange(num_documents), shared_titles)
     num_types = len(vocabulary.types)
@@ -147,7 +147,7 @@ def unknown_document_id(number: int) -> str:
     return f"P9{number:08d}"
 
 
-def brand_numbers(vocabulary: Vocabulary, seed: int) -> np.ndarray:
+def brand_numbers(vocabulary: ShopVocabulary, seed: int) -> np.ndarray:
     """For each type, its brands (numbers into the vocabulary's): int (T, BRANDS_OF_TYPE), all different.
 
     Types of one category share brands, as they do in shops.
@@ -177,7 +177,7 @@ def model_numbers(seed: int, source: np.ndarray) -> list[str | None]:
 class Titles:
     """The title of each document by its number."""
 
-    def __init__(self, vocabulary: Vocabulary, seed: int, catalogue: Catalogue) -> None:
+    def __init__(self, vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue) -> None:
         self._vocabulary, self._seed, self._catalogue = vocabulary, seed, catalogue
         self._brands = brand_numbers(vocabulary, seed)
 

@@ -12,7 +12,7 @@ from flows.simulation import simulation_config
 from flows.simulation.people import CLICKING_BOT, CROWD_BOT, DECLARED_BOT, HUMAN, SLOW_BOT, UNDECLARED_BOT
 from flows.simulation.phrases import FORMS, Intents, grades, match_shares
 from flows.simulation.searches import Searches
-from flows.simulation.simulated_catalogue import Catalogue, Vocabulary
+from flows.simulation.simulated_catalogue import Catalogue, ShopVocabulary
 
 PAGE = 10
 OF_TYPE, OF_NEAR_TYPE, OF_OTHERS = 112, 16, 8  # the documents that the engine looks at for a query
@@ -32,7 +32,7 @@ class Pages:
     grades: np.ndarray  # int8 (N, PAGE): the truth
 
 
-def result_pages(vocabulary: Vocabulary, seed: int, catalogue: Catalogue, searches: Searches) -> Pages:
+def result_pages(vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue, searches: Searches) -> Pages:
     """The page of each search, and what was clicked on it."""
     intents, numbers = searches.intents, searches.numbers
     documents, again = _candidates(vocabulary, seed, catalogue, intents)
@@ -59,7 +59,7 @@ def result_pages(vocabulary: Vocabulary, seed: int, catalogue: Catalogue, search
 
 
 def _candidates(
-    vocabulary: Vocabulary, seed: int, catalogue: Catalogue, intents: Intents
+    vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue, intents: Intents
 ) -> tuple[np.ndarray, np.ndarray]:
     """The documents looked at for each intent and which of them are second mentions: int64 and bool, both (N, C).
 

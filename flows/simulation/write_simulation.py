@@ -32,8 +32,8 @@ from flows.simulation.phrases import Phrasebook, draw_intents, grades, private_t
 from flows.simulation.searches import PRIVATE, WHAT, Searches, draw_searches
 from flows.simulation.simulated_catalogue import (
     Catalogue,
+    ShopVocabulary,
     Titles,
-    Vocabulary,
     brand_numbers,
     document_id,
     draw_catalogue,
@@ -65,7 +65,7 @@ class JudgedQuery:
 
 
 def draw_judged(
-    config: SimulationConfig, vocabulary: Vocabulary, catalogue: Catalogue, titles: Titles, phrasebook: Phrasebook
+    config: SimulationConfig, vocabulary: ShopVocabulary, catalogue: Catalogue, titles: Titles, phrasebook: Phrasebook
 ) -> dict[str, list[JudgedQuery]]:
     """The judged queries of dev and of test, no text twice. Fewer than asked for if the shop is too small for more.
 
@@ -86,7 +86,7 @@ def draw_judged(
 
 def _judge(
     config: SimulationConfig,
-    vocabulary: Vocabulary,
+    vocabulary: ShopVocabulary,
     catalogue: Catalogue,
     titles: Titles,
     phrasebook: Phrasebook,
@@ -186,7 +186,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
 
 def simulate_block(
     config: SimulationConfig,
-    vocabulary: Vocabulary,
+    vocabulary: ShopVocabulary,
     catalogue: Catalogue,
     phrasebook: Phrasebook,
     population: Population,
@@ -247,7 +247,7 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
 def _write_log(
     folder: Path,
     config: SimulationConfig,
-    vocabulary: Vocabulary,
+    vocabulary: ShopVocabulary,
     catalogue: Catalogue,
     phrasebook: Phrasebook,
     population: Population,

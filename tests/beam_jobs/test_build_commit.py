@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build.build_commit import Commit, commit_build
+from beam_jobs.build.build_commit import BuildCommit, commit_build
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS
 from beam_jobs.build.shard_writer import write_pool, write_shard
@@ -28,7 +28,7 @@ TALLY = Tally(
 @pytest.fixture
 def commit(tmp_path):
     folder = str(tmp_path / "build" / "digest")
-    return Commit(
+    return BuildCommit(
         folder=folder,
         attempt="attempt-1",
         request=Request(stage="build", stage_version=1, config=asdict(BuildConfig()), inputs={}),

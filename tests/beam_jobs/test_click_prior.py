@@ -3,8 +3,8 @@ import pytest
 
 from beam_jobs.judgments.click_model import (
     Cells,
-    Pairs,
     Prior,
+    ShownPairs,
     add_up,
     fit_levels,
     fit_strength,
@@ -13,10 +13,10 @@ from beam_jobs.judgments.click_model import (
 )
 
 
-def pairs(*rows: tuple[int, float, float, float]) -> Pairs:
+def pairs(*rows: tuple[int, float, float, float]) -> ShownPairs:
     """Rows of query, clicks, examined impressions, mean rank."""
     query, clicks, examined, mean_rank = (np.array(column) for column in zip(*rows, strict=True))
-    return Pairs(query=query, clicks=clicks.astype(float), examined=examined.astype(float), mean_rank=mean_rank)
+    return ShownPairs(query=query, clicks=clicks.astype(float), examined=examined.astype(float), mean_rank=mean_rank)
 
 
 def test_sums_of_a_pair_worked_by_hand():

@@ -8,7 +8,7 @@ import pytest
 
 from flows import artifacts
 from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
-from flows.guards.drift import Watched
+from flows.guards.drift import WatchedFigure
 from flows.show import present_markdown
 from schemas.errors import StageError
 
@@ -25,9 +25,9 @@ DECISION = {"promote": False, "reason": "It is worse | so the live model stays."
             "figures": {"slices": [SLICE, SLICE | {"part": "2 words", "n": 9, "decides": False, "worse": False}],
                         "click_derived": True}}  # fmt: skip
 ROWS = [
-    Watched(figure="lines", words="lines of the log", value="10", usual="20", basis="4 Mondays", alarm="half",
+    WatchedFigure(figure="lines", words="lines of the log", value="10", usual="20", basis="4 Mondays", alarm="half",
             stops=True),
-    Watched(figure="bots", words="share of bots", value="1%", usual="—", basis="no earlier day"),
+    WatchedFigure(figure="bots", words="share of bots", value="1%", usual="—", basis="no earlier day"),
 ]  # fmt: skip
 ERROR = StageError(asked="the stage train was run", found="the disk is full", do="make room")
 

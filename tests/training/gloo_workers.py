@@ -19,7 +19,7 @@ import torch
 from schemas import storage
 from schemas.stage import silent
 from training.compute.workers import ProcessGroup
-from training.run.job import Job
+from training.run.job import TrainingJob
 from training.run.worker import work
 
 SECONDS = 600  # no test may take as long; a worker that waits for a dead one is told by gloo at once
@@ -56,7 +56,7 @@ class _Doomed(ProcessGroup):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_workers(job: Job, size: int, folder: Path, death: Death | None = None) -> dict[str, Any] | None:
+def run_workers(job: TrainingJob, size: int, folder: Path, death: Death | None = None) -> dict[str, Any] | None:
     """Metrics of a run of `size` workers; None where `death` ended it. Raises AssertionError where they failed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.gloo_preload"])
@@ -75,7 +75,7 @@ def run_workers(job: Job, size: int, folder: Path, death: Death | None = None) -
     return json.loads(Path(f"{meeting}-metrics").read_text())
 
 
-def _worker(job: Job, rank: int, size: int, meeting: Path, death: Death | None) -> None:
+def _worker(job: TrainingJob, rank: int, size: int, meeting: Path, death: Death | None) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     mine = death if death and death.rank == rank else None

@@ -24,7 +24,7 @@ from training.data.shard_data import load_shards
 from training.kernel import serves
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
-from training.run.job import Job
+from training.run.job import TrainingJob
 from training.run.worker import work
 
 torch.set_num_threads(1)
@@ -51,9 +51,9 @@ def arithmetic(request) -> str:
 
 def job(
     build: str, folder: Path, *, arithmetic: str = REFERENCE, recipe: Recipe = RECIPE, seconds: float = 60.0
-) -> Job:
+) -> TrainingJob:
     folder.mkdir(parents=True, exist_ok=True)
-    return Job(
+    return TrainingJob(
         shards=open_result(build).data,
         shard_files=(),
         recipe=recipe,
@@ -86,7 +86,7 @@ def sha256(folder: Path) -> str:
     return hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest()
 
 
-def alone(asked: Job, folder: Path) -> str:
+def alone(asked: TrainingJob, folder: Path) -> str:
     work(asked, Alone(), silent)
     return sha256(folder)
 

@@ -19,7 +19,7 @@ from tests.training.trials_here import here
 from tests.waiting import SECONDS
 from training.recipes.recipe import Recipe
 from training.run.launch import train
-from training.sweep.sweep_stage import Unfinished, plan, sweep
+from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from training.sweep.sweep_table import Point, Trial, page
 from training.sweep.trial_process import Ended, Told, TrialProcess
 
@@ -130,7 +130,7 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     _, store, *_ = swept
     points = [*POINTS[1:], point(step=0.004)]
     monkeypatch.setattr("training.sweep.trial_process._work", die)
-    with pytest.raises(Unfinished, match="1 could not be: signal 9 ended it") as caught:
+    with pytest.raises(UnfinishedSweep, match="1 could not be: signal 9 ended it") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
     monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [

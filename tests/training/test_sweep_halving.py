@@ -14,7 +14,7 @@ from tests.training.trials_here import here
 from training.recipes.recipe import Recipe
 from training.run.launch import train, train_request
 from training.sweep.halving import Halving, Rung, rungs_of
-from training.sweep.sweep_stage import Unfinished, sweep
+from training.sweep.sweep_stage import UnfinishedSweep, sweep
 from training.sweep.sweep_table import Point, cells, notes
 from training.update.checkpoint import read_curve
 
@@ -147,7 +147,7 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
     def by_point(keys: list) -> list:
         return sorted(keys, key=lambda key: key[1])
 
-    with pytest.raises(Unfinished, match="1 could not be: there was no memory") as caught:
+    with pytest.raises(UnfinishedSweep, match="1 could not be: there was no memory") as caught:
         halved(str(tmp_path), order=by_point, dies=((1, 3),))
     assert {trial.epochs for row in caught.value.rows for trial in row.trials if not trial.failed} == {1}
     assert not list(tmp_path.glob("sweep/*/manifest.json"))

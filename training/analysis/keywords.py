@@ -37,7 +37,7 @@ class CountingRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counted:
+class CountedKeywords:
     """What the most active cells of one direction declare. Rows are words in the order of the text."""
 
     direction: Direction
@@ -55,7 +55,7 @@ class Counted:
 class Keywords:
     """The counts of each direction, and the numbers of the words, from 0, that are keywords by them."""
 
-    counted: tuple[Counted, ...]
+    counted: tuple[CountedKeywords, ...]
     keywords: tuple[int, ...]
 
     @property
@@ -114,14 +114,14 @@ def rule_json(rule: CountingRule) -> dict[str, Any]:
     return {**asdict(rule), "sentences": sentences(rule)}
 
 
-def _count(trace: Trace, rule: CountingRule) -> Counted:
+def _count(trace: Trace, rule: CountingRule) -> CountedKeywords:
     cells = most_active(trace, rule.top_cells)
     y = trace.states["y"][trace.reading][:, cells].astype(np.float64)
     span = np.maximum(y.max(axis=0), 0) - np.minimum(y.min(axis=0), 0)
     moved = np.abs(np.diff(y, axis=0)) >= rule.threshold * span
     declared = np.concatenate([np.zeros((1, len(cells)), bool), moved & (span > 0)])
     first = 0 if trace.direction == "left to right" else len(y) - 1
-    return Counted(direction=trace.direction, cells=cells, declared=declared[trace.reading], first=first)
+    return CountedKeywords(direction=trace.direction, cells=cells, declared=declared[trace.reading], first=first)
 
 
 def _require(field: str, value: float, wanted: str, holds: bool) -> None:

@@ -26,7 +26,7 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compare.compare_page import page
 from training.compare.compare_table import comparison, difference
-from training.compare.measured_row import Ended, best_model, hybrid_row, measure_request, write_row
+from training.compare.measured_row import EndedRow, best_model, hybrid_row, measure_request, write_row
 from training.compare.rows import BASELINE, Row
 from training.compare.system import Material, from_model, from_texts
 from training.evaluate.evaluate_stage import EvaluateConfig
@@ -179,21 +179,21 @@ class Work:
             return _fingerprint(row.source)
         return self.built.manifest.digest if row.name == "doc2vec" else None  # it learns from training queries too
 
-    def end(self, row: Row, before: Sequence[Ended], progress: Progress) -> Ended:
+    def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
         """A row made and measured, or why not. `before`: the rows that have ended. Only an interrupt comes through."""
         began = time.monotonic()
         try:
             ended = self._end(row, before, progress)
         except StageError as error:
-            ended = Ended(row=row, state="failed", why=f"{error.found}; {error.do}")
+            ended = EndedRow(row=row, state="failed", why=f"{error.found}; {error.do}")
         except MemoryError:
-            ended = Ended(row=row, state="failed", why="the memory did not suffice")
+            ended = EndedRow(row=row, state="failed", why="the memory did not suffice")
         except Exception as error:
             why = f"something unexpected happened: {type(error).__name__} in {place(error)}"
-            ended = Ended(row=row, state="failed", why=why)
+            ended = EndedRow(row=row, state="failed", why=why)
         return replace(ended, seconds=time.monotonic() - began)
 
-    def _end(self, row: Row, before: Sequence[Ended], progress: Progress) -> Ended:
+    def _end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
         where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
 
         def tell(what: str, done: int, total: int | None) -> None:
@@ -202,14 +202,14 @@ class Work:
         if row.family == "hybrid":
             best = best_model(before)
             if best is None:
-                return Ended(row=row, state="empty", why="it needs a finished row of a tower or a model")
+                return EndedRow(row=row, state="empty", why="it needs a finished row of a tower or a model")
             return hybrid_row(
                 row, best, lambda: self._models(best.row, tell), self.material,
                 store=self.store, inputs=self.judged, progress=tell,
             )  # fmt: skip
         if row.name == "skip-thought" and not row.source:
-            return Ended(row=row, state="empty", why="no published weights were given (--skip-thought FOLDER)")
-        return Ended(row=row, state="done", result=self._measured(row, tell))
+            return EndedRow(row=row, state="empty", why="no published weights were given (--skip-thought FOLDER)")
+        return EndedRow(row=row, state="done", result=self._measured(row, tell))
 
     def _measured(self, row: Row, tell: Progress) -> StageResult:
         request = self._request_of(row)
@@ -242,13 +242,13 @@ def _fingerprint(uri: str) -> Any:
     return {name: storage.fingerprint(storage.join(uri, name)) for name in names} if names else storage.fingerprint(uri)
 
 
-__all__ = ["Unfinished", "Where", "compare"]
+__all__ = ["UnfinishedComparison", "Where", "compare"]
 
 # Told of each row when it has ended: itself, how many have ended, of how many.
-RowEnded = Callable[[Ended, int, int], None]
+RowEnded = Callable[[EndedRow, int, int], None]
 
 
-class Unfinished(StageError):
+class UnfinishedComparison(StageError):
     """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
 
     def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
@@ -274,7 +274,7 @@ def compare(
 
     `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
     row that the others are tested against. `frequencies`: a file of how often each query was asked. Raises UsageError
-    and StageError for inputs that cannot be measured; Unfinished where rows failed, once all others are done.
+    and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all others are done.
     """
     config, where = config or EvaluateConfig(), where or Where()
     if tuple(config.cutoffs) != CUTOFFS:
@@ -293,7 +293,7 @@ def compare(
     request = work.request(against)
 
     def produce(attempt: str) -> Outcome:
-        ended: list[Ended] = []
+        ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
         collection = work.material.collection  # what cannot be measured is told before anything is trained
         for row in sorted(rows, key=_when):
@@ -324,10 +324,10 @@ def _when(row: Row) -> int:
 
 
 def _unfinished(
-    failed: Sequence[Ended], num_rows: int, value: Mapping[str, Any], labels: Mapping[str, Any]
-) -> Unfinished:
+    failed: Sequence[EndedRow], num_rows: int, value: Mapping[str, Any], labels: Mapping[str, Any]
+) -> UnfinishedComparison:
     reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
-    return Unfinished(
+    return UnfinishedComparison(
         comparison=value,
         labels=labels,
         asked=f"{num_rows} rows were to be compared",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from schemas.judgments import Run, are_click_derived
-from training.compare.measured_row import Ended
+from training.compare.measured_row import EndedRow
 from training.compare.rows import paper_to_baseline
 from training.evaluate.evaluate_stage import RULES, EvaluateConfig, warnings
 from training.evaluate.slices import Slice
@@ -25,7 +25,7 @@ _RULES = {
 
 def comparison(
     collection: JudgedCollection,
-    ended: Sequence[Ended],
+    ended: Sequence[EndedRow],
     slices: Mapping[str, Slice],
     config: EvaluateConfig,
     against: str,
@@ -52,7 +52,7 @@ def comparison(
     }
 
 
-def _row(one: Ended, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
+def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
     name, metrics = one.row.name, one.metrics
     seeds = [by["ndcg@10"] for by in metrics.get("by_seed", ()) if "ndcg@10" in by]
     notes = list(metrics.get("notes", ()))
@@ -140,7 +140,7 @@ def _interval(values_QM: np.ndarray, config: EvaluateConfig) -> tuple[np.ndarray
     )
 
 
-def _about(ended: Sequence[Ended], config: EvaluateConfig) -> list[str]:
+def _about(ended: Sequence[EndedRow], config: EvaluateConfig) -> list[str]:
     """What the rows themselves give to beware of."""
     told = []
     if config.cutoffs and any(one.row.recipe and one.metrics.get("by_seed", [0, 0])[1:] == [] for one in ended):
@@ -158,7 +158,7 @@ _RANKS = 10
 
 
 def difference(
-    collection: JudgedCollection, ended: Sequence[Ended], against: str, config: EvaluateConfig
+    collection: JudgedCollection, ended: Sequence[EndedRow], against: str, config: EvaluateConfig
 ) -> dict[str, Any] | None:
     """The row that is best by NDCG@10 beside the one that all are set against; None where there are no two rows."""
     done = {one.row.name: one for one in ended if one.state == "done"}

@@ -16,7 +16,7 @@ from schemas.judgments import Run, read_run, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, run_stage
 from training.compare.rows import BASELINE, Row
-from training.compare.system import Made, Material, train_seconds
+from training.compare.system import MadeSystem, Material, train_seconds
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
@@ -29,7 +29,7 @@ _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.ru
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class EndedRow:
     """How a row ended: with its result, or with a sentence that says why there is none.
 
     `state`: done; failed; or empty, where what it needs was not given.
@@ -79,7 +79,7 @@ def measure_request(row: Row, inputs: Mapping[str, Any], config: EvaluateConfig)
     )
 
 
-def write_row(store: str, request: Request, row: Row, made: Sequence[Made]) -> StageResult:
+def write_row(store: str, request: Request, row: Row, made: Sequence[MadeSystem]) -> StageResult:
     """The measured row. `made`: the same system made with several seeds; its value is the mean over them."""
 
     def produce(folder: str) -> Outcome:
@@ -120,7 +120,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 _CHOSEN_BY = "ndcg@10"
 
 
-def best_model(before: Sequence[Ended]) -> Ended | None:
+def best_model(before: Sequence[EndedRow]) -> EndedRow | None:
     """The tower or model with the highest NDCG@10 of the rows that have ended."""
     done = [one for one in before if one.state == "done" and one.row.family in ("tower", "model")]
     return max(done, key=lambda one: one.metrics[_CHOSEN_BY], default=None)
@@ -128,14 +128,14 @@ def best_model(before: Sequence[Ended]) -> Ended | None:
 
 def hybrid_row(
     row: Row,
-    best: Ended,
+    best: EndedRow,
     models: Callable[[], Sequence[StageResult]],
     material: Material,
     *,
     store: str,
     inputs: Mapping[str, str],
     progress: Progress,
-) -> Ended:
+) -> EndedRow:
     """The measured hybrid. `models` gives those of the best row, one for each of its seeds."""
     assert best.result
     made_from = {"best": best.result.manifest.digest, "second": BASELINE}
@@ -146,12 +146,12 @@ def hybrid_row(
         of_bm25 = material.measure(bm25, BASELINE, progress).judged
         made = [_made(row, best.row.name, model, bm25, of_bm25, material, progress) for model in models()]
         result = write_row(store, request, row, made)
-    return Ended(row=row, state="done", result=result, made_from=(best.row.name, BASELINE))
+    return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE))
 
 
 def _made(
     row: Row, name: str, trained: StageResult, bm25: TitleBM25, of_bm25: Run, material: Material, progress: Progress
-) -> Made:
+) -> MadeSystem:
     from training.models.ensemble import load_encoder  # torch is loaded where it is used
 
     collection, config = material.collection, material.config
@@ -162,7 +162,7 @@ def _made(
     first, second = scores_of_pairs(of_tower, judged), scores_of_pairs(of_bm25, judged)
     weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
     near = "cosine" if model.similarity == "cosine" else "minus the distance"
-    return Made(
+    return MadeSystem(
         measured=material.measure(Hybrid(tower, bm25, weights), row.name, progress),
         parameters=model.num_parameters,
         dimensions=model.dimensions,

@@ -19,7 +19,7 @@ from training.ranking.run_file import measure_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Made:
+class MadeSystem:
     """A measured system. `texts_per_second`: titles, from text to vector or index; None where that means nothing."""
 
     measured: Measured
@@ -43,7 +43,7 @@ class Material:
         return measure(system, self.collection, self.config.rules, what=f"rank with {name}", progress=progress)
 
 
-def from_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> Made:
+def from_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> MadeSystem:
     """A tower's measured model."""
     from training.models.ensemble import load_encoder  # torch is loaded where it is used
 
@@ -57,7 +57,7 @@ def train_seconds(trained: StageResult) -> float:
     return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
 
 
-def from_texts(row: Row, material: Material, progress: Progress) -> Made:
+def from_texts(row: Row, material: Material, progress: Progress) -> MadeSystem:
     """The measured system of a row that needs no shards: it is made from the documents, or brought by the user."""
     if row.family in ("logged", "run"):
         return _from_run(row, material)
@@ -66,7 +66,7 @@ def from_texts(row: Row, material: Material, progress: Progress) -> Made:
     titles = material.documents.titles
     system, seconds = _timed(lambda: _MAKERS[row.name](row, material, progress))
     learned = row.family in ("topics", "paragraph")
-    return Made(
+    return MadeSystem(
         measured=material.measure(system, row.name, progress),
         parameters=getattr(system, "parameters", None),
         dimensions=getattr(system, "dimensions", None),
@@ -117,13 +117,13 @@ _MAKERS: Mapping[str, Callable[[Row, Material, Progress], System]] = {
 }
 
 
-def _from_run(row: Row, material: Material) -> Made:
+def _from_run(row: Row, material: Material) -> MadeSystem:
     assert row.source
     measured, notes = measure_run(read_run(row.source), material.collection, material.config.rules)
-    return Made(measured=measured, notes=notes)
+    return MadeSystem(measured=measured, notes=notes)
 
 
-def _from_weights(row: Row, material: Material, progress: Progress) -> Made:
+def _from_weights(row: Row, material: Material, progress: Progress) -> MadeSystem:
     from training.ranking.skip_thought import SkipThought
 
     assert row.source
@@ -133,11 +133,11 @@ def _from_weights(row: Row, material: Material, progress: Progress) -> Made:
 
 def _encoding(
     row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, seconds: float | None = None
-) -> Made:
+) -> MadeSystem:
     """A measured encoder of queries and titles, trained in so many `seconds`."""
     titles = material.documents.titles
     system, encoded_in = _timed(lambda: TitleEmbeddings(encoder, titles, progress=progress))
-    return Made(
+    return MadeSystem(
         measured=material.measure(system, row.name, progress),
         parameters=parameters,
         dimensions=encoder.dimensions,

@@ -38,7 +38,7 @@ from training.labelled.labelled_measures import (
 from training.labelled.labelled_systems import CLASSIFIER, COSINE, W2, WORD_MOVERS, Scores, systems_of
 from training.labelled.read_labelled import LabelledData, LabelledRows, read_labelled
 from training.models.model_source import model_source
-from training.ranking.embedding import Encoder
+from training.ranking.embedding import TextEncoder
 from training.ranking.significance import percentiles, resampled
 
 STAGE_VERSION = 3  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples
@@ -197,7 +197,7 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
     return found
 
 
-def _overlap(encoder: Encoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
+def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
     from training.analysis.attention import mean_overlap
     from training.models.model import Model
 
@@ -209,7 +209,7 @@ def _overlap(encoder: Encoder, data: LabelledData, sides: str, progress: Progres
     return None if mean is None else {"mean": mean, "texts": len(texts), "hops": encoder.recipe.hops}
 
 
-def _examples(encoder: Encoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
+def _examples(encoder: TextEncoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
     from training.evaluate.labelled_examples import examples
     from training.models.model import Model
 

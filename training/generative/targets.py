@@ -81,7 +81,7 @@ UNKNOWN_SHOWN = "<unknown>"
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TargetVocabulary:
     """`words`, most frequent first, have the ids 2, 3, ...; 0 ends a text, 1 stands for any other word.
 
     Raises ValueError for a word that stands there twice.
@@ -118,8 +118,8 @@ class Vocabulary:
         return {word: FIRST_WORD + at for at, word in enumerate(self.words)}
 
 
-def vocabulary_of(texts: Iterable[str], max_words: int) -> Vocabulary:
+def vocabulary_of(texts: Iterable[str], max_words: int) -> TargetVocabulary:
     """The `max_words` most frequent words of some texts, each as often as it stands there; ties by the word."""
     counts = Counter(word for text in texts for word in words(text))
     by_count = sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
-    return Vocabulary(tuple(word for word, _ in by_count[:max_words]))
+    return TargetVocabulary(tuple(word for word, _ in by_count[:max_words]))

@@ -102,7 +102,7 @@ def _refuse_differences(sheets: Sequence[Sheet]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class JudgedSheets:
     """`queries`: the texts of the qrels' queries. `metrics`: how far assessors agree, and how they were merged."""
 
     qrels: Qrels
@@ -111,7 +111,7 @@ class Judged:
     metrics: dict[str, Any]
 
 
-def judged_by(sheets: Sequence[Sheet], *, merge: Merge = "median", allow_partial: bool = False) -> Judged:
+def judged_by(sheets: Sequence[Sheet], *, merge: Merge = "median", allow_partial: bool = False) -> JudgedSheets:
     """What the assessors of these sheets say together.
 
     Raises StageError where nothing is graded, where something is not and `allow_partial` does not say that this is
@@ -128,7 +128,7 @@ def judged_by(sheets: Sequence[Sheet], *, merge: Merge = "median", allow_partial
     grades = Counter(grade for of_query in qrels.values() for grade in of_query.values())
     given = Counter(pair for sheet in sheets for pair in sheet.grades)
     texts = {query_id: text for sheet in sheets for query_id, text in sheet.queries.items()}
-    return Judged(
+    return JudgedSheets(
         qrels=qrels,
         queries={query_id: texts[query_id] for query_id in qrels},
         counts={

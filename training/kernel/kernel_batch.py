@@ -50,7 +50,7 @@ def _library() -> ctypes.CDLL:
     return loaded
 
 
-class Batch:
+class BatchIndex:
     """An index in the kernels' own memory, which is given back with this object."""
 
     __slots__ = ("__weakref__", "handle", "num_texts")
@@ -91,7 +91,7 @@ def kernel_batch(
     for_gradient: bool = True,
     both_directions: bool = False,
     share_prefixes: bool = False,
-) -> Batch:
+) -> BatchIndex:
     """The batch of the texts `index` of each table, one part after the other.
 
     `place`: what the caller calls each of them, int32 [texts]; None: as they come. `group`: each run of so many texts
@@ -126,4 +126,4 @@ def kernel_batch(
         raise IndexError("a batch names a text, a word or a trigram that is not in its table")
     if error.value == _TOO_LARGE:
         raise MemoryError(f"a batch of {num_texts:,} texts has too many words")
-    return Batch(handle, num_texts)
+    return BatchIndex(handle, num_texts)

@@ -19,7 +19,7 @@ from training.compute.threads import share_out
 from training.compute.training_profile import Recorder
 from training.compute.workers import Workers
 from training.data.pairs import Pairs
-from training.kernel.kernel_batch import Batch, kernel_batch
+from training.kernel.kernel_batch import BatchIndex, kernel_batch
 from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges, squares_of, turns_of
 from training.kernel.kernel_towers import PHASES, TowerPoint, Workspace
 from training.network.parameters import tower_name
@@ -33,8 +33,8 @@ SIDES = ("query", "document")
 class CompiledBatch:
     """A micro-batch ready to compute. What only some pairs have as documents takes turns with other such documents."""
 
-    queries: Batch
-    documents: Batch
+    queries: BatchIndex
+    documents: BatchIndex
     candidates: np.ndarray  # int32 [B, C]
     weights: np.ndarray | None  # float32 [B]
     num_shared: int  # documents before this one may be any pair's

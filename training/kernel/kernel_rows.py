@@ -18,7 +18,7 @@ import torch
 from training.compute.threads import share_out
 from training.kernel.kernel_batch import CHUNK_TEXTS
 from training.kernel.kernel_library import library, require_memory
-from training.kernel.kernel_towers import Addend
+from training.kernel.kernel_towers import CompiledAddend
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 RANGE_ROWS = 512  # of one thread's turn, at least: a turn costs some 20 microseconds
@@ -111,8 +111,8 @@ class TouchedRows:
 class RowSum:
     """The sum of one tower's addends at its touched rows."""
 
-    def __init__(self, addends: Sequence[Addend], touched: TouchedRows, limit: float) -> None:
-        self._array = (Addend * len(addends))(*addends)
+    def __init__(self, addends: Sequence[CompiledAddend], touched: TouchedRows, limit: float) -> None:
+        self._array = (CompiledAddend * len(addends))(*addends)
         self._touched, self._limit = touched, limit
         self.squares_R = np.zeros(len(touched))
         self.misfits = np.zeros((0, len(addends)), np.int32)

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from training.kernel.kernel_batch import Batch
+from training.kernel.kernel_batch import BatchIndex
 from training.kernel.kernel_library import library, require_memory
 from training.recipes.recipe import Recipe
 
@@ -46,7 +46,7 @@ class _PairTask(ctypes.Structure):
     )
 
 
-class Addend(ctypes.Structure):
+class CompiledAddend(ctypes.Structure):
     """One side's gradient from one micro-batch, in its workspace's memory."""
 
     _fields_ = (("rows", ctypes.c_void_p), ("values", ctypes.c_void_p), ("num_rows", ctypes.c_int64))
@@ -92,7 +92,7 @@ class TowerPoint:
         self.dimensions = recipe.cells * directions
         self.struct = _TowerPoint(weights, table_RG.data_ptr(), None if place is None else place.ctypes.data)
 
-    def encode(self, batch: Batch, out_Nd: np.ndarray) -> None:
+    def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
         """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
         done = _library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
         require_memory(done >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
@@ -112,7 +112,7 @@ class Workspace:
         self,
         recipe: Recipe,
         points: Sequence[TowerPoint],
-        batches: Sequence[Batch],
+        batches: Sequence[BatchIndex],
         candidates_BC: np.ndarray,
         weights_B: np.ndarray | None,
         table_rows: int,
@@ -143,9 +143,9 @@ class Workspace:
         require_memory(loss != -1, f"the gradient of {len(candidates_BC):,} pairs")
         return loss, nanoseconds
 
-    def addend(self, side: int) -> Addend:
+    def addend(self, side: int) -> CompiledAddend:
         """The gradient of the queries' tower (0) or the documents' (1)."""
-        found = Addend()
+        found = CompiledAddend()
         _library().workspace_addend(self.handle, side, ctypes.byref(found))
         return found
 

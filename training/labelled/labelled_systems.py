@@ -10,14 +10,14 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from training.labelled.read_labelled import LabelledData, LabelledRows
-from training.ranking.embedding import Encoder, Side, unit_vectors
+from training.ranking.embedding import Side, TextEncoder, unit_vectors
 
 COSINE, W2, CLASSIFIER, WORD_MOVERS, MAJORITY = "model", "w2", "classifier", "word-movers", "constant"
 Scores = tuple[np.ndarray, np.ndarray]  # of the sampled training rows and of the held-out ones
 
 
 def systems_of(
-    model: Encoder,
+    model: TextEncoder,
     data: LabelledData,
     sampled: LabelledRows,
     *,
@@ -66,7 +66,7 @@ def systems_of(
 
 
 def _similarities(
-    model: Encoder,
+    model: TextEncoder,
     texts: list[str],
     num_training: int,
     rows: tuple[np.ndarray, ...],
@@ -92,7 +92,7 @@ def _similarities(
 
 
 def distances(
-    model: Encoder, texts: list[str], first: np.ndarray, second: np.ndarray, progress: Progress = silent
+    model: TextEncoder, texts: list[str], first: np.ndarray, second: np.ndarray, progress: Progress = silent
 ) -> np.ndarray:
     """W₂ of each pair of texts, given by their places, float64: the Euclidean distance of μ and σ side by side."""
     used = np.unique(np.concatenate([first, second]))
@@ -103,7 +103,12 @@ def distances(
 
 
 def cosines(
-    encoder: Encoder, texts: list[str], first: np.ndarray, second: np.ndarray, sides: str, progress: Progress = silent
+    encoder: TextEncoder,
+    texts: list[str],
+    first: np.ndarray,
+    second: np.ndarray,
+    sides: str,
+    progress: Progress = silent,
 ) -> np.ndarray:
     """The cosine of each pair of texts, given by their places, float64; crossed: the mean of both directions."""
     used = np.unique(np.concatenate([first, second]))

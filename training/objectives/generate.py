@@ -26,7 +26,7 @@ from training.data.shard_data import load_shards
 from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.generative.decoder import Decoder
 from training.generative.generative_loss import generative_gradient, kappa, kl, sample
-from training.generative.targets import Targets, Vocabulary, targets_of, vocabulary_of
+from training.generative.targets import Targets, TargetVocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded
 from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
@@ -119,7 +119,7 @@ class GenerateTask:
     files: Sequence[str]
     train: list[Rephrasings]
     dev: list[Rephrasings]
-    vocabulary: Vocabulary
+    vocabulary: TargetVocabulary
     decoder: Decoder
 
     @property

@@ -18,7 +18,7 @@ from training.data.order import MicroBatch
 from training.network.encoder import Encoder
 from training.network.parameters import Outputs
 from training.recipes.recipe import Recipe
-from training.update.reference_path import Batch
+from training.update.reference_path import LossBatch
 
 Measured = dict[str, float | None]
 
@@ -74,7 +74,7 @@ class Objective(Protocol):
         Raises StageError, UnknownVersionError.
         """
 
-    def batch(self, examples: Any) -> Batch:
+    def batch(self, examples: Any) -> LossBatch:
         """Examples laid out for the reference path. Raises ValueError for a text without words."""
 
 

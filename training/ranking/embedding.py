@@ -19,7 +19,7 @@ _BLOCK_TITLES = 65_536  # in double precision at once
 _LONGEST = 1e15  # of a vector compared by distance
 
 
-class Encoder(Protocol):
+class TextEncoder(Protocol):
     """Anything that turns texts into vectors: `model.Model`."""
 
     @property
@@ -31,7 +31,7 @@ class Encoder(Protocol):
 
 
 def search_vectors(
-    encoder: Encoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
+    encoder: TextEncoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
 ) -> np.ndarray:
     """The embeddings of texts as they are compared, float32 [texts, dimensions].
 
@@ -43,7 +43,7 @@ def search_vectors(
 
 
 def unit_vectors(
-    encoder: Encoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
+    encoder: TextEncoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
 ) -> np.ndarray:
     """The embeddings of texts scaled to length 1, float32 [texts, dimensions], so that a dot product is a cosine.
 
@@ -53,7 +53,7 @@ def unit_vectors(
 
 
 def _encoded(
-    encoder: Encoder,
+    encoder: TextEncoder,
     texts: Sequence[str],
     side: Side,
     made: Callable[[np.ndarray], np.ndarray],
@@ -69,7 +69,7 @@ def _encoded(
 
 
 def title_vectors(
-    encoder: Encoder, titles: Sequence[str], *, progress: Progress = silent
+    encoder: TextEncoder, titles: Sequence[str], *, progress: Progress = silent
 ) -> tuple[np.ndarray, np.ndarray]:
     """(vectors of the distinct titles, float32 [distinct, dimensions]; the vector's row for each title, int64)."""
     row_of: dict[str, int] = {}
@@ -83,7 +83,7 @@ class TitleEmbeddings:
     Each distinct title is encoded once, so documents of one title have exactly one score.
     """
 
-    def __init__(self, encoder: Encoder, titles: Sequence[str], *, progress: Progress = silent) -> None:
+    def __init__(self, encoder: TextEncoder, titles: Sequence[str], *, progress: Progress = silent) -> None:
         self._encoder = encoder
         self._vectors_TD, self._text_of_N = title_vectors(encoder, titles, progress=progress)
 

@@ -18,7 +18,7 @@ from training.recipes.recipe import Recipe
 if TYPE_CHECKING:
     from training.gpu.device import Device
     from training.update import paths
-    from training.update.reference_path import Batch
+    from training.update.reference_path import LossBatch
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-2"
@@ -61,7 +61,7 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
 
 
 def path_of(
-    arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], Batch]"
+    arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], LossBatch]"
 ) -> "paths.Path":
     """The path that computes so. `batch_of`: the objective's (training.objectives), for the reference path."""
     if arithmetic != COMPILED:

@@ -9,7 +9,7 @@ from training.run.arithmetic import REFERENCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class TrainingJob:
     """What a worker is given. The recipe, shards, start, vectors, teacher and arithmetic alone decide the model."""
 
     shards: str

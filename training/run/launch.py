@@ -9,7 +9,7 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill goes
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
@@ -21,9 +21,7 @@ from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
 from training.recipes.recipe import OBJECTIVE_SETTINGS, Recipe, default_of
 from training.run.arithmetic import arithmetic_of
-
-if TYPE_CHECKING:
-    from training.run.job import Job
+from training.run.job import TrainingJob
 
 STAGE_VERSION = 1
 
@@ -116,10 +114,9 @@ def train(
 
     def produce(attempt: str) -> Outcome:
         nonlocal checkpoints
-        from training.run.job import Job
 
         checkpoints = storage.join(storage.absolute(attempt).rpartition("/")[0], "checkpoints")
-        job = Job(
+        job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=_files_of(built),
             recipe=recipe,
@@ -157,7 +154,7 @@ def train(
     return result
 
 
-def _run(job: "Job", workers: int, min_workers: int | None, progress: Progress) -> dict[str, Any]:
+def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Progress) -> dict[str, Any]:
     if workers > 1:
         from training.run.ray_workers import run_on_ray
 

@@ -48,7 +48,7 @@ from schemas.stage import Progress, scratch_folder
 from training.compute.workers import ProcessGroup
 from training.gpu.device import gpu_share, process_group_backend
 from training.models.model import WEIGHTS
-from training.run.job import Job
+from training.run.job import TrainingJob
 from training.run.ray_cluster import cluster, is_of_this_machine_alone
 from training.run.worker import work
 from training.update.checkpoint import list_updates
@@ -58,7 +58,7 @@ ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost nod
 GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
 
 
-def run_on_ray(job: Job, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
+def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_workers: int | None = None) -> dict[str, Any]:
     """Metrics of the run, as worker.work. Raises StageError, also where workers are lost again and again.
 
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
@@ -150,7 +150,7 @@ def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
     return work(job, RayGroup(job.checkpoints), lambda *told: board.tell.remote(*told))
 
 
-def _gpus(job: Job) -> int:
+def _gpus(job: TrainingJob) -> int:
     """The GPUs of the cluster that the job is for, 0 for one on the CPU. Raises StageError where there are none."""
     if job.device == "cpu":
         return 0
@@ -185,7 +185,7 @@ class _Board:
 
 
 @contextlib.contextmanager
-def _board(job: Job, progress: Progress) -> Iterator[Any]:
+def _board(job: TrainingJob, progress: Progress) -> Iterator[Any]:
     """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
 
     Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do

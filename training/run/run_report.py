@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensorboard.compat.proto.event_pb2 import Event
@@ -24,14 +24,11 @@ from training.data.order import Order
 from training.network.encoder import Encoder
 from training.objectives import Watched
 from training.objectives.objective import Measured
+from training.run.job import TrainingJob
 from training.run.step_log import StepLog
 from training.update.checkpoint import Position, write_checkpoint, writing
 from training.update.large_update import Towers, UpdateReport
 from training.wording import shortly
-
-if TYPE_CHECKING:
-    from training.run.job import Job
-
 
 REPORT_SECONDS = 0.25
 RATE_REPORTS = 20  # how many of them the rate that is told looks back: some five seconds
@@ -42,7 +39,7 @@ class Report:
 
     def __init__(
         self,
-        job: "Job",
+        job: TrainingJob,
         order: Order,
         watch: Watched,
         towers: Towers,

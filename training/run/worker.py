@@ -33,7 +33,7 @@ from training.network.parameters import Layout, initial_parameters, is_beside, l
 from training.objectives import Task, objective_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, path_of, require_served
-from training.run.job import Job
+from training.run.job import TrainingJob
 from training.run.run_report import Report
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.update.large_update import Towers, large_update, name_culprit
@@ -41,13 +41,13 @@ from training.update.optimisers import MomentumSchedule, RowState, start_state
 from training.update.paths import Path
 
 
-def work(job: Job, workers: Workers, progress: Progress) -> dict[str, Any]:
+def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:
     """Train and write the model folder; metrics of the run, none if it was to stop early. Raises StageError."""
     with ExitStack() as at_the_end:
         return _work(job, workers, progress, at_the_end)
 
 
-def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
+def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
     # Build.
     phases = Phases() if job.profile and workers.rank == 0 else OFF
     if workers.rank == 0:
@@ -170,7 +170,7 @@ def _work(job: Job, workers: Workers, progress: Progress, at_the_end: ExitStack)
     }
 
 
-def _restore(job: Job, workers: Workers) -> tuple[Position, dict[str, RowState]]:
+def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, RowState]]:
     """The state to go on from, the same on every worker: the first one chooses the checkpoint."""
     newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
     chosen = torch.tensor([newest], dtype=torch.int64)

@@ -31,7 +31,7 @@ from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.halving import Halving, Rung, rungs_of
-from training.sweep.sweep_table import OF_LABELS, Point, Row, page
+from training.sweep.sweep_table import OF_LABELS, Point, SweepRow, page
 from training.sweep.sweep_trials import CarryOut, TrialEnded, Trials, in_processes
 
 STAGE_VERSION = 2
@@ -39,10 +39,10 @@ STAGE_VERSION = 2
 Engine = Literal["processes", "ray"]
 
 
-class Unfinished(StageError):
+class UnfinishedSweep(StageError):
     """Some trials could not be carried out. `rows`: the table of those that could."""
 
-    def __init__(self, *, rows: Sequence[Row] = (), **facts: str) -> None:
+    def __init__(self, *, rows: Sequence[SweepRow] = (), **facts: str) -> None:
         super().__init__(**facts)
         self.rows = rows
 
@@ -69,8 +69,8 @@ def sweep(
 
     `at_once` trials run side by side (by default one, on Ray as many as there is room for), each with `workers` of
     `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes a page
-    of the table's JSON. Raises UsageError; Unfinished where a trial could not be carried out, once all others are (of
-    its rung, with halving).
+    of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out, once all others are
+    (of its rung, with halving).
     """
     if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
         raise UsageError(
@@ -251,9 +251,9 @@ def _outcome(
     )
 
 
-def _unfinished(trials: Trials) -> Unfinished:
+def _unfinished(trials: Trials) -> UnfinishedSweep:
     reasons = "; ".join(dict.fromkeys(error.found for error in trials.broken))
-    return Unfinished(
+    return UnfinishedSweep(
         rows=trials.rows(),
         asked=f"{len(trials.ended)} trials were to be carried out",
         found=f"{len(trials.broken)} could not be: {reasons}",

@@ -56,7 +56,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class SweepRow:
     """A point over its seeds. `mean` is None where no seed gave a value, `spread` where fewer than two did.
 
     `spread`: the standard deviation between seeds. `told_apart`: the best one's lead over this point is more than two
@@ -73,7 +73,7 @@ class Row:
     rung: int = 0
 
 
-def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[Row]:
+def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
     """A row for each point and its trials, best first by `measure`, one of MEASURES.
 
     A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
@@ -94,9 +94,9 @@ def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> lis
     return [*rows[:1], *(_beside(row, rows[0], measure) for row in rows[1:])]
 
 
-def _row(point: Point, trials: Sequence[Trial], measure: str) -> Row:
+def _row(point: Point, trials: Sequence[Trial], measure: str) -> SweepRow:
     values = _values(trials, measure)
-    return Row(
+    return SweepRow(
         fields=point.fields,
         options=point.options,
         trials=trials,
@@ -106,7 +106,7 @@ def _row(point: Point, trials: Sequence[Trial], measure: str) -> Row:
     )
 
 
-def _beside(row: Row, best: Row, measure: str) -> Row:
+def _beside(row: SweepRow, best: SweepRow, measure: str) -> SweepRow:
     if row.mean is None or best.mean is None or row.spread is None or best.spread is None or row.rung != best.rung:
         return row
     num_row, num_best = (len(_values(r.trials, measure)) for r in (row, best))

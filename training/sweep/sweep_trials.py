@@ -14,7 +14,7 @@ from schemas.manifest import Request
 from schemas.stage import Progress, find_finished, stage_folder
 from training.recipes.recipe import Recipe
 from training.sweep.halving import Rung
-from training.sweep.sweep_table import MEASURES, Point, Row, Trial, ranked
+from training.sweep.sweep_table import MEASURES, Point, SweepRow, Trial, ranked
 from training.sweep.trial_process import Ended, Told, TrialProcess, interrupts_held
 from training.update.checkpoint import read_curve
 
@@ -159,7 +159,7 @@ class Trials:
         self.ended: dict[Key, Trial] = {}
         self.broken: list[StageError] = []
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SweepRow]:
         """The table of the trials that have ended."""
         by_point = [[self.ended[key] for key in sorted(self.ended) if key[1] == p] for p in range(len(self._points))]
         return ranked([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)

@@ -42,10 +42,10 @@ class ReferenceSum:
         list(self.threads.map(step_one, scales))
 
 
-class Batch(Protocol):
+class LossBatch(Protocol):
     """A micro-batch of some objective, ready to compute."""
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device) -> "LossBatch":
         """This batch, from the CPU, on a device."""
 
     def table_rows(self, side: str) -> torch.Tensor:
@@ -62,18 +62,18 @@ class ReferencePath:
     """As paths.Path. `threads` compute a whole micro-batch each."""
 
     device: Device = CPU
-    batch_of: Callable[[Any], Batch] = pair_batch  # of what an objective makes of a micro-batch
+    batch_of: Callable[[Any], LossBatch] = pair_batch  # of what an objective makes of a micro-batch
 
-    def prepare(self, examples: Any) -> Batch:
+    def prepare(self, examples: Any) -> LossBatch:
         return self.batch_of(examples).to(self.device.place)
 
-    def table_rows(self, micro_batch: Batch, side: str) -> torch.Tensor:
+    def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
         return micro_batch.table_rows(side)
 
     def sum_gradients(
         self,
         run: Run,
-        share: Sequence[Batch],
+        share: Sequence[LossBatch],
         touched: Mapping[str, torch.Tensor],
         *,
         update: int,
@@ -86,7 +86,7 @@ class ReferencePath:
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         total = GradientSum(touched, run.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
 
-        def addend_of(batch: Batch) -> Addend:
+        def addend_of(batch: LossBatch) -> Addend:
             gradients, loss = batch.gradient(encoder, update, phases)
             with phases("reduction"):
                 return total.addend(gradients, loss)
@@ -102,7 +102,7 @@ class ReferencePath:
             of_towers = dict(zip(gradients, norms.tolist(), strict=True))
         return ReferenceSum(run, touched, gradients, threads, update, loss, of_towers)
 
-    def largest(self, run: Run, micro_batch: Batch, update: int) -> float:
+    def largest(self, run: Run, micro_batch: LossBatch, update: int) -> float:
         gradients, loss = micro_batch.gradient(self._look_ahead(run, update), update)
         sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf

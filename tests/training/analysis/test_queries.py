@@ -11,7 +11,7 @@ from tests.training.analysis.small_models import small_model
 from training.analysis.attenuation import InputGates
 from training.analysis.attenuation import as_json as gates_json
 from training.analysis.explained import as_json, explained, training_cost
-from training.analysis.keywords import Counted, Keywords
+from training.analysis.keywords import CountedKeywords, Keywords
 from training.analysis.topics import Topics
 from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Trace, TracedText, trace
@@ -31,7 +31,7 @@ def traced(text: str, gates=None) -> TracedText:
 
 
 def counted(cells, declared, keywords) -> Keywords:
-    one = Counted(direction=RIGHT, cells=cells, declared=np.array(declared, bool), first=0)
+    one = CountedKeywords(direction=RIGHT, cells=cells, declared=np.array(declared, bool), first=0)
     return Keywords(counted=(one,), keywords=keywords)
 
 

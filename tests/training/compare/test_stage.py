@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import UsageError
 from schemas.judgments import read_qrels
 from tests.training.compare.judged_shop import judged_shop
-from training.compare.compare_stage import Unfinished, Where, compare
+from training.compare.compare_stage import UnfinishedComparison, Where, compare
 from training.compare.rows import Row, all_rows, chosen
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
@@ -157,7 +157,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
     run = tmp_path / "mine.run"
     run.write_text("q0 Q0 d0 1 nan mine\n")
     asked = rows(["bm25", "mine", "random"], runs={"mine": str(run)})
-    with pytest.raises(Unfinished, match="1 failed: mine") as caught:
+    with pytest.raises(UnfinishedComparison, match="1 failed: mine") as caught:
         compare(asked, **inputs, store=store, config=CONFIG)
     states = {row["name"]: row["state"] for row in caught.value.comparison["rows"]}
     assert states == {"random": "done", "bm25": "done", "mine": "failed"}

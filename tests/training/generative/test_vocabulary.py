@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
-from training.generative.targets import END, UNKNOWN, Vocabulary, vocabulary_of
+from training.generative.targets import END, UNKNOWN, TargetVocabulary, vocabulary_of
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 
@@ -48,4 +48,4 @@ def test_no_word_left_out_is_more_frequent_than_one_kept_and_the_order_of_texts_
 
 def test_a_word_that_stands_twice_is_refused():
     with pytest.raises(ValueError, match="once"):
-        Vocabulary(("a", "b", "a"))
+        TargetVocabulary(("a", "b", "a"))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.training.texts import random_texts, table_of
 from training.data.text_batch import TextTable, text_batch
 from training.kernel import status
-from training.kernel.kernel_batch import ARRAYS, CHUNK_TEXTS, Batch, kernel_batch
+from training.kernel.kernel_batch import ARRAYS, CHUNK_TEXTS, BatchIndex, kernel_batch
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 Part = tuple[TextTable, np.ndarray]
 
 
-def lists_of(batch: Batch) -> dict[str, list[int]]:
+def lists_of(batch: BatchIndex) -> dict[str, list[int]]:
     return {name: batch.array(name).tolist() for name in ARRAYS}
 
 

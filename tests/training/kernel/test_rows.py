@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from training.compute.reduction import UNIT
 from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges
-from training.kernel.kernel_towers import Addend
+from training.kernel.kernel_towers import CompiledAddend
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 COLUMNS = 32
@@ -28,8 +28,8 @@ def random_addends(seed: int, num: int, num_rows: int) -> list[tuple[np.ndarray,
     return made
 
 
-def addends_of(made) -> list[Addend]:
-    return [Addend(rows.ctypes.data, values.ctypes.data, len(rows)) for rows, values in made]
+def addends_of(made) -> list[CompiledAddend]:
+    return [CompiledAddend(rows.ctypes.data, values.ctypes.data, len(rows)) for rows, values in made]
 
 
 def touched_of(num_rows: int) -> TouchedRows:

@@ -22,12 +22,12 @@ from tests.training.kernel.small_batches import (
 )
 from training.kernel.kernel_batch import CHUNK_TEXTS
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_towers import Addend, TowerPoint, Workspace
+from training.kernel.kernel_towers import CompiledAddend, TowerPoint, Workspace
 from training.network.encoder import encode_batch
 from training.update.click_loss import pair_gradient
 
 
-def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def values_of(addend: CompiledAddend, columns: int) -> tuple[np.ndarray, np.ndarray]:
     rows = (ctypes.c_int32 * addend.num_rows).from_address(addend.rows)
     values = (ctypes.c_float * (addend.num_rows * columns)).from_address(addend.values)
     return np.array(rows), np.array(values, np.float32).reshape(-1, columns)
