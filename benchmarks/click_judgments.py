@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.exposure_cells import CELLS, gated_cells, merge_samples, numbered, sample_of
 from beam_jobs.judgments.judge_clicks import attractiveness, measure
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
@@ -138,7 +138,7 @@ def _ndcg(estimate: np.ndarray, grade: np.ndarray) -> float:
 
 def cells_of(days: Sequence[str], config: JudgmentsConfig) -> pa.Table:
     """All cells behind the gate, of days small enough to be held in memory."""
-    opened = open_days(days)
+    opened = open_window(days).ingests
     queries, exposures = (
         pa.concat_tables(map(read_day_file, day_files(opened, kind))) for kind in ("queries", "exposures")
     )

@@ -193,13 +193,9 @@ def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
     return pc.fill_null(pa.array(verdicts, pa.bool_()).take(encoded.indices), False)
 
 
-def find_bots(statistics: pa.Table, rules: BotRules) -> Bots:
-    """The bots among the clients of some STATISTICS rows, which must be all rows of these clients."""
-    return tell_clients(statistics, rules)[0]
-
-
 def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
-    """`find_bots`, and PASSERS_BY of the clients that none of these rules caught."""
+    """The bots among the clients of some STATISTICS rows, which must be all rows of these clients; and PASSERS_BY of
+    the clients that none of these rules caught."""
     totals = _sum_by(statistics.select(["person", "searches", "impressions", "clicks", "named"]), ["person"]).sort_by(
         "person"
     )

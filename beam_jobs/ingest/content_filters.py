@@ -42,32 +42,18 @@ MAX_CHARACTERS = 500
 MAX_WORDS = 64
 
 
-def content_fate(query: str, adult_terms: tuple[str, ...] | None = None) -> str | None:
-    """The fate that a normalised query's lines have for its content, or None where nothing is against it.
-
-    `query_empty`: no letter, digit or pictograph; `query_adult`: a term of the list, as whole words; `query_spam`: an
-    address, a telephone number, endless repetition, or longer than a query is. The first that holds, in this order.
-    `adult_terms` stand in for the shipped list.
-    """
-    return _fate(query, _by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms))
-
-
 def says_nothing(query: str) -> bool:
     """Whether a normalised query holds no letter, digit or pictograph: no list and no setting makes anything of it."""
     return not (query[:1].isalnum() or any(map(_says_something, query)))  # most queries: by their first letter
 
 
-def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:
-    """`content_fate` of each normalised query."""
-    texts = pa.array(queries, pa.string())
-    adult = _by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms)
-    fates = np.full(len(texts), None)
-    suspects = np.flatnonzero(_may_have_fate(texts, adult))
-    fates[suspects] = [_fate(query, adult) for query in texts.take(suspects).to_pylist()]
-    return fates.tolist()
+def content_fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
+    """The fate that a normalised query's lines have for its content, or None where nothing is against it.
 
-
-def _fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
+    `query_empty`: no letter, digit or pictograph; `query_adult`: a term of the list, as whole words; `query_spam`: an
+    address, a telephone number, endless repetition, or longer than a query is. The first that holds, in this order.
+    `adult`: terms `by_first_run`.
+    """
     if says_nothing(query):
         return "query_empty"
     if any(_pattern(term).search(query) for run in {"", *_RUN.findall(query)} for term in adult.get(run, ())):
@@ -77,8 +63,18 @@ def _fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
     return None
 
 
+def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = None) -> list[str | None]:
+    """`content_fate` of each normalised query. `adult_terms` stand in for the shipped list."""
+    texts = pa.array(queries, pa.string())
+    adult = by_first_run(adult_terms or shipped_list(ADULT_ENGLISH).terms)
+    fates = np.full(len(texts), None)
+    suspects = np.flatnonzero(_may_have_fate(texts, adult))
+    fates[suspects] = [content_fate(query, adult) for query in texts.take(suspects).to_pylist()]
+    return fates.tolist()
+
+
 def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.ndarray:
-    """Whether `_fate` has to look at a query, bool [queries]: at all that have a fate, and at few others.
+    """Whether `content_fate` has to look at a query, bool [queries]: at all that have a fate, and at few others.
 
     Nearly all queries are told to be plain by their words, and each distinct word is looked at once.
     """
@@ -105,7 +101,7 @@ def _says_something(character: str) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
+def by_first_run(terms: tuple[str, ...]) -> dict[str, list[str]]:
     """The terms by their first run of letters and digits, "" where there is none: where a term is, it stands alone."""
     found: dict[str, list[str]] = {}
     for term in map(normalise, terms):

@@ -49,11 +49,6 @@ class OpenDays:
         }
 
 
-def open_days(days: Sequence[str], window: Window | None = None) -> list[StageResult]:
-    """The ingests of `open_window`."""
-    return open_window(days, window).ingests
-
-
 def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     """The finished ingests that some days consist of, as one day or many.
 

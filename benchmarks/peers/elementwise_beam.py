@@ -24,11 +24,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.ingest.content_filters import content_fate
+from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
+from beam_jobs.ingest.content_filters import by_first_run, content_fate
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
 from schemas.words import normalise
 
+ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
 PAIR = pa.schema([("query", pa.string()), ("title", pa.string()), ("clicks", pa.int64()), ("dev", pa.bool_())])
 Event = dict[str, Any]  # a line with its search: kind, person, searcher, query, names_bot, document, position, time
 
@@ -161,7 +163,7 @@ def published(spelling: str) -> tuple[str | None, int]:
     """(the query to learn from, if any; the hash of its form)"""
     query = normalise(spelling)
     number = int.from_bytes(blake2b(query.encode(), digest_size=8).digest(), "little") or 1
-    return None if content_fate(query) else query, signed(number)
+    return None if content_fate(query, ADULT) else query, signed(number)
 
 
 @cache

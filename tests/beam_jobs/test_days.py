@@ -12,7 +12,7 @@ from beam_jobs.build.build_stage import build
 from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.day_versions import finished_ingests
-from beam_jobs.ingest.days import open_days, open_window
+from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.ingest.windows import Window
@@ -55,9 +55,9 @@ def test_a_late_file_makes_a_new_version_and_the_old_one_stays_readable(tmp_path
     first = _put(tmp_path, "2026-09-01", ["a", "b"])
     late = _put(tmp_path, "2026-09-01", ["c"])
     assert _parts(tmp_path, "2026-09-01") == (2, {first, late}, day_version.LATE)
-    assert {day.manifest.digest for day in open_days([str(tmp_path)])} == {first, late}
+    assert {day.manifest.digest for day in open_window([str(tmp_path)]).ingests} == {first, late}
     old = tmp_path / "days" / "2026-09-01" / "version-00001.json"
-    assert {day.manifest.digest for day in open_days([str(old)])} == {first}
+    assert {day.manifest.digest for day in open_window([str(old)]).ingests} == {first}
     written = json.loads((tmp_path / "days" / "2026-09-01" / "version-00002.json").read_text())
     assert (written["version"], written["supersedes"]) == (2, 1)
     assert sorted(log for part in written["parts"] for log in part["logs"]) == ["a", "b", "c"]
@@ -77,7 +77,7 @@ def test_all_files_of_a_date_together_make_it_anew(tmp_path):
     assert _parts(tmp_path, "2026-09-01") == (3, {whole}, day_version.ANEW)
     other_rules = _put(tmp_path, "2026-09-01", ["a", "b", "c"], rules=1)
     assert _parts(tmp_path, "2026-09-01") == (4, {other_rules}, day_version.ANEW)
-    assert [day.manifest.digest for day in open_days([str(tmp_path)])] == [other_rules]
+    assert [day.manifest.digest for day in open_window([str(tmp_path)]).ingests] == [other_rules]
 
 
 @pytest.mark.parametrize(
@@ -117,20 +117,20 @@ def _store_of(tmp_path, days=(1, 2, 3, 5), **more):
 
 def test_a_window_takes_its_dates_and_names_those_that_are_missing(tmp_path):
     store = _store_of(tmp_path)
-    assert len(open_days([store], Window(first="2026-09-01", until="2026-09-03"))) == 3
-    assert len(open_days([store], Window(until="2026-09-02"))) == 2
-    assert len(open_days([store], Window(last=1))) == 1
+    assert len(open_window([store], Window(first="2026-09-01", until="2026-09-03")).ingests) == 3
+    assert len(open_window([store], Window(until="2026-09-02")).ingests) == 2
+    assert len(open_window([store], Window(last=1)).ingests) == 1
     assert open_window([store], Window(last=2, until="2026-09-03")).first == "2026-09-02"
     with pytest.raises(StageError, match=r"nothing for 2026-09-04\."):
-        open_days([store], Window(last=3))
+        open_window([store], Window(last=3))
     with pytest.raises(StageError, match=r"nothing for 2026-08-31, 2026-09-04, 2026-09-06\."):
-        open_days([store], Window(first="2026-08-31", until="2026-09-06"))
+        open_window([store], Window(first="2026-08-31", until="2026-09-06"))
     found = open_window([store], Window(last=3, allow_missing=True))
     assert (len(found.ingests), found.missing) == (2, ["2026-09-04"])
     with pytest.raises(UsageError, match="holds days from 2026-09-01 to 2026-09-05"):
-        open_days([store], Window(first="2026-10-01"))
+        open_window([store], Window(first="2026-10-01"))
     with pytest.raises(StageError, match="and 49 more"):
-        open_days([store], Window(first="2026-07-05"))
+        open_window([store], Window(first="2026-07-05"))
 
 
 def test_without_a_window_all_is_taken_and_with_one_the_undated_are_left_out(tmp_path):
@@ -149,11 +149,11 @@ def test_without_a_window_all_is_taken_and_with_one_the_undated_are_left_out(tmp
 
 def test_a_window_needs_a_store(tmp_path):
     store = _store_of(tmp_path, days=(1,))
-    folder = open_days([store])[0].folder
+    folder = open_window([store]).ingests[0].folder
     with pytest.raises(UsageError, match="Single days were given"):
-        open_days([folder], Window(last=1))
+        open_window([folder], Window(last=1))
     with pytest.raises(UsageError, match="The store holds no dated day"):
-        open_days([str(tmp_path / "other")], Window(last=1))
+        open_window([str(tmp_path / "other")], Window(last=1))
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ def test_a_window_over_two_keys_says_which_dates_may_be_united(tmp_path):
     with pytest.raises(
         StageError, match="2026-09-01 to 2026-09-02 under key-1; 2026-09-03 to 2026-09-04 under key-2"
     ) as told:
-        open_days([str(tmp_path)], Window(last=4))
+        open_window([str(tmp_path)], Window(last=4))
     assert "--from 2026-09-03 (or --last 2)" in told.value.do
-    assert len(open_days([str(tmp_path)], Window(last=2))) == 2
-    assert len(open_days([str(tmp_path)], Window(until="2026-09-02"))) == 2
+    assert len(open_window([str(tmp_path)], Window(last=2)).ingests) == 2
+    assert len(open_window([str(tmp_path)], Window(until="2026-09-02")).ingests) == 2
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
     monkeypatch.setattr("beam_jobs.ingest.ingest_stage.find_held", overtaken)
     with pytest.raises(StageError, match=r"(?i)lines of theirs are in version 1 of that day already"):
         ingest([one, two], store=store, config=day)
-    assert len(open_days([store])) == 1
+    assert len(open_window([store]).ingests) == 1
     assert all(not damage(result.folder, result.manifest) for result in finished_ingests(store))
     assert len(finished_ingests(store)) == 2
 
@@ -243,7 +243,7 @@ def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
     store, documents = str(grown / "store"), str(grown / "documents.tsv")
     window, day = Window(last=1), DATES[1]
     late = day_lines(day, 2)
-    (first,) = open_days([store], window)
+    (first,) = open_window([store], window).ingests
     before = build([store], documents, store=store, config=CONFIG, window=window)
     second = _ingest_day(grown, day, late)
     again = _ingest_day(grown, day, late)
@@ -256,7 +256,7 @@ def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
     assert storage.exists(storage.join(before.folder, "manifest.json"))
     assert after.manifest.outcome.ledger.total == len(LINES[day]) + len(late)
     assert after.manifest.outcome.logical_digest != before.manifest.outcome.logical_digest
-    (old,) = open_days([f"{store}/days/{day}/version-00001.json"])  # what `before` was made of
+    (old,) = open_window([f"{store}/days/{day}/version-00001.json"]).ingests  # what `before` was made of
     assert [old.manifest.digest] == before.manifest.request.inputs["days"]
     assert not damage(old.folder, old.manifest, hashes=True)
 
@@ -265,7 +265,7 @@ def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
 def test_a_day_with_another_byte_than_was_written_is_not_built_from(grown):
     """Of the same size, so that nobody sees it who does not read it."""
     store, documents = str(grown / "store"), str(grown / "documents.tsv")
-    (day,) = open_days([store], Window(last=1))
+    (day,) = open_window([store], Window(last=1)).ingests
     victim = next(Path(day.data).glob("exposures-*.arrow"))
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
@@ -277,7 +277,7 @@ def test_a_day_with_another_byte_than_was_written_is_not_built_from(grown):
 def test_ingesting_all_files_of_a_date_with_other_settings_replaces_it(grown):
     other = _ingest_day(grown, DATES[1], bots=BotRules(searches_per_day=3))
     assert not other.reused
-    assert [day.folder for day in open_days([str(grown / "store")], Window(last=1))] == [other.folder]
+    assert [day.folder for day in open_window([str(grown / "store")], Window(last=1)).ingests] == [other.folder]
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
         build([store], documents, store=store, config=CONFIG),
         build([store], documents, store=store, config=everything, window=window),
     ]
-    days = [day.manifest.digest for day in open_days([store])]
+    days = [day.manifest.digest for day in open_window([store]).ingests]
     settings = [
         CONFIG,
         BuildConfig(k=3, num_negatives=2, dev_share=0.2),

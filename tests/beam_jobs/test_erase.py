@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_stage import build
 from beam_jobs.ingest import erase as erasing
-from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.ingest.erase import erase, without_people
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
@@ -55,7 +55,7 @@ def _hash(store, client):
 def _queries(store):
     """{(day's digest position, query): people}, of all that a store stands for."""
     found = {}
-    for result in open_days([store]):
+    for result in open_window([store]).ingests:
         for uri in day_files([result], "queries"):
             for row in read_day_file(uri).to_pylist():
                 found[result.manifest.request.config.get("date"), row["query"]] = (set(row["people"]), row["searches"])
@@ -64,7 +64,7 @@ def _queries(store):
 
 def _exposures(store):
     found = []
-    for result in open_days([store]):
+    for result in open_window([store]).ingests:
         for uri in day_files([result], "exposures"):
             found += [
                 (result.manifest.request.config.get("date"), *row.values()) for row in read_day_file(uri).to_pylist()
@@ -82,7 +82,7 @@ def _bytes_with(store, value: int) -> list[str]:
 def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
     who = _hash(store, WHO)
     before, shown = _queries(store), _exposures(store)
-    ledgers = {day.manifest.request.config["date"]: day.manifest.outcome.ledger for day in open_days([store])}
+    ledgers = {day.manifest.request.config["date"]: day.manifest.outcome.ledger for day in open_window([store]).ingests}
     assert len({name.split("/")[1] for name in _bytes_with(store, who)}) == 2  # both days
     done = erase([WHO], store=store)
 
@@ -96,7 +96,7 @@ def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
     assert _exposures(store) == [row for row in shown if row[:2] not in alone]
     assert (done.num_ingests, done.num_queries, done.num_sets) == (2, len(alone), len(shared))
     assert done.dates == dict.fromkeys(DATES, 2)
-    for result in open_days([store]):
+    for result in open_window([store]).ingests:
         day = result.manifest.request.config["date"]
         ledger = result.manifest.outcome.ledger.check()
         assert ledger.total == ledgers[day].total
@@ -112,7 +112,7 @@ def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
 def test_the_manifest_says_how_many_and_never_who(store):
     who, key = _hash(store, WHO), read_key(default_path(store)).key.hex()
     erase([WHO], store=store)
-    (result, _) = open_days([store])
+    (result, _) = open_window([store]).ingests
     inputs = result.manifest.request.inputs
     assert inputs["erased_people"] == 1
     assert storage.exists(storage.join(store, "ingest", inputs["erased_from"], "erased.json"))
@@ -130,7 +130,7 @@ def test_the_digest_of_what_is_left_is_that_of_its_rows(store):
     from beam_jobs.ingest.aggregate_day import logical_digest
 
     erase([WHO, OTHER], store=store)
-    for result in open_days([store]):
+    for result in open_window([store]).ingests:
         tables = [
             pa.concat_tables([read_day_file(uri) for uri in day_files([result], kind)])
             for kind in ("queries", "exposures")
@@ -145,7 +145,7 @@ def test_one_after_the_other_is_both_at_once(store, tmp_path):
     erase([WHO, OTHER, WHO], store=str(tmp_path / "copy"))
     assert _queries(store) == _queries(str(tmp_path / "copy"))
     assert _exposures(store) == _exposures(str(tmp_path / "copy"))
-    assert {day.manifest.request.inputs["erased_people"] for day in open_days([store])} == {2}
+    assert {day.manifest.request.inputs["erased_people"] for day in open_window([store]).ingests} == {2}
 
 
 def test_a_second_time_and_a_stranger_change_nothing(store):
@@ -171,7 +171,7 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
 def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     half = str(tmp_path / "2026-09-01.ndjson")
     rest = write_lines(tmp_path / "rest.ndjson", day_lines("2026-09-01", 9, num_searches=60))
-    (old,) = open_days([store], Window(until="2026-09-01"))
+    (old,) = open_window([store], Window(until="2026-09-01")).ingests
     ingest([half, rest], store=store, config=IngestConfig(date="2026-09-01"))
     plain = ingest([half], store=store, config=IngestConfig())
     who = _hash(store, OTHER)
@@ -179,9 +179,9 @@ def test_an_undated_ingest_and_an_older_version_are_erased_too(store, tmp_path):
     erase([OTHER], store=store)
     assert _bytes_with(store, who) == []
     # Whoever names the folder, or the older version, is led to what is left of it.
-    assert open_days([plain.folder])[0].manifest.request.inputs["erased_from"] == plain.manifest.digest
+    assert open_window([plain.folder]).ingests[0].manifest.request.inputs["erased_from"] == plain.manifest.digest
     version = storage.join(store, "days", "2026-09-01", "version-00001.json")
-    assert open_days([version])[0].manifest.request.inputs["erased_from"] == old.manifest.digest
+    assert open_window([version]).ingests[0].manifest.request.inputs["erased_from"] == old.manifest.digest
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_two_erasures_at_once_both_count(store, monkeypatch):
     erase([WHO], store=store)
     assert called
     assert _bytes_with(store, who) == _bytes_with(store, other) == []
-    assert len(open_days([store])) == 2
+    assert len(open_window([store]).ingests) == 2
 
 
 def test_days_whose_key_is_gone_are_named_as_past_changing(store):

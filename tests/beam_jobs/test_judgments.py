@@ -6,7 +6,7 @@ import pytest
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
 from beam_jobs.engine.tally import Tally
-from beam_jobs.ingest.days import day_files, open_days, read_day_file
+from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.exposure_cells import gated_cells, merge_samples, sample_of
 from beam_jobs.judgments.judge_clicks import measure, query_id
 from beam_jobs.judgments.judgments_commit import require_impressions
@@ -251,7 +251,7 @@ def test_a_log_that_judges_nothing_is_refused_with_the_reason(tmp_path, queries,
 
 def _measure(day: str) -> None:
     """What the job does until the ranks are measured."""
-    opened, config = open_days([day]), JudgmentsConfig()
+    opened, config = open_window([day]).ingests, JudgmentsConfig()
     queries, exposures = (
         pa.concat_tables([read_day_file(uri) for uri in day_files(opened, kind)]) for kind in ("queries", "exposures")
     )
@@ -285,7 +285,7 @@ def test_settings_out_of_range_are_usage_errors(wrong):
 def test_days_that_a_model_was_trained_on_are_refused(tmp_path, log):
     store = str(tmp_path / "store")
     days = _days(store, log)
-    built = built_from(store, *open_days([days[0]]))
+    built = built_from(store, *open_window([days[0]]).ingests)
     with pytest.raises(StageError, match=r"It was made from .* as well"):
         judgments(days, store=store, config=JudgmentsConfig(), trained_on=built)
     queries, shown = log[1]

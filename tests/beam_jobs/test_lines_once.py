@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.days import open_days
+from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.line_sample import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from schemas import day_version
@@ -35,7 +35,7 @@ def put(folder: Path, *logs: str, **config):
 
 def total_lines(folder: Path) -> int:
     """Of all that a build would read."""
-    return sum(result.manifest.outcome.counts["lines"] for result in open_days([str(folder / "store")]))
+    return sum(result.manifest.outcome.counts["lines"] for result in open_window([str(folder / "store")]).ingests)
 
 
 @pytest.fixture
@@ -104,16 +104,16 @@ def test_a_day_is_replaced_only_by_a_dated_log():
 def test_logs_without_a_date_and_of_two_dates_are_not_united_where_they_share_lines(tmp_path):
     store = str(tmp_path / "store")
     ingest([write(tmp_path / "a.ndjson", LINES[:HALF])], store=store, config=IngestConfig())
-    open_days([store])
+    open_window([store])
     ingest([write(tmp_path / "b.ndjson.gz", LINES)], store=store, config=IngestConfig())
     with pytest.raises(StageError, match="made from the same lines"):
-        open_days([store])
+        open_window([store])
     other = tmp_path / "other"
     for date, lines in ((DATE, LINES[:HALF]), ("2026-09-02", LINES[HALF - 4 :])):
         config = IngestConfig(date=date)
         ingest([write(tmp_path / f"{date}.ndjson", lines)], store=str(other), config=config)
     with pytest.raises(StageError, match="made from the same lines"):
-        open_days([str(other)])
+        open_window([str(other)])
 
 
 def test_a_log_that_is_written_to_while_it_is_read_is_not_kept(tmp_path, monkeypatch):
@@ -166,12 +166,12 @@ def test_a_sample_has_about_as_many_lines_however_long_the_log_is():
 
 
 def test_the_sample_is_keyed_and_days_from_before_it_have_none(half):
-    result = open_days([str(half / "store")])[0]
+    result = open_window([str(half / "store")]).ingests[0]
     found = read_sample(open_result(result.folder))
     assert found is not None
     assert len(found.lines) == HALF
     other = half / "other"
     put(other, write(half / "b.ndjson", LINES[:HALF]))
-    elsewhere = read_sample(open_days([str(other / "store")])[0])
+    elsewhere = read_sample(open_window([str(other / "store")]).ingests[0])
     assert elsewhere is not None
     assert not set(found.lines) & set(elsewhere.lines)

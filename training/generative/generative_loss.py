@@ -77,13 +77,6 @@ def kl(mu: torch.Tensor, sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     return divergence, mu.clone(), sigma - 1 / sigma
 
 
-def w2_squared(
-    mu: torch.Tensor, sigma: torch.Tensor, other_mu: torch.Tensor, other_sigma: torch.Tensor
-) -> torch.Tensor:
-    """W₂² of each pair, [B]: 2-Wasserstein distance of two normal distributions, squared."""
-    return (mu - other_mu).square().sum(1) + (sigma - other_sigma).square().sum(1)
-
-
 def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
     """κ, what the divergence counts in the loss at a step (from 0): sigmoid(rate (step - middle))."""
     x = rate * (step - middle)

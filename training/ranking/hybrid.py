@@ -6,10 +6,9 @@ The first is a cosine, within -1 and 1 for every query; the second is taken as i
 query's words that the title has, rare ones above all, so the words' say grows with how much of a query they explain.
 Nothing is scaled by the other documents or the other queries: a score depends on its own query and title alone.
 
-A weight is chosen by NDCG@10 of judged queries, and never on the queries that it is then measured on. Either other
-judgments are given (`choose_weight` on a dev set), or the queries are cut into two halves by a keyed hash of their
-text, and each half uses the weight that was best on the other (`cross_fit`). By text, so that a query that stands in
-the judgments under two ids is in one half.
+A weight is chosen by NDCG@10 of judged queries, and never on the queries that it is then measured on: the queries are
+cut into two halves by a keyed hash of their text, and each half uses the weight that was best on the other
+(`cross_fit`). By text, so that a query that stands in the judgments under two ids is in one half.
 """
 
 import hashlib
@@ -55,21 +54,6 @@ class Hybrid:
         weights_B = [weight.of(query) if isinstance(weight, CrossFitted) else weight for query in queries]
         second_BN = self._second.scores(queries) * np.array(weights_B, np.float32)[:, None]
         return self._first.scores(queries) + second_BN
-
-
-def choose_weight(
-    first: np.ndarray,
-    second: np.ndarray,
-    judged: JudgedPairs,
-    *,
-    weights: Sequence[float] = WEIGHTS,
-    gain: Gain = "exponential",
-) -> float:
-    """The weight with the best mean NDCG@10 over all judged queries; of equally good ones the smallest.
-
-    `first` and `second`: the systems' score of each judged pair (`scores_of_pairs`).
-    """
-    return _best(weights, _values_QW(first, second, judged, weights, gain))
 
 
 def cross_fit(

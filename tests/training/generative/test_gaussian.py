@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.generative.generative_loss import kappa, kl, sample, sample_gradient, w2_squared
+from training.generative.generative_loss import kappa, kl, sample, sample_gradient
 
 
 def rows(*values: list[float]) -> torch.Tensor:
@@ -40,21 +40,6 @@ def test_a_spread_of_zero_diverges_infinitely_and_is_no_quiet_number():
     divergence, _, by_sigma = kl(rows([0, 0]), rows([1, 0]))
     assert divergence.tolist() == [math.inf]
     assert by_sigma.tolist() == [[0, -math.inf]]
-
-
-def test_the_distance_of_two_normal_distributions_worked_by_hand():
-    # μ (1, 2) and (4, -2): 9 + 16 = 25; σ (1, 0.5) and (3, 2): 4 + 2.25 = 6.25. Of equal ones: 0.
-    found = w2_squared(rows([1, 2], [1, 2]), rows([1, 0.5], [1, 0.5]), rows([4, -2], [1, 2]), rows([3, 2], [1, 0.5]))
-    assert found.tolist() == [31.25, 0]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 1000))
-def test_the_distance_is_that_of_mu_and_sigma_side_by_side(seed):
-    mu, sigma, other_mu, other_sigma = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 3, 5)))
-    apart = torch.cat([mu, sigma.abs()], dim=1) - torch.cat([other_mu, other_sigma.abs()], dim=1)
-    found = w2_squared(mu, sigma.abs(), other_mu, other_sigma.abs())
-    np.testing.assert_allclose(found, torch.linalg.vector_norm(apart, dim=1) ** 2, rtol=1e-12)
 
 
 def test_a_sample_is_the_mean_moved_by_spreads_of_noise():

@@ -8,7 +8,6 @@ from training.ranking.hybrid import (
     WEIGHTS,
     CrossFitted,
     Hybrid,
-    choose_weight,
     cross_fit,
     half_of,
     scores_of_pairs,
@@ -53,18 +52,23 @@ def pair_scores(good: float, worse: float) -> np.ndarray:
 
 def test_hand_worked_weight():
     # NDCG@10 with the worse one first is 1/log2(3) = 0.63, otherwise 1; 0.15 is the smallest weight above 0.1.
-    found = choose_weight(pair_scores(0.5, 0.6), pair_scores(2, 1), judged_pairs(QRELS))
-    assert found == 0.15
-    assert choose_weight(pair_scores(0.6, 0.5), pair_scores(2, 1), judged_pairs(QRELS)) == 0
+    second, judged = pair_scores(2, 1), judged_pairs(QRELS)
+    assert cross_fit(pair_scores(0.5, 0.6), second, judged, QUERIES).of_half == (0.15, 0.15)
+    assert cross_fit(pair_scores(0.6, 0.5), second, judged, QUERIES).of_half == (0, 0)
 
 
-def test_the_chosen_weight_is_the_best_of_all():
+def test_the_chosen_weight_is_the_best_of_all_on_the_other_half():
     rng = np.random.default_rng(0)
     judged = judged_pairs({f"q{i}": {f"d{j}": int(rng.integers(4)) for j in range(15)} for i in range(30)})
+    queries = {query_id: f"text of {query_id}" for query_id in judged.query_ids}
     first, second = rng.uniform(-1, 1, len(judged)), rng.exponential(5, len(judged))
-    chosen = choose_weight(first, second, judged)
-    values = {weight: ndcg_of_judged(judged, first + weight * second).mean()[10] for weight in WEIGHTS}
-    assert values[chosen] == pytest.approx(max(values.values()), abs=1e-11)
+    chosen = cross_fit(first, second, judged, queries).of_half
+    half_Q = np.array([half_of(queries[query_id], 0) for query_id in judged.query_ids])
+    for half in (0, 1):
+        values = {
+            weight: ndcg_of_judged(judged, first + weight * second).at(10)[half_Q != half].mean() for weight in WEIGHTS
+        }
+        assert values[chosen[half]] == pytest.approx(max(values.values()), abs=1e-11)
 
 
 @settings(max_examples=30, deadline=None)
@@ -111,7 +115,10 @@ def test_documents_that_a_run_lacks_come_last_whatever_the_weight():
     found = scores_of_pairs({"q0": {"a": 0.5, "b": -1.0}}, judged)
     assert found.tolist() == [0.5, -np.inf, -1.0, -np.inf]
     second = scores_of_pairs({"q0": {"a": 0.0, "b": 20.0}}, judged)
-    assert choose_weight(found, second, judged) == 0.075  # -1 + 20 w = 0.5: a tie, and the later id b comes first
+    other = next(text for text in map(str, range(99)) if half_of(text, 0) != half_of("a text", 0))
+    queries = {"q0": "a text", "q1": other}
+    fitted = cross_fit(found, second, judged, queries)
+    assert fitted.of(other) == 0.075  # chosen on q0: -1 + 20 w = 0.5, a tie, and the later id b comes first
 
 
 @pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf"), CrossFitted(of_half=(0.1, -1), seed=0)])
