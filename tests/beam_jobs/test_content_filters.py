@@ -136,7 +136,9 @@ _PIECES = st.sampled_from(_WORDS.split())
 )
 def test_many_queries_have_the_fates_that_each_has_alone(queries, terms):
     """Of many the patterns are asked only where a word is suspicious; alone they are always asked."""
-    assert content_fates(queries, terms) == [content_fate(query, by_first_run(terms) if terms else ADULT) for query in queries]
+    assert content_fates(queries, terms) == [
+        content_fate(query, by_first_run(terms) if terms else ADULT) for query in queries
+    ]
 
 
 @pytest.mark.parametrize(
