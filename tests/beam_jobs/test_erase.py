@@ -215,7 +215,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
     # last clean-up, which follows the one at the start.
     code = (
         "import os, sys\n"
-        "from beam_jobs import erase as erasing\n"
+        "from beam_jobs.ingest import erase as erasing\n"
         "real, calls = getattr(erasing, sys.argv[1]), []\n"
         "def killed(*args, **kwargs):\n"
         "    calls.append(1)\n"

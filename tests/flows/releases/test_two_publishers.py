@@ -37,14 +37,14 @@ def test_the_second_of_two_publishers_says_that_the_pointer_moved(live):
 def test_of_many_processes_that_swap_at_once_exactly_one_wins(tmp_path):
     script = f"""
 import sys
-from flows.releases import pointer
+from flows.releases import release_folder
 from schemas import storage
 from schemas.errors import StageError
 print("ready", flush=True)
 sys.stdin.readline()
 try:
     storage.write_new(f"{tmp_path}/releases/{{sys.argv[1]}}/release.json", b"{{}}")
-    print(pointer.swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
+    print(release_folder.swap({str(tmp_path)!r}, expected=None, release=sys.argv[1]).release)
 except StageError as error:
     print(error.found)
 """
@@ -178,6 +178,7 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
 
     @contextmanager
     def late(uri):
+        monkeypatch.setattr(release_folder, "pointer_lock", locked)
         other = threading.Thread(target=rollback, args=(live,), kwargs={"release": first})
         other.start()
         other.join()  # just before
