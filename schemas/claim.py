@@ -11,24 +11,34 @@ reason to keep the next one waiting. The file says who holds it, for people.
 A stage waits only for others of the same digest, and a digest is of all that a stage reads, so no circle of waiting
 processes can arise: what a stage starts itself (the trainings of a sweep) never has its own digest.
 
-**Not covered**: an object store has no such lock, and neither has a network file system that is mounted without one.
-There two processes may do the same work at once; the first to write the manifest wins (schemas.stage).
+An object store has no such lock. There a claim is an object that is created only if it is not there
+(`claim-000001.json`), and that its holder writes anew every BEAT_SECONDS while it works. Who waits and sees no such
+sign for TAKE_OVER_SECONDS by its own clock takes over, by creating the object of the next number: of several that want
+to, one succeeds. A holder that was only slow goes on beside it, and no harm is done: the first to write the manifest
+wins (stage). The same is true of a network file system that is mounted without locks.
 """
 
 import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from threading import Event, Thread
 
 from schemas import storage
 
 FILE_NAME = "claim.json"
 WAIT_SECONDS = 0.5
+# On an object store, where each sign and each look is a request that somebody pays.
+BEAT_SECONDS = 10.0
+TAKE_OVER_SECONDS = 60.0
+LOOK_SECONDS = 2.0
+_NUMBERED = re.compile(r"claim-\d{6}\.json")
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -36,7 +46,8 @@ _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
     """The only one on this file system to hold the claim on a folder; waits for it and tells for whom."""
     if not storage.is_local(folder):
-        yield
+        with _claimed_by_an_object(folder, progress):
+            yield
         return
     storage.make_folder(folder)
     path = storage.filesystem(storage.join(folder, FILE_NAME))[1]
@@ -54,6 +65,70 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
             _close(claim)
 
 
+@contextmanager
+def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
+    claim = _create(folder, progress)
+    ended = Event()
+
+    def beat() -> None:
+        beats = 0
+        while not ended.wait(BEAT_SECONDS):
+            beats += 1
+            with suppress(Exception):  # the store is away for a moment: one sign is missing
+                storage.write_atomic(claim, _signature(beats))
+
+    beating = Thread(target=beat, daemon=True)  # which a process that is killed takes along
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beating.join()
+        with suppress(Exception):  # an error of the stage is worth more; the next one takes over after a while
+            storage.remove(claim)
+
+
+def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> str:
+    """The URI of this process's claim: none was there, or the newest gave no sign of life."""
+    seen: tuple[str, bytes] = ("", b"")
+    since = time.monotonic()
+    while True:
+        newest = max(_claims(folder), default="")
+        signature = _read(storage.join(folder, newest)) if newest else b""
+        if signature is None:
+            continue  # given back between the two looks
+        if (newest, signature) != seen:
+            seen, since = (newest, signature), time.monotonic()
+        if newest and time.monotonic() - since < TAKE_OVER_SECONDS:
+            progress(f"another process is making this: waiting ({_holder(signature)})", 0, None)
+            time.sleep(LOOK_SECONDS)
+            continue
+        number = int(newest[len("claim-") : -len(".json")]) + 1 if newest else 1
+        mine = f"claim-{number:06}.json"
+        if not storage.write_new(storage.join(folder, mine), _signature()):
+            continue
+        # Between the look and the claim others may have come and gone. It counts if nobody stands beside it but the one
+        # that it takes over, as it was.
+        others = {name: _read(storage.join(folder, name)) for name in _claims(folder) if name != mine}
+        if all(name < mine and sign in (None, signature) for name, sign in others.items()):
+            for name in others:
+                storage.remove(storage.join(folder, name))
+            return storage.join(folder, mine)
+        storage.remove(storage.join(folder, mine))
+
+
+def _claims(folder: str) -> list[str]:
+    return [name for name in storage.list_names(folder) if _NUMBERED.fullmatch(name)]
+
+
+def _read(claim: str) -> bytes | None:
+    """What a claim says; None where it was given back meanwhile."""
+    try:
+        return storage.read_now(claim)
+    except FileNotFoundError:
+        return None
+
+
 def _wait_for(path: str, progress: Callable[[str, int, int | None], None]) -> int | None:
     """The descriptor of the locked file; None where the file system knows no locks."""
     while True:
@@ -66,7 +141,9 @@ def _wait_for(path: str, progress: Callable[[str, int, int | None], None]) -> in
             _close(claim)
         except BlockingIOError:
             _close(claim)
-            progress(f"another process is making this: waiting ({_holder(path)})", 0, None)
+            with suppress(FileNotFoundError):
+                holder = _holder(storage.read_bytes(path))
+                progress(f"another process is making this: waiting ({holder})", 0, None)
             time.sleep(WAIT_SECONDS)
         except OSError as error:
             _close(claim)
@@ -84,19 +161,21 @@ def _is_still(claim: int, path: str) -> bool:
 
 
 def _sign(claim: int) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    signature = {"process": os.getpid(), "machine": socket.gethostname(), "since": now}
     with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
         os.ftruncate(claim, 0)
-        os.pwrite(claim, json.dumps(signature).encode(), 0)
+        os.pwrite(claim, _signature(), 0)
 
 
-def _holder(path: str) -> str:
+def _signature(beats: int = 0) -> bytes:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return json.dumps({"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}).encode()
+
+
+def _holder(signature: bytes) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        return f"process {found['process']} on {found['machine']}, since {found['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it is just being signed, or given back
+        found = json.loads(signature)
+        return f"process {found['process']} on {found['machine']}, {found['at']}"
+    except (ValueError, KeyError, TypeError):  # it is just being signed, or given back
         return "it has only begun"
 
 

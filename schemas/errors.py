@@ -86,6 +86,30 @@ def os_error_kind(error: OSError) -> type[StageError]:
     return StageError if error.errno in _LASTING else TransientError
 
 
+# What clients of object stores raise where their file systems make no OSError of it, by the package it is of.
+_OF_OBJECT_STORES = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "azure", "adlfs", "aiohttp"}
+
+
+def store_error(error: BaseException) -> StageError | None:
+    """What an object store's client raised as the error a user reads; None for any other. Its message is left out."""
+    kind = type(error).__name__
+    if type(error).__module__.split(".")[0] not in _OF_OBJECT_STORES:
+        return None
+    if "Credential" in kind or "Token" in kind or "Profile" in kind:
+        return StageError(
+            asked="an object store was to be read or written",
+            found=f"its client has no credentials that it can use ({kind})",
+            follows="nothing was read, and nothing was written under a final name",
+            do="set the store's in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a role)",
+        )
+    return TransientError(
+        asked="an object store was to be read or written",
+        found=f"it did not answer, or not in time ({kind} in {place(error)})",
+        follows="nothing half-written is left under a final name, and what was finished is kept",
+        do="check the store and its address (AWS_ENDPOINT_URL for one of your own), then run the same command again",
+    )
+
+
 def place(error: BaseException) -> str:
     """Where an error was raised, module:line. Its message is left out: it may quote data."""
     trace = error.__traceback__

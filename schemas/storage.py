@@ -72,11 +72,21 @@ def list_files(uri: str) -> list[str]:
 
 def list_folders(uri: str) -> list[str]:
     """The names of the folders in a folder, sorted; empty where there is no folder."""
+    return _names(uri, "directory")
+
+
+def list_names(uri: str) -> list[str]:
+    """The names of the files in a folder, but for those in folders of it, sorted; empty where there is no folder."""
+    return _names(uri, "file")
+
+
+def _names(uri: str, kind: str) -> list[str]:
     fs, root = filesystem(uri)
-    if not fs.exists(root):
-        return []
     fs.invalidate_cache()
-    inside = [entry["name"] for entry in fs.ls(root, detail=True) if entry["type"] == "directory"]
+    try:
+        inside = [entry["name"] for entry in fs.ls(root, detail=True) if entry["type"] == kind]
+    except FileNotFoundError:
+        return []
     return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in inside)
 
 

@@ -29,7 +29,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from beam_jobs.engine.engine_options import runner_name
 from beam_jobs.engine.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
 from beam_jobs.engine.forked_workers import ForkedWorkers
-from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError
+from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError, store_error
 from schemas.signals import sigterm_as_exit
 from schemas.stage import EngineJob, Progress, silent
 
@@ -122,16 +122,20 @@ def carries_errors(function: Function) -> Function:
         def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
             try:
                 yield from function(*args, **kwargs)
-            except StageError as error:
-                raise _carried(error) from None
+            except Exception as error:
+                if known := _known(error):
+                    raise _carried(known) from None
+                raise
     else:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
-            except StageError as error:
-                raise _carried(error) from None
+            except Exception as error:
+                if known := _known(error):
+                    raise _carried(known) from None
+                raise
 
     return wrapped  # type: ignore[return-value]
 
@@ -293,6 +297,10 @@ def _options(beam_options: Sequence[str]) -> PipelineOptions:
     if not options.view_as(TestOptions).dry_run:  # which checks them, as the tests of the graphs do: half a second
         options.view_as(TypeOptions).pipeline_type_check = False
     return options
+
+
+def _known(error: Exception) -> StageError | None:
+    return error if isinstance(error, StageError) else store_error(error)
 
 
 def _carried(error: StageError) -> CarriedError:

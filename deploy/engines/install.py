@@ -5,6 +5,7 @@
     flink-job-server  takes a job for Flink; a mini cluster    needs mvn, cc, and java to run
     flink             Flink's own jars, for a cluster          needs pip, and java to run
     dataflow          a Python environment for translating     needs uv, which `make setup` brings
+    s3-server         an S3 server on a folder, to try one     needs go
 
 Every version is pinned; a piece that is there in its version stays. Go checks what it downloads against its public
 checksum database, Maven against the repository's checksums, pip against the SHA-256 below. With binaries of your own
@@ -30,6 +31,7 @@ BEAM_IN_GO = "github.com/apache/beam/sdks/v2"
 GO = "Install Go 1.26 or later, or give a published prism with --prism_location."
 FLINK = "apache-flink-libraries==1.19.3"
 FLINK_SHA256 = "4a58e3a1fb7d83340bc96b6c080624c6d792d69fae5d294b96224775204a9c60"
+S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 JOB_SERVER_CLASS = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 # Flink's own jars serve the job server; on a cluster the cluster's are the ones to load, and its logging.
 JOB_SERVER_ONLY = ("flink-", "slf4j-")
@@ -96,7 +98,7 @@ def make_prism(work: Path, _target: Path) -> Path:
 def make_python_worker(work: Path, target: Path) -> Path:
     """The script that sets the environment, beside the program of Beam's worker image that starts and ends Python."""
     boot = target.with_name("python-worker-boot")
-    os.replace(_go_install("python/container", work) / "container", boot)
+    os.replace(_go_install(f"{BEAM_IN_GO}/python/container@v{BEAM}", work) / "container", boot)
     script = work / "script"
     files = target.with_name("python-worker-files")
     files.mkdir(mode=0o700, exist_ok=True)
@@ -163,6 +165,10 @@ def make_dataflow(work: Path, target: Path) -> Path:
     return target  # environments cannot be moved, so this one is made in place
 
 
+def make_s3_server(work: Path, _target: Path) -> Path:
+    return _go_install(S3_SERVER, work) / "versitygw"
+
+
 def _pins(path: Path) -> dict[str, str]:
     return {line.partition("==")[0]: line for line in path.read_text().splitlines()}
 
@@ -179,13 +185,14 @@ PIECES: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "flink-job-server": ("Beam 2.62.0 for Flink 1.19, for this machine alone", make_flink_job_server),
     "flink": (FLINK, make_flink),
     "dataflow": (f"apache-beam[gcp] {BEAM}, {_our_dependencies()}", make_dataflow),
+    "s3-server": (S3_SERVER.rpartition("/")[2], make_s3_server),
 }
 
 
 def _go_install(package: str, work: Path) -> Path:
     _need("go", GO)
     _run(
-        ["go", "install", f"{BEAM_IN_GO}/{package}@v{BEAM}"],
+        ["go", "install", package],
         "go could not build it",
         env=os.environ | {"GOBIN": str(work)},
     )

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from schemas.errors import StageError, os_error_kind, place
+from schemas.errors import StageError, os_error_kind, place, store_error
 from schemas.stage import Progress as Tell
 
 PLAIN_SECONDS = 10.0  # how often a log file, which shows no bar, gets a line
@@ -116,6 +116,8 @@ def explain(error: BaseException) -> StageError:
     """Any error as the four sentences a user can act on."""
     if isinstance(error, StageError):
         return error
+    if of_a_store := store_error(error):
+        return of_a_store
     if isinstance(error, OSError) and error.errno in _OS_REASONS:
         found, do = _OS_REASONS[error.errno]
         where = f" ({error.filename})" if error.filename else ""
