@@ -15,7 +15,7 @@ demo: $(READY)           ## simulated log -> release -> report, in minutes
 	$(BIN)/clicktower demo --work clicktower-demo
 
 # CLICKTOWER_ENGINES names another folder, for this and for every command.
-engines: $(READY)        ## prism and Flink (needs go, java, mvn, cc; minutes the first time)
+engines: $(READY)        ## prism, Flink, an S3 server (needs go, java, mvn, cc; minutes the first time)
 	$(BIN)/python deploy/engines/install.py $(or $(CLICKTOWER_ENGINES),.engines)
 
 test: $(READY)           ## every test; those of engines that are not there are skipped

@@ -29,7 +29,7 @@ settings.load_profile("thorough" if EXAMPLES in os.environ else "unhurried")
 # are dealt out between them, and none of them is left alone at its end.
 LONG = ("test_prefect_ray", "test_ray_training", "test_docs_run", "test_standalone_flink", "test_run",
         "test_sweep_on_ray", "test_ray_cluster", "test_prefect_server", "test_bad_input", "test_canaries",
-        "test_same_result", "test_extras", "test_killed_publishers", "test_reuse", "test_live",
+        "test_same_result", "test_object_store", "test_killed_publishers", "test_extras", "test_reuse", "test_live",
         "test_ingest_day")  # fmt: skip
 _skipped: list[str] = []
 _outcomes: dict[str, Counter] = {"with real engines": Counter(), "all others": Counter()}

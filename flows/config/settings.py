@@ -9,7 +9,7 @@ class Settings(BaseSettings):
     """Set as CLICKTOWER_NAME in the environment.
 
     debug: show the traceback of an unexpected error. It may quote data, so it is off unless asked for.
-    engines: where `make engines` put Prism and Flink.
+    engines: where `make engines` put Prism, Flink and an S3 server.
     """
 
     model_config = SettingsConfigDict(env_prefix="CLICKTOWER_", frozen=True)

@@ -70,8 +70,7 @@ def place(built: str, release: Release, folder: str) -> None:
     """
     content = to_bytes(release.to_json())
     if find(folder)[1]:
-        fs, path = storage.filesystem(folder)
-        fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}", recursive=True)
+        _set_aside(folder, f"{folder}.damaged-{uuid.uuid4().hex[:8]}")
     if storage.is_local(folder):
         storage.write_atomic(os.path.join(built, RELEASE), content)
         try:
@@ -87,6 +86,14 @@ def place(built: str, release: Release, folder: str) -> None:
             raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
                              follows="what is live stays as it is", do="publish again")  # fmt: skip
         storage.write_new(storage.join(folder, RELEASE), content)
+
+
+def _set_aside(folder: str, aside: str) -> None:
+    if storage.is_local(folder):
+        storage.move(folder, aside)
+        return
+    for name in storage.list_files(folder):
+        storage.move(storage.join(folder, name), storage.join(aside, name))
 
 
 def find(folder: str) -> tuple[Release | None, list[str]]:

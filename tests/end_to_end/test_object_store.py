@@ -150,16 +150,6 @@ def test_a_server_that_is_killed_in_every_stage_loses_nothing(server, shop, made
     assert len(attempts) == len(manifests(server, "killed")), "what was half-made is gone"
 
 
-def test_of_two_runs_at_once_one_makes_each_output(server, shop):
-    config = write_pipeline(shop, "together")
-    both = [start(server, shop, "run", config, "--date", DATE) for _ in range(2)]
-    outputs = [said(run) for run in both]
-    made_by = [output.count("reused") for output in outputs]
-    assert sum(made_by) >= 4, "what one makes the other waits for"  # reports are no stage; a release is decided once
-    attempts = [path for path in server.files() if "/together/store/" in str(path) and path.name == "manifest.json"]
-    assert len(attempts) == 4
-
-
 TAKES_TURNS = """
 import os, sys, time
 from schemas import claim

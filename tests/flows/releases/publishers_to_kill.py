@@ -4,8 +4,9 @@
     out: exit status (-9 where it was killed), tab, steps
 
 A step is what CPython's audit events tell of files below the URI: a folder made, a file opened to read or to write,
-renamed, linked, removed. The kill comes before the step is done. LanceDB's own steps are not seen, so that what it
-writes is there wholly or not at all at every kill; the kill inside of it is test_failures.py's.
+renamed, linked, removed; on an object store, a request. The kill comes before the step is done. LanceDB's own steps
+are not seen, so that what it writes is there wholly or not at all at every kill; the kill inside of it is
+test_failures.py's.
 
 Each publisher is a fork of this process, which has loaded what takes seconds to load, and no thread: LanceDB itself
 starts one.
@@ -32,14 +33,28 @@ def published(uri: str, kill_at: int, model: str, documents: str) -> int:
     """How many steps it took, if nothing killed it."""
     steps = 0
 
-    def step(event: str, arguments: tuple) -> None:
+    def step() -> None:
         nonlocal steps
-        if event in STEPS and arguments and str(arguments[0]).startswith(uri):
-            steps += 1
-            if steps == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+        steps += 1
+        if steps == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.addaudithook(step)
+    def event(name: str, arguments: tuple) -> None:
+        if name in STEPS and arguments and str(arguments[0]).startswith(uri):
+            step()
+
+    if uri.startswith("s3://"):
+        from aiobotocore.httpsession import AIOHTTPSession
+
+        send = AIOHTTPSession.send
+
+        async def counted(session, request):
+            step()
+            return await send(session, request)
+
+        AIOHTTPSession.send = counted
+    else:
+        sys.addaudithook(event)
     publish(model, documents=documents, to=uri, config=PublishConfig(num_recall_queries=20))
     return steps
 

@@ -6,17 +6,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from flows.releases.publish import publish
 from flows.releases.search import OpenRelease
 from flows.releases.verify import verify
+from schemas import storage
 from schemas.release import read_pointer
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.s3_server import S3Server
 from tests.trained_model import trained_stage
 from training.recipes.named_recipes import lstm_96
 
@@ -70,22 +72,50 @@ def publishers(documents, tmp_path):
     program.wait()
 
 
+@pytest.fixture
+def on_s3(tmp_path, monkeypatch) -> Iterator[S3Server]:
+    """A server that this process and those it starts find by the environment."""
+    s3fs = pytest.importorskip("s3fs")
+    with S3Server(tmp_path / "s3") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield server
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
 @pytest.mark.engine
 def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_publish_completes(
     published, publishers, tmp_path
 ):
-    ask, publish_it = publishers
-
     def a_live_release(name: str) -> str:
         """The first model's release, its files linked: nobody writes into a file that is there."""
         return str(shutil.copytree(published.uri, tmp_path / name, copy_function=os.link))
 
+    kill_at_every_point(a_live_release, publishers, published.release.digest, uri=published.uri)
+
+
+@pytest.mark.engine
+def test_the_same_on_an_object_store_between_any_two_of_its_requests(on_s3, model, documents, publishers):
+    bucket = on_s3.folder / "data" / "bucket"
+    first = publish(model, documents=documents, to="s3://bucket/first", config=CONFIG)
+
+    def a_live_release(name: str) -> str:
+        shutil.copytree(bucket / "first", bucket / name, copy_function=os.link)
+        return f"s3://bucket/{name}"
+
+    kill_at_every_point(a_live_release, publishers, first.release.digest, uri=first.uri)
+
+
+def kill_at_every_point(a_live_release: Callable[[str], str], publishers, old: str, *, uri: str) -> None:
+    """NUM_POINTS of them. `old`: the digest of the release at `uri`, of which `a_live_release` makes copies."""
+    ask, publish_it = publishers
     undisturbed = a_live_release("undisturbed")
     status, num_steps = ask(undisturbed, 0)
     assert status == 0
-    old, new = published.release.digest, read_pointer(undisturbed).release
+    new = read_pointer(undisturbed).release
     assert old != new
-    opened = {digest: OpenRelease(uri) for digest, uri in ((old, published.uri), (new, undisturbed))}
+    opened = {digest: OpenRelease(place) for digest, place in ((old, uri), (new, undisturbed))}
     expected = {(digest, text): opened[digest].search(text, 10) for digest in opened for text in QUERIES}
     assert all(expected[old, text] != expected[new, text] for text in QUERIES)
 
@@ -114,5 +144,5 @@ def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_
         assert client.answers[0][0] == old
         assert client.answers[-1][0] == read_pointer(uri).release == new
         assert verify(uri) == []
-        shutil.rmtree(Path(uri))
+        storage.remove(uri)
     assert {old, new} == set(live_after_kill)  # some were killed before the swap, some after it
