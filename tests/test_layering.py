@@ -1,6 +1,7 @@
 """schemas <- beam_jobs, training <- flows: each engine's worker image carries its own stack and nothing else."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,22 @@ def test_no_file_and_no_folder_imports_itself_by_way_of_others():
     assert house.circles(modules) == []
     assert house.circles(house.folders(modules)) == []
     assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [["b", "c"]], "one is found where there is one"
+
+
+def test_the_page_that_says_where_things_are_names_what_is_there():
+    """Its main path: every function is defined in one of the files beside it, every path leads somewhere."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| (`.*) \| (`.*) \|$", page, re.MULTILINE)
+    assert len(rows) >= 14
+    for row in rows:
+        names, paths = (re.findall(r"`([\w./]+)`", cell) for cell in row)
+        folder = str(Path(paths[0]).parent)
+        files = [ROOT / (path if "/" in path else f"{folder}/{path}") for path in paths]
+        said = "".join(file.read_text(encoding="utf-8") for file in files)
+        for name in names:
+            assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", said), (name, paths)
+    for path in re.findall(r"`((?:beam_jobs|training|flows|schemas|tests)/[\w./]+)`", page):
+        assert (ROOT / path.replace("NAME.py", "__init__.py")).exists(), path
 
 
 @pytest.mark.slow
