@@ -6,6 +6,7 @@ python -m tests.house --path     # and a run from log to report in process: whic
 
 import argparse
 import ast
+import inspect
 import subprocess
 import sys
 import tempfile
@@ -103,7 +104,7 @@ def main_path() -> Iterator[Path]:
     seen: set[str] = set()
 
     def look(frame, event, argument):
-        if frame.f_code.co_name != "<module>":
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, and not the body of a module or a class
             seen.add(frame.f_code.co_filename)
 
     def in_process(arguments, **_):
@@ -121,7 +122,7 @@ def main_path() -> Iterator[Path]:
         threading.setprofile(look)
         sys.setprofile(look)
         try:
-            demo.demo(Path(folder), searches=20_000)
+            demo.run_demo(folder, searches=20_000, seed=7)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
