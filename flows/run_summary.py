@@ -128,7 +128,6 @@ def training_summary(result: Mapping[str, Any]) -> TrainingSummary:
         clip_norm=recipe["clip_norm"],
         watched=metrics["watched"],
         unit=_unit(recipe),
-        profile=read_json(result, "profile.json"),
     )
 
 

@@ -6,7 +6,6 @@ import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
 from training.compute.threads import compute_threads
-from training.compute.training_profile import OFF
 from training.compute.workers import Alone, Workers
 from training.data.order import MicroBatch
 from training.data.shard_data import ShardData
@@ -54,7 +53,7 @@ class Trainer:
         torch.set_num_threads(1)  # as the worker does; each time, since MKL's number is the process's
         whole, losses = [list(minibatch) for minibatch in minibatches], []
         task = ClickTask(self._data, self._recipe)
-        for minibatch, share in prepared(whole, task, 0, self._workers, self._towers.path, OFF):
+        for minibatch, share in prepared(whole, task, 0, self._workers, self._towers.path):
             self._updates += 1
             made = large_update(
                 self._towers,

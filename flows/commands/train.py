@@ -1,19 +1,10 @@
 """clicktower train"""
 
-import json as json_module
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-from rich.table import Table
-from rich.text import Text
+from typing import Literal
 
 from flows.config.toml_file import with_fields
 from flows.show import console, present
-from flows.show.console import errors, output, plain
-from flows.show.present import from_here
-from schemas import storage
 from schemas.errors import UsageError
-from schemas.stage import StageResult
 
 
 def train(
@@ -35,7 +26,6 @@ def train(
     word_vectors: str | None = None,
     teacher: str | None = None,
     set: list[str] | None = None,
-    profile: bool = False,
     report: str | None = None,
     json: bool = False,
 ) -> None:
@@ -96,9 +86,6 @@ def train(
         folder that `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
     set
         field=value for any field of the recipe; may be repeated.
-    profile
-        Show where the time went, and write profile.json and trace.json (for chrome://tracing or
-        ui.perfetto.dev) beside the model, which stays the same to the byte.
     report
         A file to write a page about the training to, with its curves (HTML, whole in itself).
     json
@@ -132,94 +119,13 @@ def train(
             judged=judged,
             start=start,
             progress=progress,
-            profile=profile,
             word_vectors=word_vectors or its_vectors,
             teacher=teacher,
         )
     value = result.to_json()
-    if profile:
-        value["profile"] = _profile(result)
     if report:
         from flows.report import write_report
         from flows.run_summary import training_page
 
         write_report(report, training_page(value))
-    console.emit(value, json, _show)
-
-
-def _profile(result: StageResult) -> dict | None:
-    """The profile beside the model; None where a model that was there already has none."""
-    where = storage.join(result.data, "profile.json")
-    found = json_module.loads(storage.read_bytes(where)) | {"path": where} if storage.exists(where) else None
-    if result.reused:
-        show_nothing_ran(bool(found))
-    return found
-
-
-def _show(value: dict) -> None:
-    present.stage_with_details(value)
-    if found := value.get("profile"):
-        show_profile(found)
-
-
-# Where the time of a training run went, as a person reads it in a terminal.
-
-
-PLACES = {
-    "loop": "The run, by the clock",
-    "compute": "Inside the micro-batches, all threads together (of {threads})",
-    "beside": "Meanwhile, on threads of their own",
-}
-LEAST_SHARE = 0.0005  # of a place's time that is worth a row
-
-
-def show_profile(profile: Mapping[str, Any]) -> None:
-    """Print the tables of a profile (training_profile) and where its files are."""
-    updates, seconds = profile["updates"], profile["seconds"]
-    output.print()
-    output.print(Text(f"Where the time went: {updates:,} updates in {seconds:,.1f} s", style="bold"))
-    if profile["resumed_at"]:
-        output.print(Text(f"(the part of the run from update {profile['resumed_at'] + 1:,} on)", style="dim"))
-    for place in PLACES:
-        if rows := [row for row in profile["phases"] if row["where"] == place]:
-            output.print()
-            output.print(Text(PLACES[place].format(**profile), style="italic"), soft_wrap=True)
-            output.print(_table(place, rows, profile))
-    output.print(f"\n{plain(from_here(profile['path']))}", soft_wrap=True)
-    output.print(Text("trace.json beside it opens in chrome://tracing and https://ui.perfetto.dev", style="dim"))
-
-
-def show_nothing_ran(has_profile: bool) -> None:
-    """Say that a profile was asked for and nothing was run, because the model was there."""
-    which = "The profile below is of the run that made it." if has_profile else "So there is nothing to profile."
-    errors.print(
-        Text(f"  nothing was run: this model was there already. {which} To measure a run, train into an empty store "
-             "(--into)", style="yellow"), soft_wrap=True)  # fmt: skip
-
-
-def _table(place: str, rows: Sequence[Mapping[str, Any]], profile: Mapping[str, Any]) -> Table:
-    seconds = profile["seconds"] * (profile["threads"] if place == "compute" else 1)
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("", "seconds", "share", "calls", "each", "", ""):
-        table.add_column(name, justify="right" if name else "left")
-    for row in rows:
-        if row["share"] >= LEAST_SHARE:
-            table.add_row(
-                row["phase"], f"{row['seconds']:,.2f}", f"{row['share']:.1%}", f"{row['calls']:,}",
-                _short(row["seconds"] / row["calls"]), Text("█" * round(row["share"] * 10), style="green"),
-                Text(row["what"], style="dim"),
-            )  # fmt: skip
-    rest = seconds - sum(row["seconds"] for row in rows)
-    if rest / seconds >= LEAST_SHARE and place != "beside":
-        name = "between phases" if place == "loop" else "idle"
-        table.add_row(Text(name, style="dim"), f"{rest:,.2f}", f"{rest / seconds:.1%}", "", "", "", "")
-    return table
-
-
-def _short(seconds: float) -> str:
-    """A duration with the unit that suits it: 12 µs, 3.4 ms, 1.2 s."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size or unit == "µs":
-            value = seconds / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
-    raise AssertionError
+    console.emit(value, json, present.stage_with_details)

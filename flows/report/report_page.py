@@ -39,7 +39,6 @@ def render(run: RunSummary) -> str:
         ledger=_ledger_groups(run.ledger) if run.ledger else [],
         privacy=sorted(run.privacy, key=lambda row: row["k"]),
         pictures=report_training.pictures(run.training) if run.training else [],
-        time_spent=report_training.time_spent(run.training.profile) if run.training else [],
         compared=report_comparison.told(run.comparison) if run.comparison else None,
         measures=_measures(run),
         whiskers=_whiskers(run),

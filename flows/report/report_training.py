@@ -1,4 +1,4 @@
-"""The part of the page that is about training: its pictures, and where its time went."""
+"""The part of the page that is about training: its pictures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,13 +7,6 @@ from markupsafe import Markup
 
 from flows.report.line_chart import Line, line_chart
 from flows.report.summary import TrainingSummary
-
-PLACES = {
-    "loop": "The run, by the clock",
-    "compute": "Inside the micro-batches, all threads together",
-    "beside": "Meanwhile, on threads of their own",
-}
-LEAST_SHARE = 0.001  # of a place's time that is worth a row
 
 
 def pictures(training: TrainingSummary) -> list[tuple[str, str, Markup]]:
@@ -47,18 +40,6 @@ def pictures(training: TrainingSummary) -> list[tuple[str, str, Markup]]:
             first=first, show="{:,.0f}".format)),
     ]  # fmt: skip
     return [(title, remark, picture) for title, remark, picture in drawn if picture]
-
-
-def time_spent(profile: Mapping[str, Any] | None) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """(place, its phases with the largest share first) of a profile."""
-    if not profile:
-        return []
-    places = []
-    for place, title in PLACES.items():
-        rows = [row for row in profile["phases"] if row["where"] == place and row["share"] >= LEAST_SHARE]
-        if rows:
-            places.append((title, rows))
-    return places
 
 
 def _losses(training: TrainingSummary) -> list[Line]:

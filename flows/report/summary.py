@@ -47,7 +47,6 @@ class TrainingSummary:
     steps: along the run, smoothed, {"epoch" (a fraction), "loss", "loss_low", "loss_high", "gradient_norm_query", ...,
     "pairs_per_second", ...}. clip_norm: th_G, 0 where there was none. num_steps: that `steps` was made of.
     unit: what one loss is of, a pair or an example.
-    profile: training_profile's.
     """
 
     figures: Sequence[tuple[str, str, str]] = ()
@@ -58,7 +57,6 @@ class TrainingSummary:
     clip_norm: float = 0.0
     watched: str = ""
     unit: str = "pair"
-    profile: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -106,10 +106,4 @@ def _training() -> TrainingSummary:
         num_steps=900,
         clip_norm=100.0,
         watched="judgments",
-        profile={"seconds": 64.0, "threads": 2, "updates": 900, "resumed_at": 0, "phases": [
-            {"where": "loop", "phase": "micro-batches", "what": "waiting", "calls": 900, "seconds": 48.0,
-             "share": 0.75},
-            {"where": "loop", "phase": "watch", "what": "", "calls": 30, "seconds": 0.01, "share": 0.0002},
-            {"where": "compute", "phase": "recurrence", "what": NASTY, "calls": 1_800, "seconds": 80.0,
-             "share": 0.625}]},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`clicktower train` as a person sees it: the profile, the page about the training, two lines of progress."""
+"""`clicktower train` as a person sees it: the page about the training, two lines of progress."""
 
 import io
 import json
@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from flows.cli import run
-from flows.commands import train as present_profile
 from flows.show import console, present
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.small_shards import shop, write_build
@@ -24,85 +23,26 @@ def build(tmp_path_factory) -> str:
     return write_build(str(tmp_path_factory.mktemp("build")), shards, pool, labels={"simulated": True})
 
 
-@pytest.fixture(scope="module")
-def profiled(build, tmp_path_factory) -> str:
-    """A store with a model that was trained with a profile."""
-    store = str(tmp_path_factory.mktemp("store"))
-    assert run(train(build, store, "--profile", "--json")) == 0
-    return store
-
-
 def train(build: str, store: str, *more: str) -> list[str]:
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     return ["train", "--shards", build, "--into", store, "--threads", "1", *sets, *more]
 
 
-def test_a_profile_is_shown_and_lies_beside_the_model(build, tmp_path, capsys):
-    assert run(train(build, str(tmp_path), "--profile")) == 0
-    told = capsys.readouterr()
-    assert "Where the time went: 8 updates" in told.out  # 13 micro-batches of 8 are 4 minibatches, twice
-    for phase in ("load", "report", "preparation"):
-        assert phase in told.out
-    assert "nothing was run" not in told.err
-    (folder,) = (tmp_path / "train").glob("*/attempt-*")
-    assert {"profile.json", "trace.json", "steps.jsonl", "model.safetensors"} <= {p.name for p in folder.iterdir()}
-
-
-def test_with_json_the_profile_is_part_of_the_one_object(build, profiled, capsys):
-    assert run(train(build, profiled, "--profile", "--json")) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["profile"]["updates"] == 8
-    assert Path(result["profile"]["path"]).is_file()
-
-
-def test_of_a_model_that_was_there_already_nothing_new_is_measured_and_that_is_said(build, profiled, tmp_path, capsys):
-    assert run(train(build, profiled, "--profile")) == 0
-    told = capsys.readouterr()
-    assert "nothing was run: this model was there already. The profile below is of the run that made it." in told.err
-    assert "Where the time went" in told.out
-    assert run(train(build, str(tmp_path))) == 0
-    capsys.readouterr()
-    assert run(train(build, str(tmp_path), "--profile")) == 0
-    told = capsys.readouterr()
-    assert "So there is nothing to profile. To measure a run, train into an empty store (--into)" in told.err
-    assert "Where the time went" not in told.out
-
-
-def test_a_page_about_the_training_is_written_of_a_finished_model_too(build, profiled, tmp_path, capsys):
+def test_a_page_about_the_training_is_written_of_a_finished_model_too(build, tmp_path, capsys):
     page = tmp_path / "training.html"
-    assert run(train(build, profiled, "--report", str(page))) == 0
+    assert run(train(build, str(tmp_path), "--json")) == 0
+    assert not json.loads(capsys.readouterr().out)["reused"]
+    assert run(train(build, str(tmp_path), "--report", str(page), "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["reused"]
     html = page.read_text(encoding="utf-8")
     assert html.count("<svg") == 4
     for text in (
         "Training of lstm-96",
         "Simulated.",
         "Loss per pair",
-        "Where the time went",
         "100 pairs of query and clicked title, 8 updates",
     ):
         assert text in html
-
-
-def test_shares_of_a_table_add_up_with_what_is_left(monkeypatch):
-    """2 of 8 seconds in one phase, 1 in another: 5 are in neither."""
-    shown = Console(file=io.StringIO(), width=100)
-    monkeypatch.setattr(present_profile, "output", shown)
-    rows = [
-        {"where": "loop", "phase": "update", "what": "w", "calls": 4, "seconds": 2.0, "share": 0.25},
-        {"where": "loop", "phase": "input", "what": "w", "calls": 1_000, "seconds": 1.0, "share": 0.125},
-        {"where": "compute", "phase": "gather", "what": "w", "calls": 2, "seconds": 4.0, "share": 0.25},
-    ]
-    profile = {"updates": 4, "seconds": 8.0, "threads": 2, "resumed_at": 16, "phases": rows, "path": "p/profile.json"}
-    present_profile.show_profile(profile)
-    lines = [" ".join(line.split()) for line in shown.file.getvalue().splitlines()]
-    assert "(the part of the run from update 17 on)" in lines
-    assert "update 2.00 25.0% 4 500 ms ██ w" in lines
-    assert "input 1.00 12.5% 1,000 1.0 ms █ w" in lines
-    assert "between phases 5.00 62.5%" in lines
-    assert "Inside the micro-batches, all threads together (of 2)" in lines
-    assert "gather 4.00 25.0% 2 2.0 s ██ w" in lines
-    assert "idle 12.00 75.0%" in lines  # of 2 x 8 seconds
-    assert max(map(len, shown.file.getvalue().splitlines())) <= 100
 
 
 def test_a_terminal_of_100_columns_shows_both_lines_whole(monkeypatch):

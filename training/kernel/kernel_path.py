@@ -16,12 +16,11 @@ import torch
 
 from training.compute.reduction import UNIT, fixed_point_limit, require_fit
 from training.compute.threads import share_out
-from training.compute.training_profile import Recorder
 from training.compute.workers import Workers
 from training.data.pairs import Pairs
 from training.kernel.kernel_batch import BatchIndex, kernel_batch
 from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges, squares_of, turns_of
-from training.kernel.kernel_towers import PHASES, TowerPoint, Workspace
+from training.kernel.kernel_towers import TowerPoint, Workspace
 from training.network.parameters import tower_name
 from training.update.optimisers import LazyRows
 from training.update.paths import Run
@@ -111,25 +110,18 @@ class CompiledPath:
         num_micro_batches: int,
         workers: Workers,
         threads: Executor,
-        phases: Recorder,
     ) -> CompiledSum:
         recipe, exact = run.recipe, run.recipe.reduction == "exact"
         rows = _touched_rows(run, touched, update)
-        with phases("look-ahead"):
-            points = self._points(run, rows, threads)
+        points = self._points(run, rows, threads)
         while len(self._workspaces) < len(share):
             self._workspaces.append(Workspace())
         workspaces = self._workspaces[: len(share)]
 
         def compute(work: tuple[Workspace, CompiledBatch]) -> float:
-            with phases("recurrence"):
-                loss, nanoseconds = _gradient(run, points, *work)
-                spent = dict(zip(PHASES, nanoseconds.tolist(), strict=True))
-                phases.inside(spent)
-            return loss
+            return _gradient(run, points, *work)
 
-        with phases("micro-batches"):
-            losses = np.array(list(threads.map(compute, zip(workspaces, share, strict=True))))
+        losses = np.array(list(threads.map(compute, zip(workspaces, share, strict=True))))
 
         limit = fixed_point_limit(num_micro_batches) if exact else math.inf
         fit = np.abs(losses) < limit
@@ -139,16 +131,15 @@ class CompiledPath:
             addends = [workspace.addend(side) for workspace in workspaces for side in sides]
             sums[name] = RowSum(addends, touched_rows, limit)
         gradients = {name: self._room("gradient", name, len(of), of.columns) for name, of in rows.items()}
-        with phases("reduction"):
-            if workers.size == 1:
-                squares = {}
-                for name, total in sums.items():
-                    (total.exactly if exact else total.in_floats)(gradients[name], threads, self.num_threads)
-                    squares[name] = total.squares_R
-                loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
-                misfits = int((~fit).sum()) + sum(total.num_misfits for total in sums.values())
-            else:
-                squares, loss, misfits = self._over(workers, sums, gradients, losses, fit, threads, exact, phases)
+        if workers.size == 1:
+            squares = {}
+            for name, total in sums.items():
+                (total.exactly if exact else total.in_floats)(gradients[name], threads, self.num_threads)
+                squares[name] = total.squares_R
+            loss = float(_fixed(losses[fit]).sum()) * UNIT if exact else float(losses.sum())
+            misfits = int((~fit).sum()) + sum(total.num_misfits for total in sums.values())
+        else:
+            squares, loss, misfits = self._over(workers, sums, gradients, losses, fit, threads, exact)
         if exact:
             require_fit(misfits, limit)
         elif misfits:
@@ -169,7 +160,7 @@ class CompiledPath:
         with ThreadPoolExecutor(self.num_threads) as threads:
             points = self._points(run, rows, threads)
         workspace = Workspace()
-        loss, _ = _gradient(run, points, workspace, micro_batch)
+        loss = _gradient(run, points, workspace, micro_batch)
         sizes = [abs(loss), *(workspace.largest(side, run.layout.columns) for side in range(len(SIDES)))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
 
@@ -195,7 +186,6 @@ class CompiledPath:
         fit: np.ndarray,
         threads: Executor,
         exact: bool,
-        phases: Recorder,
     ) -> tuple[dict[str, np.ndarray], float, int]:
         """The sums over all workers, in one message: (squares of each tower's rows, loss, misfits)."""
         dtype = np.int64 if exact else np.float32
@@ -207,8 +197,7 @@ class CompiledPath:
             (total.in_fixed_point if exact else total.in_floats)(mine, threads, self.num_threads)
         flat[-2] = int(_fixed(losses[fit]).sum()) if exact else float(losses[fit].sum())
         flat[-1] = int((~fit).sum()) + sum(total.num_misfits for total in sums.values())
-        with phases("workers"):
-            workers.add_up(flat)
+        workers.add_up(flat)
         squares = {}
         for name, gradient in gradients.items():
             mine = views[name].view_as(gradient)
@@ -227,9 +216,7 @@ class CompiledPath:
         return torch.from_numpy(kept[: rows * columns].reshape(rows, columns))
 
 
-def _gradient(
-    run: Run, points: Mapping[str, TowerPoint], workspace: Workspace, batch: CompiledBatch
-) -> tuple[float, np.ndarray]:
+def _gradient(run: Run, points: Mapping[str, TowerPoint], workspace: Workspace, batch: CompiledBatch) -> float:
     recipe = run.recipe
     both = [points[tower_name(recipe, side)] for side in SIDES]
     batches = (batch.queries, batch.documents)

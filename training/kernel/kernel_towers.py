@@ -18,7 +18,6 @@ from training.kernel.kernel_library import library, require_memory
 from training.recipes.recipe import Recipe
 
 BOTH_WAYS = ("bilstm", "variational")  # towers that read a text from left to right and from right to left
-PHASES = ("gather", "forward", "loss", "backward", "scatter")  # interface.h
 
 
 class _Cell(ctypes.Structure):
@@ -118,13 +117,12 @@ class Workspace:
         table_rows: int,
         num_shared: int,
         pair_ends: np.ndarray,
-    ) -> tuple[float, np.ndarray]:
-        """(the sum of the pairs' losses, nanoseconds of each of PHASES); the gradient stays here until the next call.
+    ) -> float:
+        """The sum of the pairs' losses; the gradient stays here until the next call.
 
         `points` and `batches`: of queries, then of documents. `candidates_BC`: int32, -1 where there is none.
         `num_shared` and `pair_ends`, int64: which documents are of which pairs (interface.h).
         """
-        nanoseconds = np.zeros(len(PHASES), np.int64)
         task = _PairTask(
             points[0].struct,
             points[1].struct,
@@ -139,9 +137,9 @@ class Workspace:
             num_shared,
             pair_ends.ctypes.data,
         )
-        loss = _library().pair_gradient(self.handle, ctypes.byref(task), nanoseconds.ctypes.data)
+        loss = _library().pair_gradient(self.handle, ctypes.byref(task), None)
         require_memory(loss != -1, f"the gradient of {len(candidates_BC):,} pairs")
-        return loss, nanoseconds
+        return loss
 
     def addend(self, side: int) -> CompiledAddend:
         """The gradient of the queries' tower (0) or the documents' (1)."""

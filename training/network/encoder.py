@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from training.compute.reduction import RowGradient
-from training.compute.training_profile import OFF, Recorder
 from training.data.text_batch import TextBatch
 from training.gpu.device import CPU, Device
 from training.network.parameters import Layout, tower_name
@@ -64,27 +63,23 @@ def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
     return encoded(batch, side, encoder).vectors_Nd
 
 
-def encoded(batch: TextBatch, side: str, encoder: Encoder, phases: Recorder = OFF) -> Encoded:
+def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     """A batch's texts through the tower of a side."""
     recipe, layout = encoder.recipe, encoder.layout
     tower, name, rows = encoder.device.tower(recipe), tower_name(recipe, side), layout.touched(batch.rows)
-    with phases("gather"):
-        table_RG, parts = layout.split(encoder.rows_at(name, rows))
-        inputs_UG = word_inputs(table_RG, batch)
+    table_RG, parts = layout.split(encoder.rows_at(name, rows))
+    inputs_UG = word_inputs(table_RG, batch)
     of_tower = {part: parts[part] for part, _ in tower.parts}
-    with phases("recurrence"):
-        sorted_Nd, trace = tower.forward(inputs_UG, of_tower, batch)
+    sorted_Nd, trace = tower.forward(inputs_UG, of_tower, batch)
     vectors_Nd = torch.empty_like(sorted_Nd)
     vectors_Nd[batch.order] = sorted_Nd
 
     def back(by_vectors_Nd: torch.Tensor, beside: Parts) -> tuple[tuple[str, RowGradient], torch.Tensor | float]:
-        with phases("recurrence"):
-            own, by_word_UG, by_parts = _back(tower, trace, by_vectors_Nd[batch.order], of_tower, batch, recipe)
-        with phases("scatter"):
-            trained = layout.trained(batch.rows)
-            by_table_RG = table_gradient(by_word_UG, batch)[: len(trained)]
-            values = layout.join(by_table_RG, {**by_parts, **beside})
-            return (name, RowGradient(layout.touched(trained), values)), own
+        own, by_word_UG, by_parts = _back(tower, trace, by_vectors_Nd[batch.order], of_tower, batch, recipe)
+        trained = layout.trained(batch.rows)
+        by_table_RG = table_gradient(by_word_UG, batch)[: len(trained)]
+        values = layout.join(by_table_RG, {**by_parts, **beside})
+        return (name, RowGradient(layout.touched(trained), values)), own
 
     return Encoded(vectors_Nd, parts, back)
 

@@ -16,7 +16,6 @@ import torch
 from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
-from training.compute.training_profile import OFF, Recorder
 from training.data.order import MicroBatch
 from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.heads.head import Head, Masks
@@ -93,25 +92,22 @@ class LabelledBatch:
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(
-        self, encoder: Encoder, update: int, phases: Recorder = OFF
-    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         recipe = encoder.recipe
-        found = encoded(self.texts, "query", encoder, phases)
-        with phases("loss"):
-            vectors = tuple(found.vectors_Nd.index_select(0, side) for side in self.sides)
-            logits_BC, trace = self.head.forward(vectors, found.parts, self.masks)
-            losses_B, by_logits_BC = cross_entropy(logits_BC, self.labels)
-            by_vectors, by_head = self.head.backward(trace, by_logits_BC, found.parts)
-            by_vectors_Nd = torch.zeros_like(found.vectors_Nd)
-            for side, by_side_Bd in zip(self.sides, by_vectors, strict=True):
-                by_vectors_Nd.index_put_((side,), by_side_Bd, accumulate=True)  # in a fixed order, on a GPU too
-            loss = losses_B.sum()
-            for penalty_of, coefficient in ((l1_penalty, recipe.l1), (l2_penalty, recipe.l2)):
-                if coefficient:
-                    penalty, by_weights = penalty_of(found.parts, coefficient * len(self.labels))
-                    loss = loss + penalty
-                    by_head |= {name: by_head[name] + by for name, by in by_weights.items()}
+        found = encoded(self.texts, "query", encoder)
+        vectors = tuple(found.vectors_Nd.index_select(0, side) for side in self.sides)
+        logits_BC, trace = self.head.forward(vectors, found.parts, self.masks)
+        losses_B, by_logits_BC = cross_entropy(logits_BC, self.labels)
+        by_vectors, by_head = self.head.backward(trace, by_logits_BC, found.parts)
+        by_vectors_Nd = torch.zeros_like(found.vectors_Nd)
+        for side, by_side_Bd in zip(self.sides, by_vectors, strict=True):
+            by_vectors_Nd.index_put_((side,), by_side_Bd, accumulate=True)  # in a fixed order, on a GPU too
+        loss = losses_B.sum()
+        for penalty_of, coefficient in ((l1_penalty, recipe.l1), (l2_penalty, recipe.l2)):
+            if coefficient:
+                penalty, by_weights = penalty_of(found.parts, coefficient * len(self.labels))
+                loss = loss + penalty
+                by_head |= {name: by_head[name] + by for name, by in by_weights.items()}
         gradient, own = found.gradient(by_vectors_Nd, by_head)
         return [gradient], loss + own
 

@@ -19,7 +19,6 @@ import torch
 from schemas.judgments import Judged
 from schemas.labelled import CATALOGUE as LABELLED
 from training.compute.reduction import RowGradient
-from training.compute.training_profile import OFF, Recorder
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
 from training.data.shard_data import load_shards
@@ -95,17 +94,14 @@ class RephrasingBatch:
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows
 
-    def gradient(
-        self, encoder: Encoder, update: int, phases: Recorder = OFF
-    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         recipe = encoder.recipe
-        found = encoded(self.texts, "query", encoder, phases)
-        with phases("loss"):
-            weight = kappa(update - 1, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
-            noise_Bh = self.noise_Bh.to(found.vectors_Nd)
-            losses, by_vectors_Bd, by_decoder = generative_gradient(
-                found.vectors_Nd, noise_Bh, self.targets, weight, self.decoder, found.parts
-            )
+        found = encoded(self.texts, "query", encoder)
+        weight = kappa(update - 1, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
+        noise_Bh = self.noise_Bh.to(found.vectors_Nd)
+        losses, by_vectors_Bd, by_decoder = generative_gradient(
+            found.vectors_Nd, noise_Bh, self.targets, weight, self.decoder, found.parts
+        )
         gradient, own = found.gradient(by_vectors_Bd, by_decoder)
         return [gradient], losses.words_B.sum() + weight * losses.divergence_B.sum() + own
 

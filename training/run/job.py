@@ -26,5 +26,4 @@ class TrainingJob:
     teacher: str | None = None  # a model folder or a file of vectors (teacher)
     device: str = "cpu"  # device: cpu, cuda or cuda-eager
     arithmetic: str = REFERENCE  # arithmetic: every worker adds up like this
-    profile: bool = False  # write where the time went beside the model
     stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written

@@ -39,7 +39,6 @@ def train(
     judged: Judged | None = None,
     progress: Progress = silent,
     checkpoint_seconds: float = 60.0,
-    profile: bool = False,
     device: str = "auto",
     path: str = "auto",
     stop_after: int | None = None,
@@ -49,19 +48,17 @@ def train(
 ) -> StageResult:
     """The trained model of the shards in a build's folder.
 
-    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. `min_workers`:
-    go on with as few of them where nodes are lost, and with more again when they come back (by default, wait for
-    them). With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after
-    each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `profile`: write where the
-    time went beside the model (training_profile); it changes nothing else. `device`: cpu, cuda, cuda-eager, or auto
-    for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves the
-    recipe. Each adds up in its own way and is another request (arithmetic). `stop_after`: so many epochs keep
-    a checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
+    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. `min_workers`: go
+    on with as few of them where nodes are lost, and with more again when they come back (by default, wait for them).
+    With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after each
+    epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `device`: cpu, cuda, cuda-eager, or
+    auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves
+    the recipe. Each adds up in its own way and is another request (arithmetic). `stop_after`: so many epochs keep a
+    checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
-    models side by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss
-    unless the recipe says `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its
-    own in the same store.
+    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of models side
+    by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss unless the recipe says
+    `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its own in the same store.
     Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -129,7 +126,6 @@ def train(
             checkpoints=checkpoints,
             output=storage.absolute(attempt),
             checkpoint_seconds=checkpoint_seconds,
-            profile=profile,
             device=device,
             arithmetic=str(request.config["arithmetic"]),
             stop_after=stop_after,

@@ -19,7 +19,6 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from schemas import storage
 from schemas.stage import Progress
-from training.compute.training_profile import Recorder
 from training.data.order import Order
 from training.network.encoder import Encoder
 from training.objectives import Watched
@@ -45,11 +44,10 @@ class Report:
         towers: Towers,
         position: Position,
         progress: Progress,
-        phases: Recorder,
     ) -> None:
         self._job, self._order, self._towers = job, order, towers
-        self._measuring = Measuring(watch, towers, phases)
-        self._progress, self._phases = progress, phases
+        self._measuring = Measuring(watch, towers)
+        self._progress = progress
         self._folder = LiveFolder(job.output)
         self.curves = Curves(self._folder.path, position.curve)
         self._steps = StepLog(self._folder.path, job.checkpoints, position.update)
@@ -96,12 +94,11 @@ class Report:
             "unix_seconds": round(time.time(), 3),
         }
         self._pairs, self._seconds = self._pairs + pairs, self._seconds + seconds
-        with self._phases("report"):
-            self._steps.add(step)
-            self.curves.step(step)
-            self._epoch.add(step)
-            if time.monotonic() - self._told >= REPORT_SECONDS:
-                self._tell(epoch, num_pairs, position, made.norms)
+        self._steps.add(step)
+        self.curves.step(step)
+        self._epoch.add(step)
+        if time.monotonic() - self._told >= REPORT_SECONDS:
+            self._tell(epoch, num_pairs, position, made.norms)
 
     def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
         """Epoch `epoch` (from 0) is over, `made` was its last update: begin to measure on held-out data."""
@@ -126,11 +123,10 @@ class Report:
     def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
         if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
             self._measuring.finish()  # a run that goes on from here will not come by this epoch again
-            with self._phases("checkpoint"):
-                with writing(self._job.checkpoints, position.update, "step log"):
-                    self._steps.keep()
-                position = replace(position, curve=self.curves.points)
-                write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
+            with writing(self._job.checkpoints, position.update, "step log"):
+                self._steps.keep()
+            position = replace(position, curve=self.curves.points)
+            write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
             self._saved = time.monotonic()
 
     def close(self) -> None:
@@ -274,8 +270,8 @@ class LiveFolder:
 class Measuring:
     """Measures published states of `towers`, one after the other."""
 
-    def __init__(self, watch: Watched, towers: Towers, phases: Recorder) -> None:
-        self._watch, self._towers, self._phases = watch, towers, phases
+    def __init__(self, watch: Watched, towers: Towers) -> None:
+        self._watch, self._towers = watch, towers
         self._rows = towers.layout.touched(watch.table_rows.to(towers.device.place))
         self._thread = ThreadPoolExecutor(1, "measure", initializer=torch.set_num_threads, initargs=(1,))
         self._under_way: tuple[Future[Measured], Callable[[Measured], None]] | None = None
@@ -283,16 +279,14 @@ class Measuring:
     def begin(self, update: int, then: Callable[[Measured], None]) -> None:
         """Measure Λ after `update`; a later `begin` or `finish`, whichever is first, hands the result to `then`."""
         self.finish()
-        with self._phases("watch"):
-            self._under_way = self._thread.submit(self._measure, self._copy(update)), then
+        self._under_way = self._thread.submit(self._measure, self._copy(update)), then
 
     def finish(self) -> None:
         """Wait for the measurement that is under way, if any, and hand it on."""
         if self._under_way:
             measurement, then = self._under_way
             self._under_way = None
-            with self._phases("watch"):
-                measured = measurement.result()
+            measured = measurement.result()
             then(measured)
 
     def close(self) -> None:
@@ -301,8 +295,7 @@ class Measuring:
 
     def _measure(self, encoder: Encoder) -> Measured:
         started = time.monotonic()
-        with self._phases("measure"):
-            measured = self._watch.measure(encoder)
+        measured = self._watch.measure(encoder)
         return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
 
     def _copy(self, update: int) -> Encoder:

@@ -21,7 +21,6 @@ import torch
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import Progress
 from training.compute.threads import compute_threads
-from training.compute.training_profile import OFF, Phases, Recorder, write_profile
 from training.compute.workers import Workers
 from training.data.order import MicroBatch, Order
 from training.data.shard_folder import ShardFiles, local_folder
@@ -49,7 +48,6 @@ def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, An
 
 def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
     # Build.
-    phases = Phases() if job.profile and workers.rank == 0 else OFF
     if workers.rank == 0:
         progress("reading the shards", 0, None)
     torch.set_num_threads(1)  # the share's micro-batches are what threads compute side by side
@@ -57,17 +55,16 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe
     require_served(job.arithmetic, recipe)
-    with phases("load"):
-        files = ShardFiles(local_folder(job.shards), job.shard_files)
-        files.compare("before training")
-        objective = objective_of(recipe)
-        if job.word_vectors and workers.rank == 0:
-            progress("reading the word vectors", 0, None)
-        known = word_vectors_of(files.folder, job.word_vectors)
-        if job.teacher and workers.rank == 0:
-            progress("the teacher reads the texts", 0, None)
-        task = objective.load(files.folder, recipe, known.words, job.teacher)
-        watch = task.watched(job.judged)
+    files = ShardFiles(local_folder(job.shards), job.shard_files)
+    files.compare("before training")
+    objective = objective_of(recipe)
+    if job.word_vectors and workers.rank == 0:
+        progress("reading the word vectors", 0, None)
+    known = word_vectors_of(files.folder, job.word_vectors)
+    if job.teacher and workers.rank == 0:
+        progress("the teacher reads the texts", 0, None)
+    task = objective.load(files.folder, recipe, known.words, job.teacher)
+    watch = task.watched(job.judged)
     order = Order(
         lengths=task.lengths,
         micro_batch=recipe.micro_batch,
@@ -78,17 +75,16 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
-    with phases("start"):
-        position, rows = _restore(job, workers)
-        if not rows:
-            start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
-            # One after the other: a state is a copy, and two of each tower may be more than there is room for.
-            rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
-        rows = {tower: state.to(device.place) for tower, state in rows.items()}
+    position, rows = _restore(job, workers)
+    if not rows:
+        start = start_of(recipe, layout, task.row_weights(), job.start, known.vectors_KD)
+        # One after the other: a state is a copy, and two of each tower may be more than there is room for.
+        rows = {tower: start_state(recipe, start.pop(tower)) for tower in list(start)}
+    rows = {tower: state.to(device.place) for tower, state in rows.items()}
     path = path_of(job.arithmetic, recipe, device, job.threads, objective.batch)
     towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, device=device, path=path)
     resumed_at = equal_at = position.update
-    report = Report(job, order, watch, towers, position, progress, phases) if workers.rank == 0 else None
+    report = Report(job, order, watch, towers, position, progress) if workers.rank == 0 else None
     if report:
         at_the_end.callback(report.curves.stop)  # however it ends: the folder of a failed attempt goes
 
@@ -99,22 +95,20 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         minibatches = order.epoch(epoch)
         num_pairs = sum(len(m.pairs) for minibatch in minibatches[:done] for m in minibatch)
         started, sent_before = time.monotonic(), workers.sent_bytes
-        for minibatch, share in prepared(minibatches[done:], task, epoch, workers, path, phases):
-            with phases("step", update=position.update + 1):
-                update = position.update + 1
-                try:
-                    made = large_update(
-                        towers,
-                        share,
-                        update=update,
-                        num_micro_batches=len(minibatch),
-                        workers=workers,
-                        threads=threads,
-                        phases=phases,
-                    )
-                except Diverged as error:
-                    largest = partial(path.largest, towers, update=update)
-                    raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
+        for minibatch, share in prepared(minibatches[done:], task, epoch, workers, path):
+            update = position.update + 1
+            try:
+                made = large_update(
+                    towers,
+                    share,
+                    update=update,
+                    num_micro_batches=len(minibatch),
+                    workers=workers,
+                    threads=threads,
+                )
+            except Diverged as error:
+                largest = partial(path.largest, towers, update=update)
+                raise name_culprit(error, largest, share, minibatch, task.files, workers, update) from None
             pairs = sum(len(micro_batch.pairs) for micro_batch in minibatch)
             num_pairs += pairs
             seconds = time.monotonic() - started
@@ -150,13 +144,9 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     workers.report(report.last if report else {})
     if not report or last_epoch < recipe.epochs:
         return {}
-    with phases("export"):
-        # What moved a tower goes as it is published: room for both is not needed any more.
-        matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
-        write_model(job.output, recipe, layout, matrices)
-    if isinstance(phases, Phases):
-        facts = {"updates": position.update - resumed_at, "resumed_at": resumed_at, "workers": workers.size}
-        write_profile(job.output, phases, facts, job.threads)
+    # What moved a tower goes as it is published: room for both is not needed any more.
+    matrices = {name: rows.pop(name).all_published(position.update, schedule) for name in list(rows)}
+    write_model(job.output, recipe, layout, matrices)
     return {
         "updates": position.update,
         "resumed_at": resumed_at,
@@ -198,22 +188,19 @@ def prepared(
     epoch: int,
     workers: Workers,
     path: Path,
-    phases: Recorder,
 ) -> Iterator[tuple[list[MicroBatch], list[Any]]]:
     """Each minibatch with this worker's share of it ready to compute; the next is prepared meanwhile."""
 
     def prepare(minibatch: list[MicroBatch]) -> list[Any]:
-        with phases("preparation"):
-            share = minibatch[workers.rank :: workers.size]
-            return [path.prepare(task.examples(m, epoch)) for m in share]
+        share = minibatch[workers.rank :: workers.size]
+        return [path.prepare(task.examples(m, epoch)) for m in share]
 
     with ThreadPoolExecutor(1, "prepare") as ahead:
         shares = deque(ahead.submit(prepare, minibatch) for minibatch in minibatches[:1])
         for minibatch, following in zip_longest(minibatches, minibatches[1:]):
             if following is not None:
                 shares.append(ahead.submit(prepare, following))
-            with phases("input"):
-                share = shares.popleft().result()
+            share = shares.popleft().result()
             yield minibatch, share
 
 

@@ -16,7 +16,6 @@ import torch
 from torch.nn.functional import embedding_bag
 
 from training.compute.reduction import RowGradient
-from training.compute.training_profile import OFF, Recorder
 from training.data.pairs import Pairs
 from training.data.text_batch import TextBatch, copied, text_batch
 from training.network.encoder import Encoder, encoded
@@ -171,10 +170,8 @@ class PairBatch:
     def table_rows(self, side: str) -> torch.Tensor:
         return (self.queries if side == "query" else self.documents).rows
 
-    def gradient(
-        self, encoder: Encoder, update: int, phases: Recorder = OFF
-    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-        return pair_gradient(self, encoder, phases)
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        return pair_gradient(self, encoder)
 
 
 def pair_batch(pairs: Pairs) -> PairBatch:
@@ -188,19 +185,16 @@ def pair_batch(pairs: Pairs) -> PairBatch:
     )
 
 
-def pair_gradient(
-    batch: PairBatch, encoder: Encoder, phases: Recorder = OFF
-) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
     """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch.
 
     A tower's own loss (tower.Penalised) is added for each text that the micro-batch encodes.
     """
-    queries = encoded(batch.queries, "query", encoder, phases)
-    documents = encoded(batch.documents, "document", encoder, phases)
-    with phases("loss"):
-        taught = None if batch.taught is None else Taught(batch.taught, encoder.recipe.teacher_share)
-        losses, by_query, by_document = click_loss_gradient(
-            queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights, taught
-        )
+    queries = encoded(batch.queries, "query", encoder)
+    documents = encoded(batch.documents, "document", encoder)
+    taught = None if batch.taught is None else Taught(batch.taught, encoder.recipe.teacher_share)
+    losses, by_query, by_document = click_loss_gradient(
+        queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights, taught
+    )
     (of_query, query_own), (of_document, document_own) = queries.gradient(by_query), documents.gradient(by_document)
     return [of_query, of_document], losses.sum() + query_own + document_own

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from schemas.errors import Diverged
-from training.compute.training_profile import OFF, Recorder
 from training.compute.workers import Workers
 from training.data.order import MicroBatch
 from training.gpu.device import CPU, Device
@@ -58,7 +57,6 @@ def large_update(
     num_micro_batches: int,
     workers: Workers,
     threads: Executor,
-    phases: Recorder = OFF,
 ) -> UpdateReport:
     """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
 
@@ -66,17 +64,15 @@ def large_update(
     `threads` share the work out. Raises Diverged, with nothing changed, where numbers are not finite or run away.
     """
     recipe = towers.recipe
-    with phases("touched rows"):
-        # In one order on all workers: what they add up is laid out by it.
-        touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
+    # In one order on all workers: what they add up is laid out by it.
+    touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
     total = towers.path.sum_gradients(
         towers, share, touched,
-        update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads, phases=phases,
+        update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads,
     )  # fmt: skip
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
-    with phases("update"):
-        most = recipe.clip_norm or math.inf
-        total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
+    most = recipe.clip_norm or math.inf
+    total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 

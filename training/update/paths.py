@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import torch
 
-from training.compute.training_profile import Recorder
 from training.compute.workers import Workers
 from training.network.parameters import Layout
 from training.recipes.recipe import Recipe
@@ -67,7 +66,6 @@ class Path(Protocol):
         num_micro_batches: int,
         workers: Workers,
         threads: Executor,
-        phases: Recorder,
     ) -> Summed:
         """The gradients at the look-ahead point of `update` of all workers' shares, at the touched rows of each tower.
 

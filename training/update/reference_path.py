@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import torch
 
 from training.compute.reduction import Addend, GradientSum, RowGradient
-from training.compute.training_profile import OFF, Recorder
 from training.compute.workers import Workers
 from training.gpu.device import CPU, Device
 from training.network.encoder import Encoder
@@ -51,9 +50,7 @@ class LossBatch(Protocol):
     def table_rows(self, side: str) -> torch.Tensor:
         """The rows of W that the queries, or the documents, touch."""
 
-    def gradient(
-        self, encoder: Encoder, update: int, phases: Recorder = OFF
-    ) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""
 
 
@@ -80,26 +77,20 @@ class ReferencePath:
         num_micro_batches: int,
         workers: Workers,
         threads: Executor,
-        phases: Recorder,
     ) -> ReferenceSum:
         recipe, encoder = run.recipe, self._look_ahead(run, update)
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         total = GradientSum(touched, run.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
 
         def addend_of(batch: LossBatch) -> Addend:
-            gradients, loss = batch.gradient(encoder, update, phases)
-            with phases("reduction"):
-                return total.addend(gradients, loss)
+            gradients, loss = batch.gradient(encoder, update)
+            return total.addend(gradients, loss)
 
-        with phases("micro-batches"):
-            for addend in threads.map(addend_of, share):
-                with phases("reduction"):
-                    total.add(addend, threads)
-        with phases("workers"):
-            gradients, loss = total.over(workers)
-        with phases("update"):
-            norms = torch.stack(list(threads.map(_norm, gradients.values())))
-            of_towers = dict(zip(gradients, norms.tolist(), strict=True))
+        for addend in threads.map(addend_of, share):
+            total.add(addend, threads)
+        gradients, loss = total.over(workers)
+        norms = torch.stack(list(threads.map(_norm, gradients.values())))
+        of_towers = dict(zip(gradients, norms.tolist(), strict=True))
         return ReferenceSum(run, touched, gradients, threads, update, loss, of_towers)
 
     def largest(self, run: Run, micro_batch: LossBatch, update: int) -> float:

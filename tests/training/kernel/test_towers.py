@@ -36,7 +36,7 @@ def values_of(addend: CompiledAddend, columns: int) -> tuple[np.ndarray, np.ndar
 def compiled_gradient(recipe, layout, matrices, batch):
     points = [TowerPoint(recipe, *layout.split(matrices.get(s, matrices.get("shared")))) for s in ("query", "document")]
     workspace = Workspace()
-    loss, _ = workspace.pair_gradient(
+    loss = workspace.pair_gradient(
         recipe,
         points,
         (batch.queries, batch.documents),
