@@ -17,7 +17,7 @@ import pytest
 from flows import cli
 from tests.documented import ROOT, Step, commands, steps
 
-PAGES = [ROOT / page for page in ("docs/first-look.md", "docs/your-log.md", "docs/running.md", "README.md")]
+PAGES = [ROOT / page for page in ("docs/first-look.md", "docs/data.md", "docs/running.md", "README.md")]
 
 # A part of a command, and why it is not run here. The first that is found in a command counts.
 NOT_RUN = {
@@ -73,7 +73,7 @@ def _shop(folder: Path) -> None:
     shutil.copy(data / "documents.tsv", folder / "documents.tsv")
     shutil.copy(data / "judgments/queries.dev.tsv", folder / "queries.tsv")
     shutil.copy(data / "judgments/qrels.dev.txt", folder / "qrels.txt")
-    shutil.rmtree(folder / "store")  # of your-log.md: another log
+    shutil.rmtree(folder / "store")  # of data.md: another log
 
 
 def _do(step: Step, folder: Path) -> None:
