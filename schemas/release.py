@@ -11,7 +11,6 @@
     URI/releases/DIGEST/golden.jsonl     texts with their words, trigram ids and expected vectors
     URI/releases/DIGEST/documents.lance  id, title, vector (float32): a LanceDB table
     URI/releases/DIGEST/ivf.safetensors  the index, where there is one (release_index)
-    URI/releases/DIGEST/int8.arrow       id, vector (int8; times `scale` the float32 one, rounded)
     URI/releases/DIGEST/per_query.json   every measure of every system for every judged query: ids and numbers only
 
 A reader resolves the pointer once and then stays in that release's folder. Pointer, decision and release.json carry a
@@ -37,7 +36,6 @@ MODEL = "model"
 CARD = "README.md"
 QUERY_TOWER = "query.onnx"
 GOLDEN = "golden.jsonl"
-INT8_VECTORS = "int8.arrow"
 PER_QUERY = "per_query.json"
 SWAPS = "swaps"
 DECISIONS = "decisions"
@@ -60,7 +58,6 @@ class Release:
     evaluated: Mapping[str, Any] = field(default_factory=dict)  # `inputs` and `config` of the evaluation; empty: none
     query_tower: Mapping[str, Any] = field(default_factory=dict)  # file and largest difference, or the reason of none
     golden: Mapping[str, Any] = field(default_factory=dict)  # file, num_texts
-    int8: Mapping[str, Any] = field(default_factory=dict)  # file, scale, recall against exact float32
     encoded: Mapping[str, int] = field(default_factory=dict)  # distinct titles: encoded, reused from earlier releases
     # Since 1.2. What reads 1.1 takes every release for one of cosines, but knows no tower that is compared otherwise.
     similarity: Similarity = "cosine"

@@ -12,7 +12,6 @@ from typing import Any
 from flows.releases import release_folder
 from flows.releases.encode_titles import encode_titles
 from flows.releases.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
-from flows.releases.int8_vectors import write_int8
 from flows.releases.model_card import model_card, origin_of
 from flows.releases.publish_config import PublishConfig
 from flows.releases.query_onnx import OPSET, CannotExport, query_onnx
@@ -81,7 +80,6 @@ def make_release(
             evaluated=_copy_evaluation(evaluated, built),
             query_tower=_write_query_tower(model, expected, built),
             golden={"file": GOLDEN, "num_texts": len(expected)},
-            int8=write_int8(built, rows, queries_QD, similarity=model.similarity, recall_at=config.recall_at),
             encoded=titles.counts,
             similarity=model.similarity,
         )

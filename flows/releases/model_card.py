@@ -12,7 +12,7 @@ from typing import Any
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Manifest
-from schemas.release import GOLDEN, INT8_VECTORS, MODEL, PER_QUERY, QUERY_TOWER, TABLE, Release
+from schemas.release import GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, TABLE, Release
 from schemas.stage import StageResult, open_result
 from training.models.ensemble import Ensemble
 from training.models.model import Model
@@ -185,23 +185,21 @@ def _privacy(origin: Origin) -> Iterator[str]:
 
 
 def _limits(release: Release) -> Iterator[str]:
-    index, int8, tower = release.index, release.int8, release.query_tower
+    index, tower = release.index, release.query_tower
     yield "- For ranking titles of this collection for typed queries; other text was not in its training.\n"
     yield "- It ranks by what people clicked: what was never shown was never clicked, and is ranked by its letters.\n"
     yield "- A text without a word has no vector. Word order beyond the recipe's reach is lost.\n"
     searched = "Exact search" if index["kind"] == "none" else f"The {index['kind']} index"
-    yield f"- {searched} finds {index['recall']:.3f} of the {index['recall_at']} nearest documents.\n"
-    yield f"- The int8 vectors find {int8['recall']:.3f} of the {int8['recall_at']} nearest."
+    yield f"- {searched} finds {index['recall']:.3f} of the {index['recall_at']} nearest documents."
     if not tower.get("file"):
         yield f"\n- There is no ONNX query tower: {tower['reason']}."
 
 
 def _files(release: Release) -> Iterator[str]:
-    int8, tower = release.int8, release.query_tower
+    tower = release.query_tower
     rows = [
         (f"`{MODEL}/`", "the weights (safetensors) and their description"),
         (f"`{TABLE}.lance`", f"id, title, vector (float32, {_COMPARED[release.similarity]}), a LanceDB table"),
-        (f"`{INT8_VECTORS}`", f"id, vector (int8; times {int8['scale']:.6g} the float32 one, rounded), an Arrow file"),
         (f"`{GOLDEN}`", f"{release.golden['num_texts']} texts with words, trigram ids and expected vectors"),
     ]
     if tower.get("file"):

@@ -32,7 +32,7 @@ from schemas.release import (
 from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 AS_A_CANDIDATE = "published as a candidate: it goes live when somebody says so"
 
 
@@ -75,7 +75,6 @@ class Published:
                 "encoded": dict(self.release.encoded),
                 "index": dict(self.release.index),
                 "recall": self.release.index["recall"],
-                "int8": dict(self.release.int8),
                 "query_tower": dict(self.release.query_tower),
                 "milliseconds_per_search": self.milliseconds_per_search,
                 "removed": list(self.removed),

@@ -8,19 +8,20 @@ up to 100,000 documents faster than those indices were.
 ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from flows.releases.int8_vectors import kth_scores, recall
 from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.errors import StageError
 from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
+from training.ranking.embedding import keys_at_once, scores_one_by_one
+from training.ranking.measure import score_blocks, top_k
 from training.ranking.nearest import Nearest, Partitions, partition
 
 IndexKind = Literal["none", "ivf"]
@@ -153,3 +154,30 @@ def _write(folder: str, partitions: Partitions) -> None:
 def _read(folder: str) -> Partitions:
     tensors = safetensors.numpy.load(storage.read_bytes(storage.join(folder, FILE)))
     return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])
+
+
+# What searches are held against: the exact score of each query's k-th nearest document, and the share found.
+
+
+def kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
+    """The exact score of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths].
+
+    All documents are compared at once, which rounds; the scores of the nearest are then computed as searches do it.
+    """
+    of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
+
+    def keys(block: slice) -> np.ndarray:
+        return of_texts(queries_QD[block])[:, rows.text_of_N]
+
+    for start, key_BN in score_blocks(len(queries_QD), len(rows), keys):
+        nearest_BK, _ = top_k(key_BN, max(depths))
+        for query_D, nearest_K in zip(queries_QD[start : start + len(key_BN)], nearest_BK, strict=True):
+            score_K = scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[nearest_K]], query_D)
+            limits.append(np.sort(score_K)[::-1][[depth - 1 for depth in depths]])
+    return np.stack(limits)
+
+
+def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
+    """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
+    found = [min(k, int((found >= limit).sum())) for found, limit in zip(scores, limits_Q, strict=True)]
+    return sum(found) / (k * len(found))

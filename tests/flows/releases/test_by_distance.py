@@ -6,15 +6,12 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
 from flows.cli import run as clicktower
 from flows.releases.export_release import export
-from flows.releases.int8_vectors import int8_recall
 from flows.releases.publish import publish
-from flows.releases.release_table import Rows
 from flows.releases.search import OpenRelease
 from flows.releases.verify import verify
 from flows.serve.service import ServeConfig, make_app
@@ -162,23 +159,6 @@ def test_a_head_is_asked_how_sure_it_is(opened, model, tmp_path):
         confidence_of(opened.model, "2")
     with pytest.raises(UsageError, match="does not tell pairs apart"):
         confidence_of(load_model(open_result(trained_stage(str(tmp_path))).data))
-
-
-def test_eight_bits_find_by_distance_what_brute_force_finds_in_them(published, opened):
-    with pa.memory_map(f"{published.folder}/int8.arrow") as file:
-        whole = np.array(pa.ipc.open_file(file).read_all()["vector"].to_pylist())
-    scale, vectors = published.release.int8["scale"], opened.documents_search.vectors_of(np.arange(300))
-    assert np.abs(vectors - scale * whole).max() <= scale / 2 * 1.001
-    queries = np.stack([opened.vector(title) for title in opened.titles.to_pylist()[:100]])
-    found = 0
-    for query in queries:
-        exact = np.linalg.norm(vectors.astype(np.float64) - query, axis=1)
-        nearest = np.argsort(((whole - np.rint(query / scale)) ** 2).sum(axis=1), kind="stable")[:10]
-        found += int((exact[nearest] <= np.sort(exact)[9] + 1e-7).sum())
-    rows = Rows(ids=opened.ids.to_pylist(), titles=[], vectors_TD=vectors, text_of_N=np.arange(300))
-    recall = int8_recall(rows, whole.astype(np.int8), scale, queries, 10, "euclidean")
-    assert recall == pytest.approx(found / 1_000, abs=0.01)  # what the integers cannot tell apart is in any order
-    assert 0.5 < recall < 1
 
 
 def test_a_second_scorer_ranks_the_nearest_and_only_them(opened):

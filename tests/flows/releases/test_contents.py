@@ -1,4 +1,4 @@
-"""What a release carries for others: golden texts, the ONNX tower, int8 vectors, the evaluation, the model card."""
+"""What a release carries for others: golden texts, the ONNX tower, the evaluation, the model card."""
 
 import json
 from dataclasses import replace
@@ -6,15 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pyarrow as pa
-import pytest
 import yaml
 
 from flows.releases import make_release as making
-from flows.releases.int8_vectors import int8_recall, quantise
 from flows.releases.publish import publish
 from flows.releases.query_onnx import query_onnx
-from flows.releases.release_table import Rows, open_table
+from flows.releases.release_table import open_table
 from flows.releases.search import search
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
@@ -82,39 +79,6 @@ def test_a_tower_whose_graph_differs_is_not_shipped_and_that_is_said(model, docu
     assert "its vectors would differ by up to" in made.release.query_tower["reason"]
     assert not Path(made.folder, "query.onnx").exists()
     assert "There is no ONNX query tower: its vectors would differ" in Path(made.folder, "README.md").read_text()
-
-
-def test_int8_vectors_are_one_scale_away_and_their_recall_is_what_brute_force_finds(published):
-    with pa.memory_map(f"{published.folder}/int8.arrow") as file:
-        table = pa.ipc.open_file(file).read_all()
-    rows = open_table(published.folder).search().select(["id", "vector"]).to_arrow()
-    assert table["id"].to_pylist() == rows["id"].to_pylist()
-    exact, whole = np.array(rows["vector"].to_pylist()), np.array(table["vector"].to_pylist())
-    scale = published.release.int8["scale"]
-    assert float(table.schema.metadata[b"scale"]) == scale
-    assert np.abs(whole).max() == 127
-    assert np.abs(exact - scale * whole).max() <= scale / 2 * 1.001
-    assert published.release.int8["num_queries"] == 20
-    assert 0.5 < published.release.int8["recall"] <= 1
-
-
-def test_int8_by_hand():
-    whole, scale = quantise(np.array([[1.0, -0.4], [0.25, 0.0]], np.float32))
-    assert scale == pytest.approx(1 / 127)
-    assert whole.tolist() == [[127, -51], [32, 0]]  # -50.8, 31.75
-    assert quantise(np.zeros((1, 2), np.float32))[0].tolist() == [[0, 0]]
-
-
-def test_what_rounding_makes_equal_costs_recall():
-    """Two documents 0.003 radians apart both round to (127, 0), so of two queries to their sides one is misled."""
-    angles = np.array([0, 0.003])
-    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    rows = Rows(ids=["a", "b"], titles=["a", "b"], vectors_TD=vectors, text_of_N=np.arange(2))
-    to_the_sides = np.array([[np.cos(0.8), np.sin(angle)] for angle in (0.8, -0.8)], np.float32)
-    whole, scale = quantise(vectors)
-    assert whole.tolist() == [[127, 0], [127, 0]]
-    assert int8_recall(rows, whole, scale, to_the_sides, 1, "cosine") == 0.5
-    assert int8_recall(rows, whole, scale, to_the_sides, 2, "cosine") == 1.0
 
 
 def test_the_evaluation_travels_with_its_values_for_each_query(model, documents, tmp_path):

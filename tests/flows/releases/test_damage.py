@@ -102,7 +102,7 @@ def test_one_byte_flipped_in_any_file_is_found(live, model, documents, tmp_path)
     rng = np.random.default_rng(0)
     files = [path for path in Path(live).rglob("*") if path.is_file() and path.stat().st_size]
     names = {path.name for path in files}
-    assert {"pointer.json", "release.json", "query.onnx", "golden.jsonl", "int8.arrow", "README.md"} <= names
+    assert {"pointer.json", "release.json", "query.onnx", "golden.jsonl", "README.md"} <= names
     assert {path.parent.name for path in files} >= {"decisions", "data", "_versions", "model"}
     for path in files:
         content = path.read_bytes()
@@ -134,8 +134,8 @@ def test_a_release_as_1_0_wrote_it_is_searched_verified_rolled_back_to_and_expor
     """Without a seal, and without all that came with 1.1."""
     folder = next(Path(live, "releases").iterdir())
     value = json.loads((folder / "release.json").read_text())
-    later = ("evaluated", "query_tower", "golden", "int8", "encoded", "seal")
-    for name in ("README.md", "query.onnx", "golden.jsonl", "int8.arrow"):
+    later = ("evaluated", "query_tower", "golden", "encoded", "seal")
+    for name in ("README.md", "query.onnx", "golden.jsonl"):
         (folder / name).unlink()
         value["files"] = [file for file in value["files"] if file["path"] != name]
     old = {name: entry for name, entry in value.items() if name not in later} | {"schema_version": "1.0"}
