@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import cyclopts
 from cyclopts import App, CycloptsError
 
+from schemas.scratch import use_scratch
+
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
 
 To begin:
@@ -83,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         from beam_jobs.engine import unused_imports
 
         unused_imports.keep_out()
+    use_scratch()
     gc.set_threshold(20_000)  # what a command imports stays: looked through less often, that is 0.1 s
     code = run(arguments)
     gc.freeze()  # or else the interpreter looks through all that Beam and torch are made of once more: 0.3 s

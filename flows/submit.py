@@ -10,6 +10,7 @@ The command line is the interface: `clicktower STAGE ... --json` prints one JSON
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -81,28 +82,28 @@ class _Progress:
 
     def __init__(self, stage: str, listener: Callable[[str], None] | None) -> None:
         self._start, self._listener = f"{stage}: ", listener
-        self.target: IO[str] | None = None  # None: the stage has this process's own
-        self._said: IO[str] | None = None
+        self.target: IO[bytes] | None = None  # None: the stage has this process's own
+        self._told = 0  # bytes of it
 
     def __enter__(self) -> "_Progress":
         if self._listener:
-            self.target = tempfile.NamedTemporaryFile("a", prefix="clicktower-progress-")
-            self._said = open(self.target.name, encoding="utf-8", errors="replace")
+            self.target = tempfile.TemporaryFile()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.relay()
-        for file in filter(None, (self.target, self._said)):
-            file.close()
+        if self.target:
+            self.target.close()
 
     def relay(self) -> None:
         """Tell what was said since the last time, whole lines only."""
-        while self._said and self._listener:
-            at = self._said.tell()
-            line = self._said.readline()
-            if not line.endswith("\n"):
-                self._said.seek(at)
-                return
+        if not self.target or not self._listener:
+            return
+        file = self.target.fileno()
+        said = os.pread(file, os.fstat(file).st_size - self._told, self._told)
+        lines = said[: said.rfind(b"\n") + 1]
+        self._told += len(lines)
+        for line in lines.decode(errors="replace").splitlines(keepends=True):
             if line.startswith(self._start):
                 self._listener(line.rstrip())
             else:

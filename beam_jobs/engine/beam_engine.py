@@ -29,6 +29,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from beam_jobs.engine.engine_options import runner_name
 from beam_jobs.engine.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
 from beam_jobs.engine.forked_workers import ForkedWorkers
+from schemas import scratch
 from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError, store_error
 from schemas.signals import sigterm_as_exit
 from schemas.stage import EngineJob, Progress, silent
@@ -71,7 +72,7 @@ def engine_log() -> Iterator[EngineLog]:
         yield log
     except Exception as error:
         if not isinstance(error, StageError) and log.keep_what_others_said():
-            error.add_note(f"What the engine said is in {log.folder}.")
+            error.add_note(f"What the engine said is in {scratch.keep(log.folder)}.")
         raise
     finally:
         _wait_for_listeners()

@@ -1,14 +1,9 @@
 """Where a build's files can be memory-mapped."""
 
-import atexit
-import fcntl
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +12,9 @@ import pyarrow.parquet as pq
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import OutputFile, damaged_files
+from schemas.scratch import make_scratch
 from schemas.shard import TEXTS, open_table
 from schemas.stage import open_result
-
-_PREFIX = "clicktower-shards-"
-_IN_USE = ".in-use"  # locked by the process that made the copy, as long as it lives
 
 
 def local_folder(uri: str) -> str:
@@ -31,22 +24,12 @@ def local_folder(uri: str) -> str:
     """
     if storage.is_local(uri):
         return storage.filesystem(uri)[1]
-    _remove_left_behind()
-    copy = tempfile.mkdtemp(prefix=_PREFIX)
-    fcntl.flock(os.open(f"{copy}/{_IN_USE}", os.O_RDWR | os.O_CREAT, 0o600), fcntl.LOCK_EX)
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy = make_scratch()
     for name in storage.list_files(uri):
         os.makedirs(os.path.dirname(f"{copy}/{name}"), exist_ok=True)
         with storage.open_read(storage.join(uri, name)) as source, open(f"{copy}/{name}", "wb") as target:
             shutil.copyfileobj(source, target)
     return copy
-
-
-def _remove_left_behind() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_IN_USE}"):
-        with suppress(OSError), lock.open("rb") as file:  # of somebody else, or in use
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent)
 
 
 # The files of the shards, held against the build's manifest: a model of other files would bear their digest.
