@@ -12,14 +12,17 @@ from types import TracebackType
 import pytest
 
 from flows.config.settings import Settings
+from tests.services import Services
 
 KEY_ID, SECRET = "clicktower-tests", "a-secret-that-no-file-may-hold"
 
 
-class S3Server:
+class S3Server(Services):
     """Answers at one address from its start to the end of the block, but for when it was killed. Has one bucket."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._starters = {"S3 server": self.start}
         self.program = Path(Settings().engines) / "s3-server"
         if not self.program.exists():
             pytest.skip(f"there is no {self.program}: run `make engines`")
@@ -37,26 +40,24 @@ class S3Server:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        self._process: subprocess.Popen | None = None
 
     def start(self) -> None:
         root = {"ROOT_ACCESS_KEY": KEY_ID, "ROOT_SECRET_KEY": SECRET}
         with (self.folder / "requests.log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._running["S3 server"] = process = subprocess.Popen(
                 [str(self.program), "--port", self.address, "posix", str(self.folder / "data")],
                 env=os.environ | root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         host, port = self.address.split(":")
         while True:
-            assert self._process.poll() is None, (self.folder / "requests.log").read_text()[-2000:]
+            assert process.poll() is None, (self.folder / "requests.log").read_text()[-2000:]
             with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
                 return
             time.sleep(0.02)
 
     def kill(self) -> None:
-        assert self._process
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self._running["S3 server"].send_signal(signal.SIGKILL)
+        self._running["S3 server"].wait()
 
     def files(self) -> list[Path]:
         """What the bucket holds, as the server keeps it."""

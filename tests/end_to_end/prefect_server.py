@@ -1,11 +1,13 @@
 """A Prefect server, its worker and the nightly deployment as processes of their own, to be killed and started again."""
 
+import datetime
 import json
 import os
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import httpx
 import psutil
 
 from tests.ray_cluster import free_ports
+from tests.services import Services
 from tests.waiting import SECONDS, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,18 +23,24 @@ PREFECT = [str(Path(sys.executable).parent / "prefect")]
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
-class PrefectServer:
+class PrefectServer(Services):
     """On loopback, with a database of its own, ended with the block. `environment`: what runs are given besides."""
 
     def __init__(self, work: Path, **environment: str) -> None:
-        self._work, self._sessions = work, dict[str, subprocess.Popen]()
-        [self._port] = free_ports(1)
+        super().__init__()
+        self._work = work
+        [port] = free_ports(1)
+        self._commands = {
+            "server": ["server", "start", "--host", "127.0.0.1", "--port", str(port)],
+            "worker": ["worker", "start", "--pool", "clicktower", "--type", "process"],
+        }
+        self._starters = {name: partial(self._start, name) for name in self._commands}
         self.environment = (
             os.environ
             | environment
             | {
                 "PREFECT_HOME": str(work / "prefect"),
-                "PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api",
+                "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
                 "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
                 "PREFECT_WORKER_QUERY_SECONDS": "1",
             }
@@ -48,23 +57,23 @@ class PrefectServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in list(self._sessions):
+        for name in list(self._running):
             self.kill(name)
         self.api.close()
 
     def start(self) -> None:
-        self._start("server", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
+        self._start("server")
         wait_until(self._healthy, lambda: f"the server to answer\n{self.log('server')}")
 
     def start_worker(self) -> None:
-        self._start("worker", "worker", "start", "--pool", "clicktower", "--type", "process")
+        self._start("worker")
 
     def kill(self, name: str, *, with_all: bool = True) -> None:
         """kill -9 of the server or the worker; `with_all`: and of the flows that it started, but not of their stages.
 
         A stage has a session of its own.
         """
-        process = self._sessions.pop(name)
+        process = self._running.pop(name)
         session = psutil.Process(process.pid)
         doomed = [session, *(session.children(recursive=True) if with_all else [])]
         for one in [one for one in doomed if not is_stage(one)]:
@@ -74,7 +83,7 @@ class PrefectServer:
 
     def stop(self, name: str) -> None:
         """As Ctrl-C does."""
-        process = self._sessions.pop(name)
+        process = self._running.pop(name)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(SECONDS)
 
@@ -95,6 +104,13 @@ class PrefectServer:
     def trigger(self, config: Path, date: str = "2026-09-01") -> str:
         """The id of a new run of the deployment."""
         body = {"parameters": {"config": str(config), "data_date": date}}
+        return self.ask("POST", f"/deployments/{self.deployment()['id']}/create_flow_run", body)["id"]
+
+    def schedule(self, config: Path, date: str) -> str:
+        """The id of a new run as the schedule makes it: of a time, from which the run tells its date."""
+        due = datetime.date.fromisoformat(date) + datetime.timedelta(days=1)
+        state = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{due}T03:30:00Z"}}
+        body = {"parameters": {"config": str(config)}, "state": state}
         return self.ask("POST", f"/deployments/{self.deployment()['id']}/create_flow_run", body)["id"]
 
     def set_state(self, run: str, state: str, name: str = "") -> None:
@@ -136,16 +152,21 @@ class PrefectServer:
 
     def is_idle(self) -> bool:
         """Whether the worker runs no flow."""
-        children = psutil.Process(self._sessions["worker"].pid).children(recursive=True)
+        children = psutil.Process(self._running["worker"].pid).children(recursive=True)
         return not any("prefect.engine" in words_of(child) for child in children)
 
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()[-3000:]
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def _start(self, name: str) -> None:
         with (self._work / f"{name}.log").open("ab") as log:
-            self._sessions[name] = subprocess.Popen(
-                [*PREFECT, *arguments], env=self.environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            self._running[name] = subprocess.Popen(
+                [*PREFECT, *self._commands[name]],
+                env=self.environment,
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def _healthy(self) -> bool:

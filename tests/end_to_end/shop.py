@@ -41,9 +41,10 @@ def clicktower(*arguments: str, **options) -> subprocess.CompletedProcess:
     )
 
 
-def make_shop(folder: Path, *, searches: int = 2_000, seed: int = 3) -> Path:
+def make_shop(folder: Path, *, searches: int = 2_000, seed: int = 3, days: int = 60) -> Path:
     """A simulated log with documents and judgments below `folder`/data, and its pipeline.toml; the folder."""
-    done = clicktower("simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed))
+    done = clicktower("simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed),
+                      "--set", f"days={days}")  # fmt: skip
     assert done.returncode == 0, done.stderr
     write_pipeline(folder)
     return folder

@@ -7,25 +7,33 @@ import subprocess
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.ray_cluster import free_ports
+from tests.services import Services
 from tests.waiting import wait_until
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "deploy" / "flink"
 TASK_MANAGERS = ("task-manager-1", "task-manager-2")
 
 
-class Cluster:
+class Cluster(Services):
     """A job manager and two task managers on ports of their own, ended with the block."""
 
     def __init__(self, work: Path, engines: Path) -> None:
+        super().__init__()
         self._work, self._environment = work, os.environ | {"CLICKTOWER_ENGINES": str(engines)}
-        self._processes: dict[str, subprocess.Popen] = {}  # those of now, by name
         self._started: list[subprocess.Popen] = []
         self._rest, self._rpc = free_ports(2)
         self._before: set[str] = set()
+        # Flink answers from a copy of a job's state that is 3 s old unless told otherwise: a small job ends in less.
+        options = (f"-Drest.port={self._rest}", "-Dweb.refresh-interval=100")
+        self._commands = {"job-manager": ["start-job-manager", str(work), *options]} | {
+            name: ["start-task-manager", str(work), name, f"-Dtaskmanager.resource-id={name}"] for name in TASK_MANAGERS
+        }
+        self._starters = {name: partial(self._start, name) for name in self._commands}
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -33,9 +41,7 @@ class Cluster:
         return ("--runner=FlinkRunner", f"--flink_master=127.0.0.1:{self._rest}", "--parallelism=2")
 
     def __enter__(self) -> "Cluster":
-        # Flink answers from a copy of a job's state that is 3 s old unless told otherwise: a small job ends in less.
-        options = (f"-Drest.port={self._rest}", "-Dweb.refresh-interval=100")
-        self._start("job-manager", "start-job-manager", str(self._work), *options)
+        self._start("job-manager")
         self.start_task_managers()
         return self
 
@@ -51,10 +57,8 @@ class Cluster:
     def start_task_managers(self) -> None:
         """Both of them run, whatever a test did."""
         for name in TASK_MANAGERS:
-            if name not in self._processes or self._processes[name].poll() is not None:
-                self._start(
-                    name, "start-task-manager", str(self._work), name, f"-Dtaskmanager.resource-id={name}"
-                )  # fmt: skip
+            if self.has_ended(name):
+                self._start(name)
         until(lambda: len(self.ask("/taskmanagers")["taskmanagers"]) == len(TASK_MANAGERS), self.logs)
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -86,8 +90,8 @@ class Cluster:
 
         name = until(lambda: (found := busy()) is not None and (found,), self.logs)[0]
         if name:
-            self._processes[name].kill()
-            self._processes[name].wait()
+            self._running[name].kill()
+            self._running[name].wait()
         return bool(name)
 
     def cancel(self, job: str) -> None:
@@ -101,14 +105,15 @@ class Cluster:
     def logs(self) -> str:
         return "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in sorted(self._work.glob("*.log")))
 
-    def _start(self, name: str, script: str, *arguments: str) -> None:
+    def _start(self, name: str) -> None:
+        script, *arguments = self._commands[name]
         with (self._work / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
+            self._running[name] = subprocess.Popen(
                 [str(SCRIPTS / script), *arguments, f"-Djobmanager.rpc.port={self._rpc}"],
                 env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-        self._started.append(self._processes[name])
+        self._started.append(self._running[name])
 
 
 def until(condition: Callable[[], Any], else_say: Callable[[], str]) -> Any:
