@@ -19,17 +19,10 @@ class Settings(BaseSettings):
 
 
 class Surroundings(BaseSettings):
-    """Variables of others that tell where things run: of OpenMP and BLAS, Ray, Prefect and Java."""
+    """Variables of others that tell where things run: of Ray, Prefect and Java."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 
-    omp_num_threads: str = ""
-    mkl_num_threads: str = ""
-    openblas_num_threads: str = ""
-    omp_wait_policy: str = ""
-    omp_proc_bind: str = ""
-    gomp_cpu_affinity: str = ""
-    kmp_affinity: str = ""
     ray_address: str = ""
     prefect_api_url: str = ""
     prefect_home: str = ""
