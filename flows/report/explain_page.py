@@ -5,13 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flows.report.gate_chart import gate_chart
-from flows.report.heat_map import Scale, attention_pictures, heat_map, legend, own_scale
-from flows.report.line_chart import Line, line_chart
-from flows.report.svg import MOST, printable, word_columns
+import numpy as np
+from markupsafe import Markup
+
+from flows.report.figures import (
+    MOST,
+    Line,
+    Scale,
+    gate_chart,
+    heat_map,
+    line_chart,
+    own_scale,
+    word_columns,
+    word_lines,
+)
 from flows.report.templates import style, templates
-from flows.report.word_lines import word_lines
 from schemas import storage
+from training.analysis.attention import overall, overlap
 from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.explained import Explained, called
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
@@ -19,6 +29,7 @@ from training.analysis.topics import as_json as topics_json
 from training.analysis.topics import evolution
 from training.analysis.traces import TracedText
 from training.ranking.embedding import similarity_of
+from training.wording import visible
 
 SCORES = {
     "cosine": "cosine of the two texts, from −1 to 1",
@@ -63,7 +74,7 @@ def write_explain_page(path: str, page: ExplainPage) -> None:
 def render(page: ExplainPage) -> str:
     """The page as HTML. Every text is escaped, and what cannot be printed is a mark."""
     pages = templates()
-    pages.filters |= {"printable": printable}
+    pages.filters |= {"printable": visible}
     return pages.get_template("explain.html").render(
         style=style("report.css", "explain.css"),
         page=page,
@@ -92,7 +103,7 @@ def _title(page: ExplainPage) -> str:
     texts = page.models[0].texts
     if not texts:
         return "What the cells stand for"
-    return " / ".join(printable(t.text if len(t.text) <= 60 else t.text[:59] + "…") for t in texts)
+    return " / ".join(visible(t.text if len(t.text) <= 60 else t.text[:59] + "…") for t in texts)
 
 
 def _text(page: ExplainPage, number: int) -> dict[str, Any]:
@@ -123,7 +134,7 @@ def _shaded(text: TracedText, found: Keywords) -> list[tuple[str, int, bool, str
         for counts in zip(*(one.counts for one in found.counted), strict=True)
     ]
     return [
-        (printable(word), -(-most * SHADES // of), at in keywords, told[at])
+        (visible(word), -(-most * SHADES // of), at in keywords, told[at])
         for at, (word, most) in enumerate(zip(text.words, found.most, strict=True))
     ]
 
@@ -155,7 +166,7 @@ def _table(readings: Sequence[tuple[str, TracedText, Keywords]]) -> dict[str, An
         for name, _, found in readings
         for one in found.counted
     ]
-    words = [(at + 1, printable(longest.words[at])) for at in chosen]
+    words = [(at + 1, visible(longest.words[at])) for at in chosen]
     return {"words": words, "rows": rows, "num_words": len(longest.words), "cut": len(longest.words) > TABLE_WORDS}
 
 
@@ -171,16 +182,16 @@ def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, 
                 scale = SHARED if page.colours == "shared" else own_scale(values)
                 panels.append(
                     {
-                        "picture": heat_map(values, columns, active, scale, title, symbol=f"{name}(t)"),
-                        "legend": None if page.colours == "shared" else legend(scale, size=7),
+                        "picture": heat_map(values, columns, active, scale, f"{title} {name}(t)"),
+                        "legend": None if page.colours == "shared" else legend(scale),
                         "meaning": meaning + (OF_Y[trace.becomes] if name == "y" else ""),
                         "low": float(values.min()),
                         "high": float(values.max()),
                         "beyond": page.colours == "shared" and bool(abs(values).max() > SHARED.high),
                     }
                 )
-        reading = word_columns(text.words[trace.reading])
-        lines = word_lines(evolution(trace, page.rule.top_cells), reading, f"y of the most active cells, {one.name}")
+        reading, found = word_columns(text.words[trace.reading]), evolution(trace, page.rule.top_cells)
+        lines = word_lines(found.cells, found.values, reading, f"y of the most active cells, {one.name}")
         directions.append({"direction": trace.direction, "panels": panels, "lines": lines})
     return {
         "name": one.name,
@@ -217,3 +228,28 @@ def _cost(models: Sequence[Explained]) -> dict[str, Any] | None:
 
 def _points(cost: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
     return [(float(point["epoch"]), point["train_loss"]) for point in cost]
+
+
+def legend(scale: Scale) -> Markup:
+    """The colours with what they mean at both ends."""
+    kind = "scale both" if scale.around_zero else "scale"
+    return Markup('<p class="legend">{:.2g} <span class="{}" aria-hidden="true"></span> {:.2g}</p>').format(
+        scale.low, kind, scale.high
+    )
+
+
+def attention_pictures(weights_rT: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
+    """Where the hops of a self-attentive tower look in a text: a row for each hop, and below one for all of them.
+
+    The colours of each picture go from 0 to its largest.
+    """
+    columns = word_columns(words)
+    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
+    if len(weights_rT) > 1:
+        shown.append((overall(weights_rT)[None], "overall", "row", None))
+    pictures = []
+    for values, title, rows, first in shown:
+        scale = Scale(low=0.0, high=float(values.max()))
+        picture = heat_map(values.T, columns, range(len(values)), scale, title, rows=rows, first=first)
+        pictures.append({"picture": picture, "legend": legend(scale)})
+    return {"pictures": pictures, "num_hops": len(weights_rT), "overlap": overlap(weights_rT)}

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from flows.report.charts import HALF, ChartRow, Dot, for_any_screen
-from flows.report.heat_map import attention_pictures
-from flows.report.histogram import SERIES, histogram
-from flows.report.reliability_chart import reliability_chart
-from flows.report.svg import printable
+from flows.report.explain_page import attention_pictures
+from flows.report.figures import SERIES, ChartRow, Dot, histogram, reliability_chart, row_chart
 from flows.report.templates import style, templates
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled import labelled_wording
 from training.labelled.labelled_systems import MAJORITY
+from training.wording import visible
 
 KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
@@ -39,7 +37,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
 def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """The page as HTML. examples: labelled_examples. Every text is escaped, what cannot be printed a mark."""
     pages = templates()
-    pages.filters |= {"printable": printable, "sentence": lambda text: text[:1].upper() + text[1:]}
+    pages.filters |= {"printable": visible, "sentence": lambda text: text[:1].upper() + text[1:]}
     metrics = result["metrics"]
     verdict, answer = labelled_wording.answer(metrics)
     classifier = metrics["classifier"]
@@ -56,7 +54,7 @@ def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[st
         pictures=_pictures(metrics),
         notes=labelled_wording.notes(metrics, result["counts"]),
         histograms=_histograms(metrics),
-        classes=[printable(name) for name in metrics["classes"]],
+        classes=[visible(name) for name in metrics["classes"]],
         confusion=_shaded(classifier["confusion"]) if classifier and classifier["confusion"] else [],
         reliability=reliability_chart(classifier) if classifier else "",
         calibration=labelled_wording.calibration(classifier) if classifier else "",
@@ -70,7 +68,6 @@ def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[st
 
 def _pictures(metrics: labelled_wording.Metrics) -> list[tuple[str, Markup]]:
     """(measure, means with whiskers) for each measure; what one score for all rows gives is a line."""
-    width, left, _ = HALF
     found = []
     for measure in next(iter(metrics["systems"].values())):
         rows = [
@@ -86,7 +83,7 @@ def _pictures(metrics: labelled_wording.Metrics) -> list[tuple[str, Markup]]:
         name = labelled_wording.MEASURES[measure]
         majority = metrics["systems"].get(MAJORITY)
         level = majority[measure]["value"] if majority else None
-        found.append((name, for_any_screen(rows, name, width=width, left=left, level=level)))
+        found.append((name, row_chart(rows, name, level=level)))
     return found
 
 
@@ -94,7 +91,7 @@ def _histograms(metrics: labelled_wording.Metrics) -> dict[str, Any] | None:
     """Every similarity's picture, and which classes they show; None where there is none."""
     if not metrics["histograms"]:
         return None
-    classes = [(k, printable(metrics["classes"][k])) for k in labelled_wording.drawn_classes(metrics, SERIES)]
+    classes = [(k, visible(metrics["classes"][k])) for k in labelled_wording.drawn_classes(metrics, len(SERIES))]
     (first, *_) = metrics["histograms"].values()
     return {
         "classes": [(name, sum(first["counts"][k])) for k, name in classes],

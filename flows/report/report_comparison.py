@@ -4,7 +4,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from flows.report.charts import HALF, WIDE, ChartRow, Dot, dot_of, for_any_screen, shortened
+from flows.report.figures import HALF, WIDE, ChartRow, Dot, dot_of, row_chart
 from training.compare import cells, compare_wording
 from training.compare import compare_wording as outcome
 from training.compare.compare_wording import MEASURE, Comparison, Row
@@ -62,14 +62,13 @@ def _whiskers(comparison: Comparison, wide: bool) -> list[tuple[str, Markup]]:
 
 def _of_measure(comparison: Comparison, name: str, wide: bool) -> Markup:
     top, base = compare_wording.best(comparison), compare_wording.chosen(comparison)
-    width, left, chars = WIDE if wide else HALF
     rows = []
     for row in compare_wording.done(comparison):
         if name in row["values"]:
             stars = compare_wording.mark(compare_wording.against_chosen(row, name))
             rows.append(
                 ChartRow(
-                    name=shortened(row["title"], chars),
+                    name=row["title"],
                     dots=[dot_of(row["values"][name], _kind(comparison, row, name))],
                     remark=f"{compare_wording.figure(row['values'][name]['mean'])} {stars}",
                     ours=row is top,
@@ -77,7 +76,7 @@ def _of_measure(comparison: Comparison, name: str, wide: bool) -> Markup:
                 )
             )
     level = base["values"][name]["mean"] if base is not None and name in base["values"] else None
-    return for_any_screen(rows, measure_name(name), width=width, left=left, level=level)
+    return row_chart(rows, measure_name(name), width=WIDE if wide else HALF, level=level)
 
 
 def _kind(comparison: Comparison, row: Row, measure: str) -> str:
@@ -98,9 +97,9 @@ def _beside_the_paper(comparison: Comparison) -> Markup:
         if here is not None:
             dots.append(dot_of(tested, "here") if tested else Dot(value=here, kind="here"))
         remark = "" if here is None else compare_wording.signed(here)
-        rows.append(ChartRow(name=shortened(row["title"], WIDE[2]), dots=dots, remark=remark))
+        rows.append(ChartRow(name=row["title"], dots=dots, remark=remark))
     label = f"{measure_name(MEASURE)} minus BM25, here and in the paper"
-    return for_any_screen(rows, label, width=WIDE[0], left=WIDE[1], level=0.0, joined=True)
+    return row_chart(rows, label, width=WIDE, level=0.0, joined=True)
 
 
 def _costs(table: cells.Table) -> list[tuple[Row, str, list[tuple[cells.Cell, float | None]]]]:
@@ -149,19 +148,19 @@ def drawn(comparison: Comparison) -> list[tuple[str, Row]]:
 
 def pictures(comparison: Comparison) -> list[tuple[str, Markup]]:
     """(slice, picture of its parts), all on one scale."""
-    systems, (width, left, chars) = drawn(comparison), HALF
+    systems = drawn(comparison)
     charts: dict[str, list[ChartRow]] = {}
     for name, sizes in parts(comparison):
         charts[name] = []
         for part, size in sizes:
             values = [(kind, compare_wording.in_part(row, name, part)) for kind, row in systems]
             dots = [dot_of(value[MEASURE], kind) for kind, value in values if value]
-            charts[name].append(ChartRow(name=shortened(part, chars), dots=dots, remark=f"{size:,}"))
+            charts[name].append(ChartRow(name=part, dots=dots, remark=f"{size:,}"))
     ends = [end for rows in charts.values() for row in rows for dot in row.dots for end in dot.ends]
     made = []
     for name, rows in charts.items():
         label, height = f"{measure_name(MEASURE)} by {name}, number of queries", 22 + 9 * len(systems)
-        made.append((name, for_any_screen(rows, label, width=width, left=left, row_height=height, around=ends)))
+        made.append((name, row_chart(rows, label, row_height=height, around=ends)))
     return [(name, picture) for name, picture in made if picture]
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from flows.report import charts, report_comparison, report_training, report_wording
-from flows.report.summary import RunSummary
+from flows.report import report_comparison, report_training, report_wording
+from flows.report.figures import ChartRow, dot_of, row_chart
+from flows.report.summary import RunSummary, StageSummary
 from flows.report.templates import style, templates
 from schemas import storage
 from schemas.ledger import FATES, Ledger
@@ -34,7 +35,7 @@ def render(run: RunSummary) -> str:
         verdict=report_wording.verdict(run),
         percent=report_wording.percent,
         why=report_wording.WHY,
-        dags=[charts.dag(run.stages, upright=upright) for upright in (False, True)] if run.stages else [],
+        stages=_stages(run),
         total_seconds=sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused),
         ledger=_ledger_groups(run.ledger) if run.ledger else [],
         privacy=sorted(run.privacy, key=lambda row: row["k"]),
@@ -45,6 +46,25 @@ def render(run: RunSummary) -> str:
         rules=_sentences(run.table.get("rules")) + _sentences(run.table.get("warnings")) if run.table else [],
         settings=report_wording.flatten(run.settings),
     )
+
+
+TAKES = {
+    "build": ("ingest",), "train": ("build",), "compare": ("build",), "evaluate": ("train",),
+    "publish": ("train", "evaluate"),
+}  # fmt: skip
+
+
+def _stages(run: RunSummary) -> list[tuple[StageSummary, str, float]]:
+    """Each stage with those that it takes from, and its share of the longest time."""
+    names, longest = [stage.name for stage in run.stages], max((s.duration_seconds or 0 for s in run.stages), default=0)
+    return [
+        (
+            stage,
+            ", ".join(name for name in TAKES.get(stage.name, ()) if name in names),
+            (stage.duration_seconds or 0) / (longest or 1),
+        )
+        for stage in run.stages
+    ]
 
 
 def _ledger_groups(ledger: Ledger) -> list[dict]:
@@ -66,9 +86,18 @@ def _whiskers(run: RunSummary) -> list[tuple[str, Markup]]:
     systems = run.table["systems"] if run.table else {}
     pictures = []
     for measure in MEASURES_DRAWN:
-        rows = [(key, report_wording.system_name(key), v[measure]) for key, v in systems.items() if measure in v]
+        rows = [
+            ChartRow(
+                name=report_wording.system_name(key),
+                dots=[dot_of(values[measure])],
+                remark=f"{values[measure]['mean']:.3f}",
+                ours=key == "model",
+            )
+            for key, values in systems.items()
+            if measure in values
+        ]
         if rows:
-            pictures.append((measure, charts.whiskers(rows, measure_name(measure))))
+            pictures.append((measure, row_chart(rows, measure_name(measure))))
     return pictures
 
 

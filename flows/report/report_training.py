@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from flows.report.line_chart import Line, line_chart
+from flows.report.figures import Line, line_chart
 from flows.report.summary import TrainingSummary
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from flows.report.charts import WIDE, ChartRow, Dot, for_any_screen, shortened
-from flows.report.line_chart import Line, line_chart
+from flows.report.figures import WIDE, ChartRow, Dot, Line, line_chart, row_chart
 from flows.report.templates import style, templates
 from training.sweep.sweep_table import cells, counted, direction, notes, point_text, train_options
 
@@ -67,7 +66,6 @@ def _means(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
 
 def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
     """Each point with a dot for its mean and one for each seed."""
-    width, left, chars = WIDE
     drawn = []
     for place, row in enumerate(rows[:ROWS_DRAWN], 1):
         seeds = [trial["measures"][measure] for trial in row["trials"] if trial["measures"]]
@@ -78,10 +76,10 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
         stopped = f" after {trial['epochs']} of {trial['of_epochs']}" if trial["epochs"] < trial["of_epochs"] else ""
         drawn.append(
             ChartRow(
-                name=shortened(f"{place}  {point_text(row['fields'])}", chars),
+                name=f"{place}  {point_text(row['fields'])}",
                 dots=[*dots, Dot(value=row["mean"], kind="first" if place == 1 else "")],
                 remark=f"{row['mean']:.4f}{stopped}",
                 ours=place == 1,
             )
         )
-    return for_any_screen(drawn, f"{measure} of each point", width=width, left=left, right=150, joined=True)
+    return row_chart(drawn, f"{measure} of each point", width=WIDE, joined=True)

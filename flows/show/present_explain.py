@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.report.svg import printable
 from flows.show import present
 from flows.show.console import output, plain
+from training.wording import visible
 
 SHADES = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
 ARROWS = {"left to right": "→", "right to left": "←"}
@@ -85,7 +85,7 @@ def _attention(name: str, words: Sequence[str], attention: Mapping[str, Any]) ->
     """Where the hops look, in percent, each weight on a ground that is the stronger, the larger it is."""
     hops, overall, overlap = attention["hops"], attention["overall"], attention["overlap"]
     told = f"attention of {name}, % of each hop" + ("" if overlap is None else f"; overlap {overlap:.3f}")
-    output.print(Text(printable(told), "dim"))
+    output.print(Text(visible(told), "dim"))
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("word", overflow="fold")
     for at in range(min(len(hops), HOPS)):
@@ -111,7 +111,7 @@ def _shaded(reading: Mapping[str, Any]) -> Text:
     line, keywords = Text(), set(reading["keywords"])
     for at, (word, most) in enumerate(list(zip(reading["words"], _most(reading), strict=True))[:SHOWN_WORDS]):
         shade = SHADES[-(-most * (len(SHADES) - 1) // of)]
-        line.append(f" {printable(word)} ", f"{shade} bold underline" if at in keywords else shade)
+        line.append(f" {visible(word)} ", f"{shade} bold underline" if at in keywords else shade)
     left_out = len(reading["words"]) - SHOWN_WORDS
     return line.append(f" … and {left_out:,} words more", "dim") if left_out > 0 else line
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from flows.report.svg import shortened
+from flows.report.figures import shortened
 from flows.show.console import output, plain
 from flows.show.present import from_here, stage_result
 from training.labelled import labelled_wording

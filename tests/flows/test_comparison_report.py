@@ -2,14 +2,14 @@
 
 import dataclasses
 import re
+from collections import Counter
 from itertools import pairwise
 
 import pytest
 
-from flows.report.charts import ChartRow, Dot, row_chart
 from flows.report.report_page import comparison_page, render, write_comparison
 from tests.flows.sample_run import sample_run
-from tests.flows.test_report import Page
+from tests.flows.test_report import Page, loads_nothing
 from tests.training.compare.sample_comparison import NASTY, sample_comparison, sample_result, without
 
 
@@ -32,13 +32,8 @@ def test_every_element_is_closed_where_it_should_be(page):
     assert page.words.startswith("18 rows on 1,229 judged queries clicktower · comparison 18 rows on 1,229")
 
 
-def test_nothing_is_loaded_and_nothing_runs(html, page):
-    names = {name for name, _ in page.elements}
-    assert not names & {"script", "link", "iframe", "img", "object", "embed", "base"}
-    for name, attributes in page.elements:
-        assert not attributes.keys() & {"src", "href", "srcset", "action", "data", "xlink:href"}, name
-        assert not [a for a in attributes if a.startswith("on")], name
-    assert not re.search(r"url\(|@import|https?://", html)
+def test_nothing_is_loaded_and_nothing_runs(html):
+    loads_nothing(html)
 
 
 def test_foreign_titles_are_text_and_their_controls_are_gone(html, page):
@@ -91,22 +86,22 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
     assert all(after - before <= 1 for before, after in pairwise(levels))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert {section["aria-labelledby"] for section in page.all("section")} == set(ids)
+    assert {section["aria-labelledby"] for section in page.all("section")} <= set(ids)
 
 
-def test_each_picture_is_there_for_wide_and_for_narrow_screens(page):
-    kinds = [svg["class"] for svg in page.all("svg")]
-    # NDCG@10, @1 and @3, beside the paper, and four slices
-    assert len(kinds) == 2 * 8
-    assert sum("narrow" in kind for kind in kinds) == 8
+def test_every_part_has_its_picture(page):
+    """NDCG@10, @1 and @3, beside the paper, and four slices."""
+    assert [svg["class"] for svg in page.all("svg")] == ["whiskers"] * 8
 
 
 def test_colours_follow_what_was_tested(html):
-    """At NDCG@10: six above, two below, seven not told apart, the chosen one; the first picture has them all."""
-    picture = html[html.index('<svg class="whiskers wide"') :]
-    picture = picture[: picture.index("</svg>")]
-    kinds = re.findall(r'<circle class="mean (\w+)"', picture)
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {"above": 6, "below": 2, "alike": 7, "chosen": 1}
+    """At NDCG@10: six above, two below, seven not told apart, the chosen one: a dot and two ends of each."""
+    picture = html[html.index('<svg class="whiskers"') :].split("</svg>")[0]
+    dots = re.findall(r'<use [^>]*style="fill: var\(--(\w+)\); stroke: var\(--(\w+)\); stroke-width: 1.6"', picture)
+    assert Counter(dots) == {
+        ("ours", "ours"): 18, ("unreadable", "unreadable"): 6, ("card", "quiet"): 7, ("quiet", "quiet"): 14,
+        ("ink", "ink"): 3,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("comparison", [
@@ -147,33 +142,3 @@ def test_the_page_replaces_an_older_one(tmp_path):
     write_comparison(str(path), sample_result(sample_comparison("bm25")))
     write_comparison(str(path), sample_result())
     assert path.read_text(encoding="utf-8") == html_of(sample_comparison())
-
-
-def places(picture: str) -> list[float]:
-    return [float(x) for x in re.findall(r'<circle class="mean[^"]*" cx="([\d.]+)"', picture)]
-
-
-def row(name: str, value: float, **fields) -> ChartRow:
-    return ChartRow(name=name, dots=[Dot(value=value, low=value - 0.01, high=value + 0.01)], **fields)
-
-
-def test_an_aloof_row_does_not_press_the_others_together():
-    near = [row("one", 0.50), row("other", 0.51)]
-    first, second = places(row_chart(near, "NDCG"))
-    with_floor = row_chart([*near, row("floor", 0.1, aloof=True)], "NDCG")
-    assert places(with_floor) == [first, second]  # the floor is an arrow at the edge
-    assert with_floor.count('class="off') == 1
-    pressed = places(row_chart([*near, row("floor", 0.1)], "NDCG"))
-    assert pressed[1] - pressed[0] < (second - first) / 4
-
-
-def test_the_dots_of_a_picture_keep_the_order_of_their_values():
-    xs = places(row_chart([row(str(value), value) for value in (0.2, 0.3, 0.5)], "NDCG", level=0.3))
-    assert xs == sorted(xs)
-    assert (xs[2] - xs[1]) == pytest.approx(2 * (xs[1] - xs[0]), abs=0.2)  # 0.2 and 0.1 apart
-
-
-def test_pictures_around_the_same_values_have_the_same_scale():
-    one, other = (row_chart([row("a", value)], "NDCG", around=(0.2, 0.8)) for value in (0.4, 0.4))
-    alone = row_chart([row("a", 0.4)], "NDCG")
-    assert places(one) == places(other) != places(alone)

@@ -14,7 +14,7 @@ from schemas import storage
 from schemas.manifest import Outcome, Request
 from schemas.release import Pointer, Release
 from schemas.stage import open_result, run_stage
-from tests.flows.test_report import Page
+from tests.flows.test_report import Page, loads_nothing
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.labelled.classifying import of_vectors
@@ -227,11 +227,8 @@ def test_lines_are_in_reading_order_and_heat_maps_in_that_of_the_text(tmp_path, 
 def test_the_page_is_whole_in_itself_and_safe_against_its_texts(lstm, tmp_path, capsys, colours):
     explain(capsys, "--model", lstm, NASTY, TITLE, "--into", str(tmp_path), "--colours", colours)
     html = (tmp_path / "explain.html").read_text(encoding="utf-8")
-    page = Page(html)
-    assert page.open == []
-    assert not [name for name, _ in page.elements if name in ("script", "img", "link", "iframe", "object", "image")]
-    assert not re.findall(r"https?://|@import|url\(|\bon\w+=", html)
-    assert "<script>alert(1)</script>" in page.words  # as text, never as an element
+    loads_nothing(html)
+    assert "<script>alert(1)</script>" in Page(html).words  # as text, never as an element
     assert "\x07" not in html
     assert "\x1b" not in html
     table = pa.ipc.open_file(io.BytesIO((tmp_path / "traces.arrow").read_bytes())).read_all()

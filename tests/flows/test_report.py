@@ -8,8 +8,6 @@ from itertools import pairwise
 import pytest
 
 from flows.report import RunSummary, TrainingSummary, write_report
-from flows.report.charts import whiskers
-from flows.report.line_chart import Line, line_chart
 from flows.report.report_page import render
 from flows.report.report_wording import percent, result, verdict
 from schemas.ledger import FATES, Ledger
@@ -17,7 +15,7 @@ from tests.flows.sample_run import NASTY, sample_run
 from training.wording import duration, measure_name
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
-SELF_CLOSED_SVG = {"path", "rect", "circle", "line", "polyline", "polygon"}
+SELF_CLOSED_SVG = {"path", "rect", "use", "image"}
 
 
 class Page(HTMLParser):
@@ -81,30 +79,29 @@ def test_grades_from_clicks_are_not_called_those_of_judges(html, page):
     assert "Grades by judges" in page.words
 
 
-def test_nothing_is_loaded_and_nothing_runs(html, page):
-    names = {name for name, _ in page.elements}
-    assert not names & {"script", "link", "iframe", "img", "object", "embed", "base"}
+def loads_nothing(html: str) -> None:
+    """Nothing is loaded and nothing runs: what a page refers to is in it."""
+    page = Page(html)
+    assert page.open == []
+    assert not {name for name, _ in page.elements} & {"script", "link", "iframe", "img", "object", "embed", "base"}
     for name, attributes in page.elements:
-        assert not attributes.keys() & {"src", "href", "srcset", "action", "data", "xlink:href"}, name
+        assert not attributes.keys() & {"src", "srcset", "action", "data", "xlink:href"}, name
+        assert (attributes.get("href") or "#").startswith(("#", "data:image/png;base64,")), name
         assert not [a for a in attributes if a.startswith("on")], name
-    assert not re.search(r"url\(|@import|https?://", html)
+    assert not re.search(r"url\((?!#)|@import|https?://", html)
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    ids = [name for name in ids if name and not re.fullmatch("f[0-9a-f]{8}[mp][0-9a-f]{10}", name)]  # of equal figures
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_loaded_and_nothing_runs(html):
+    loads_nothing(html)
 
 
 def test_texts_of_the_log_are_escaped(html, page):
     assert NASTY not in html
     assert "<script" not in html.lower()
     assert page.words.count(NASTY) >= 5  # title, headline of an example, rankings: as text
-
-
-def test_titles_in_pictures_are_escaped_too():
-    nasty = '"><script>'
-    value = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    for picture in (
-        whiskers([(nasty, nasty, value)], nasty),
-        line_chart([Line(name=nasty, points=[(1, 1.0), (2, 0.5)])], nasty, level=(nasty, 0.7)),
-    ):
-        assert "<script" not in picture
-        assert Page(str(picture)).open == []
 
 
 def test_the_ledger_is_told_in_plain_words_and_adds_up(page):
@@ -146,7 +143,7 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
     ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    assert {section["aria-labelledby"] for section in page.all("section")} == ids
+    assert {section["aria-labelledby"] for section in page.all("section")} <= ids
 
 
 @pytest.mark.parametrize("missing", [
@@ -191,52 +188,6 @@ def test_a_run_of_which_nothing_is_known_has_a_report():
     assert page.all("svg") == []
 
 
-def test_lines_leave_out_what_was_not_measured():
-    unknown = Line(name="first", points=[(1, None), (2, float("nan"))])
-    picture = line_chart([unknown, Line(name="second", points=[(1, 1.0), (2, 0.5)])], "loss")
-    assert picture.count("<polyline") == 1
-    assert "first" not in picture
-    assert line_chart([unknown], "loss") == ""
-    assert "nan" not in line_chart([Line(name="one", points=[(1, 0.25)])], "one epoch, one value").lower()
-
-
-def places(picture: str) -> list[tuple[float, float]]:
-    """The points of its first line."""
-    points = re.search(r'<polyline class="line [^"]*" points="([^"]*)"', picture)[1]
-    return [tuple(map(float, point.split(","))) for point in points.split()]
-
-
-def test_on_a_logarithmic_scale_like_ratios_are_like_distances():
-    line = Line(name="norm", points=[(1, 1.0), (2, 10.0), (3, 100.0)])
-    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm", log=True))
-    assert low - middle == pytest.approx(middle - high, abs=0.11)
-    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm"))
-    assert middle - high == pytest.approx(10 * (low - middle), abs=1.2)  # 90 and 9
-
-
-def test_a_line_with_a_zero_has_no_logarithmic_scale():
-    line = Line(name="norm", points=[(1, 0.0), (2, 10.0), (3, 20.0)])
-    (_, low), (_, middle), (_, high) = places(line_chart([line], "norm", log=True))
-    assert low - middle == pytest.approx(middle - high, abs=0.11)
-
-
-def test_a_scale_ends_where_values_cannot_be():
-    """A line that is flat at 1 would have marks half above and half below it."""
-    line = Line(name="@10", points=[(1, 1.0), (2, 1.0)])
-    assert ">1.25<" in line_chart([line], "NDCG")
-    bounded = line_chart([line], "NDCG", most=1.0)
-    assert ">1.25<" not in bounded
-    assert ">1<" in bounded
-
-
-def test_ends_of_lines_that_end_together_are_told_apart_and_stay_in_the_picture():
-    lines = [Line(name=name, points=[(1, 1.0), (2, 0.0)]) for name in ("a", "b", "c")]
-    heights = [float(y) for y in re.findall(r'<text class="end [^"]*" x="\S+" y="([\d.]+)"', line_chart(lines, "loss"))]
-    assert len(heights) == 3
-    assert all(abs(one - other) >= 16.9 for one, other in pairwise(heights))
-    assert max(heights) <= 268 - 46 + 4.1
-
-
 def test_training_is_told_with_its_curves(page):
     for text in (
         "NDCG@10 0.861 on judgments",
@@ -262,15 +213,6 @@ def test_training_of_which_only_epochs_are_known_has_its_curves(page):
         "Loss per pair", "NDCG on held-out clicks"]  # fmt: skip
     assert "This run measured no ranking" not in shown.words
     assert "smoothed" not in shown.words
-
-
-def test_whiskers_reach_from_low_to_high():
-    """A mean in the middle of its interval stands in the middle of its whisker."""
-    picture = whiskers([("model", "Ours", {"mean": 0.5, "low": 0.45, "high": 0.55})], "NDCG")
-    low, high = map(float, re.search(r"M([\d.]+) \S+ v10 M\S+ \S+ H([\d.]+)", picture).groups())
-    mean = float(re.search(r'<circle class="mean" cx="([\d.]+)"', picture)[1])
-    assert low < mean < high
-    assert mean - low == pytest.approx(high - mean, abs=0.11)
 
 
 def _table(low: float, high: float) -> dict:

@@ -1,0 +1,519 @@
+"""Figures as inline SVG, drawn by matplotlib, which is loaded when the first is drawn.
+
+Colours are names of the style sheet, so that a figure follows the page into the dark; the numbers stand in a table
+beside it, and each figure has a label that says what it shows. Equal values give equal bytes.
+"""
+
+import hashlib
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from training.wording import visible
+
+WIDE, HALF = 920, 520  # pixels of a figure alone and of one of two
+SERIES = ("ours", "dropped", "other")
+CELLS = ("cell0", "cell1", "cell2", "cell3")
+NAMES = ("ink", "quiet", "grid", "line", "plain", "card", "unreadable", "kept", *SERIES, *CELLS)
+COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # as matplotlib knows them
+KINDS = {  # of a dot: (colour, whether it is full)
+    "": ("quiet", True), "ours": ("ours", True), "above": ("ours", True), "below": ("unreadable", True),
+    "alike": ("quiet", False), "chosen": ("ink", True), "here": ("ours", True), "there": ("other", False),
+    "first": ("ours", True), "second": ("quiet", True), "third": ("other", True), "others": ("dropped", True),
+}  # fmt: skip
+
+
+def _figure(width: float, height: float, layout: str | None = "constrained") -> Any:
+    """An empty figure of so many pixels."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width / 72, height / 72), dpi=72, layout=layout)  # type: ignore[arg-type]
+
+
+def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
+    """What `draw` returns, a figure, as an element of a page."""
+    import matplotlib
+
+    style = {
+        "svg.fonttype": "none", "svg.hashsalt": "clicktower", "text.parse_math": False, "font.size": 12,
+        "text.color": COLOUR["ink"], "axes.edgecolor": COLOUR["line"], "axes.labelcolor": COLOUR["quiet"],
+        "xtick.color": COLOUR["quiet"], "ytick.color": COLOUR["quiet"], "grid.color": COLOUR["grid"],
+        "axes.grid": True, "axes.axisbelow": True, "axes.facecolor": "none", "figure.facecolor": "none",
+        "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "axes.unicode_minus": True,
+        "xtick.bottom": False, "ytick.left": False, "lines.linewidth": 2, "legend.frameon": False,
+        "axes.formatter.useoffset": False,
+    }  # fmt: skip
+    file = io.StringIO()
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the browser has fonts of its own
+        figure = draw()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    width, height = figure.get_size_inches() * 72
+    marks = file.getvalue().partition("</defs>")[2].rpartition("</svg>")[0]  # without a style for all of the page
+    for pattern, instead in (
+        (r"\s+", " "), (r' id="(?![mp][0-9a-f]{10}")[^"]*"', ""), ("<g ?/>", ""), (r" ?(</?g>|/>) ?", r"\1"),
+        (r"font-family: [^;\"]*; ", ""), (r' transform="rotate\(-0 [^"]*"', ""), ("xlink:href", "href"),
+    ):  # fmt: skip
+        marks = re.sub(pattern, instead, marks)
+    marks = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), marks)
+    marks = re.sub(r"#fe(\w\w)01", lambda found: f"var(--{NAMES[int(found[1], 16)]})", marks)
+    own = hashlib.sha256((label + marks).encode()).hexdigest()[:8]  # what a figure defines is named in the whole page
+    marks = re.sub(r'(id="|#)([mp][0-9a-f]{10})', rf"\g<1>f{own}\2", marks)
+    head = f'<svg class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" style="width:{width:.0f}px"'
+    return Markup(f'{head} role="img" aria-label="{escape(visible(label))}">{visible(marks)}</svg>')
+
+
+# Lines over epochs: what was measured after each, and what every step did.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line by its points (epoch, value), in order; values that are None or not finite are left out.
+
+    band: (epoch, low, high) around it. dots: points to be marked on it; the last of them, or of the line, is its end.
+    aside: thin, without a dot or a name, one of many behind the others.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float | None]]
+    band: Sequence[tuple[float, float, float]] = ()
+    dots: Sequence[tuple[float, float | None]] = ()
+    aside: bool = False
+
+    @property
+    def known(self) -> list[tuple[float, float]]:
+        return _known(self.points)
+
+    @property
+    def marked(self) -> list[tuple[float, float]]:
+        return _known(self.dots) or self.known[-1:]
+
+
+def line_chart(
+    lines: Sequence[Line],
+    label: str,
+    *,
+    log: bool = False,
+    from_zero: bool = False,
+    most: float = math.inf,
+    first: float | None = None,
+    level: tuple[str, float] | None = None,
+    show: Callable[[float], str] = "{:.3f}".format,
+) -> Markup:
+    """The figure, with each line's name and end above it; empty where nothing is known.
+
+    log: a logarithmic scale, if all values allow it. most: what no value can be above. first: the epoch at the left
+    edge, if not that of the first point. level: a name and a value that the lines are to be seen against. show: a value
+    as it stands beside the name of its line.
+    """
+    lines = [line for line in lines if line.known]
+    if not lines:
+        return Markup("")
+    named = [line for line in lines if not line.aside]
+
+    def draw() -> Any:
+        from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+        figure = _figure(HALF, 290)
+        axes = figure.add_subplot()
+        if log and min(value for line in lines for _, value in [*line.known, *line.marked]) > 0:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+            axes.yaxis.set_minor_locator(NullLocator())
+        for line in lines:
+            if line.aside:
+                axes.plot(*zip(*line.known, strict=True), color=COLOUR["plain"], lw=1, alpha=0.7)
+        for line, name in zip(named, SERIES, strict=False):
+            colour = COLOUR[name]
+            if line.band:
+                axes.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.16, lw=0)
+            axes.plot(*zip(*line.known, strict=True), color=colour, label=f"{line.name} {show(line.marked[-1][1])}")
+            size = 6 if len(line.marked) <= 30 else 4
+            axes.plot(*zip(*line.marked, strict=True), "o", color=colour, ms=size, mec="none")
+        if level:
+            axes.axhline(level[1], color=COLOUR["quiet"], ls=":", lw=1.4, label=f"{level[0]} {show(level[1])}")
+        axes.margins(x=0.02)
+        if first is not None:
+            axes.set_xlim(left=min(first, axes.get_xlim()[0]))
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        axes.set_xlabel("epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        if math.isfinite(most):
+            axes.set_yticks([tick for tick in axes.get_yticks() if tick <= most], minor=False)
+            low, high = axes.get_ylim()
+            axes.set_ylim(low, min(high, most + 0.02 * (high - low)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}" if abs(y) < 10_000 else f"{y / 1000:g}k"))
+        if named or level:
+            figure.legend(loc="outside upper left", ncols=len(named) + bool(level), handlelength=1.4, columnspacing=1.4)
+        return figure
+
+    told = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
+    return _drawn(draw, f"{label}: {told}", "curves")
+
+
+def _known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
+    return [(epoch, value) for epoch, value in points if value is not None and math.isfinite(value)]
+
+
+# Rows by their names, each with dots on one scale, and intervals as whiskers: means, differences, parts of queries.
+
+
+STRETCH = 2.0  # by which aloof rows may make the scale longer
+APART = 9.0  # pixels between the dots of one row, where they do not share a line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dot:
+    """low, high: the ends of its whisker, if it has one. kind: one of KINDS."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    kind: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (self.value if self.low is None else self.low, self.value if self.high is None else self.high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChartRow:
+    """remark: what stands at its right. ours: the row to look at first. aloof: it does not make the scale more than
+    twice as long, so that the others are not pressed together; what is off the scale is an arrow at its edge."""
+
+    name: str
+    dots: Sequence[Dot]
+    remark: str = ""
+    ours: bool = False
+    aloof: bool = False
+
+
+def dot_of(value: Mapping[str, float], kind: str = "") -> Dot:
+    """A dot of {"mean", "low", "high"}, of which the ends may be missing."""
+    return Dot(value=value["mean"], low=value.get("low"), high=value.get("high"), kind=kind)
+
+
+def row_chart(
+    rows: Sequence[ChartRow],
+    label: str,
+    *,
+    width: float = HALF,
+    row_height: float = 26,
+    level: float | None = None,
+    joined: bool = False,
+    around: Sequence[float] = (),
+) -> Markup:
+    """The figure; empty without a dot.
+
+    level: a value that all are to be seen against, as a line from top to bottom. joined: the dots of a row lie on one
+    line, with a stroke between them; otherwise one below the other. around: values that the scale holds too, so that
+    several figures can have one.
+    """
+    rows = [row for row in rows if row.dots]
+    if not rows:
+        return Markup("")
+    low, high = scale_of(rows, [*around, *([] if level is None else [level])])
+
+    def draw() -> Any:
+        figure = _figure(width, row_height * len(rows) + 34)
+        axes = figure.add_subplot()
+        axes.set_xlim(low, high)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(False, axis="y")
+        names = [shortened(row.name, 36 if width == WIDE else 26) for row in rows]
+        for tick, row in zip(axes.set_yticks(range(len(rows)), names), rows, strict=True):
+            tick.label1.set(color=COLOUR["ink"], fontweight="bold" if row.ours else "normal")
+        if level is not None:
+            axes.axvline(level, color=COLOUR["quiet"], ls=":", lw=1.4)
+        for place, row in enumerate(rows):
+            axes.text(1.02, place, row.remark, transform=axes.get_yaxis_transform(), va="center",
+                      fontweight="bold" if row.ours else "normal")  # fmt: skip
+            inside = [dot for dot in row.dots if low <= dot.value <= high]
+            if joined and len(inside) > 1:
+                axes.hlines(place, min(d.value for d in inside), max(d.value for d in inside), COLOUR["plain"])
+            for number, dot in enumerate(row.dots):
+                at = place if joined else place + APART / row_height * (number - (len(row.dots) - 1) / 2)
+                _dot(axes, dot, at, (low, high), "ours" if row.ours and not dot.kind else dot.kind)
+        return figure
+
+    told = ", ".join(f"{row.name} {row.remark}".rstrip() for row in rows)
+    return _drawn(draw, f"{label}: {told}", "whiskers")
+
+
+def scale_of(rows: Sequence[ChartRow], around: Sequence[float] = ()) -> tuple[float, float]:
+    """The ends of the scale: of all rows, or without the aloof ones where these would stretch it, and a little room."""
+    near = [end for row in rows if not row.aloof for dot in row.dots for end in dot.ends]
+    every = [end for row in rows for dot in row.dots for end in dot.ends]
+    edges = every if not near or max(every) - min(every) <= STRETCH * (max(near) - min(near)) else near
+    edges = [*edges, *around]
+    low, high = min(edges), max(edges)
+    room = 0.04 * (high - low) or 0.5 * (abs(high) or 1)
+    return low - room, high + room
+
+
+def _dot(axes: Any, dot: Dot, at: float, scale: tuple[float, float], kind: str) -> None:
+    """A dot with its whisker, or an arrow at the edge that it lies beyond."""
+    (low, high), (name, full) = scale, KINDS[kind]
+    if not low <= dot.value <= high:
+        edge, arrow = (low, "<") if dot.value < low else (high, ">")
+        axes.plot([edge], [at], arrow, color=COLOUR[name], ms=7, mec="none", clip_on=False)
+        return
+    start, end = (min(max(edge, low), high) for edge in dot.ends)
+    ends = [[dot.value - start], [end - dot.value]] if start != end else None
+    axes.errorbar([dot.value], [at], xerr=ends, fmt="o", ms=8, capsize=4, elinewidth=2, color=COLOUR[name],
+                  mfc=COLOUR[name if full else "card"], mec=COLOUR[name], mew=1.6)  # fmt: skip
+
+
+def shortened(name: str, chars: int = 15) -> str:
+    """Foreign text as a name in a figure, with at most so many characters."""
+    name = visible(name)
+    return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
+
+
+# Labelled rows: how similarities lie in each class, and whether a classifier's probabilities hold.
+
+
+def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
+    """Outlines of the shares of each class over the same bins, with the thresholds.
+
+    found: one of labelled_measures; classes: (place, name), at most as many as SERIES.
+    """
+    edges = found["edges"]
+    cuts = [cut for cut in found["cuts"] if edges[0] <= cut <= edges[-1]]
+
+    def draw() -> Any:
+        from matplotlib.ticker import PercentFormatter
+
+        figure = _figure(HALF, 270)
+        axes = figure.add_subplot()
+        for (k, _), name in zip(classes, SERIES, strict=False):
+            counts = found["counts"][k]
+            shares = [n / (sum(counts) or 1) for n in counts]
+            axes.stairs(shares, edges, fill=True, color=COLOUR[name], alpha=0.16)
+            axes.stairs(shares, edges, color=COLOUR[name], lw=2)
+        for cut in cuts:
+            axes.axvline(cut, color=COLOUR["quiet"], ls=":", lw=1.4)
+        if cuts:
+            top = axes.secondary_xaxis("top")
+            top.set_xticks(cuts, [f"threshold {cut:.3g}" for cut in cuts])
+            top.tick_params(length=0)
+            top.spines["top"].set_visible(False)
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        axes.set_xlabel(label)
+        return figure
+
+    names = ", ".join(f"class {name}: {sum(found['counts'][k]):,} rows" for k, name in classes)
+    chosen = "".join(f", threshold {cut:.3g}" for cut in found["cuts"])
+    return _drawn(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
+
+
+def reliability_chart(found: Mapping[str, Any]) -> Markup:
+    """What a classifier said against how often it was right, a dot for each bin.
+
+    found: labelled_measures.reliability.
+    """
+    bins = [one for one in found["bins"] if one["n"]]
+    low, most = found["bins"][0]["low"], max(one["n"] for one in bins)
+
+    def draw() -> Any:
+        from matplotlib.ticker import PercentFormatter
+
+        figure = _figure(HALF, 330)
+        axes = figure.add_subplot()
+        axes.plot([low, 1], [low, 1], color=COLOUR["quiet"], ls=":", lw=1.4)
+        said, right = ([one[name] for one in bins] for name in ("said", "right"))
+        axes.plot(said, right, color=COLOUR["ours"])
+        sizes = [(6 + 18 * math.sqrt(one["n"] / most)) ** 2 for one in bins]  # an area goes with its rows
+        axes.scatter(said, right, sizes, color=COLOUR["ours"], linewidths=0)
+        axes.set(xlim=(low, 1), ylim=(0, 1), xlabel="probability of what was said")
+        axes.margins(0.05)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(PercentFormatter(1, decimals=0))
+        return figure
+
+    told = "; ".join(f"said {one['said']:.2f}, right {one['right']:.2f} of {one['n']:,}" for one in bins)
+    return _drawn(draw, f"Right against said: {told}", "curves reliability")
+
+
+# What a tower reads: the words of a text as columns, one each, or, of a long text, runs of words, each as its mean.
+
+
+MOST = 80  # columns whose labels can still be read side by side
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WordColumns:
+    """`labels` stand below the columns; column k holds the words from starts[k] up to the next start."""
+
+    labels: tuple[str, ...]
+    starts: tuple[int, ...]
+    words_each: int
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of words [words, ...] as rows of columns, float64 [columns, ...]."""
+        sums = np.add.reduceat(rows.astype(np.float64), self.starts, axis=0)
+        sizes = np.diff([*self.starts, len(rows)])
+        return sums / sizes.reshape(-1, *[1] * (rows.ndim - 1))
+
+    def label(self, axes: Any, gap: float) -> float:
+        """Name the columns of some axes, `gap` pixels apart; the room that the names need.
+
+        Level if they fit, slanted, or upright; of runs of words every fifth column has a label.
+        """
+        every = 5 if self.words_each > 1 else 1
+        longest = 6.8 * max(sum(2 if ord(char) > 0x2E7F else 1 for char in label) for label in self.labels)
+        angle = 0 if longest < gap - 4 else 50 if gap >= 14 else 90
+        axes.set_xticks(
+            range(0, len(self.labels), every), self.labels[::every], fontsize=11, rotation=angle,
+            rotation_mode="anchor", ha="right" if angle else "center", va="center" if angle == 90 else "top",
+        )  # fmt: skip
+        return 22 + longest * math.sin(math.radians(angle))
+
+
+def word_columns(words: Sequence[str]) -> WordColumns:
+    """The columns of a text: its words, or runs of so many words that there are at most MOST."""
+    each = -(-len(words) // MOST)
+    starts = tuple(range(0, len(words), each))
+    if each == 1:
+        labels = tuple(shortened(word) for word in words)
+    else:
+        labels = tuple(f"{start + 1:,}–{min(start + each, len(words)):,}" for start in starts)
+    return WordColumns(labels=labels, starts=starts, words_each=each)
+
+
+def word_lines(cells: Sequence[int], values: np.ndarray, columns: WordColumns, name: str) -> Markup:
+    """How the most active cells change from word to word, as lines (Fig. 6, 11, 12).
+
+    values: [cells, words], most active first; what is read first is on the left, whichever way the tower reads.
+    """
+    means, last = columns.means(values.T), values[:, -1]  # of the last word itself, also where its column is a mean
+    gap = min(720, max(260, 54 * len(means))) / max(1, len(means) - 1)
+
+    def draw() -> Any:
+        figure = _figure(gap * max(1, len(means) - 1) + 170, 300)
+        axes = figure.add_subplot()
+        axes.axhline(0, color=COLOUR["quiet"], ls=":", lw=1.4)
+        for rank in reversed(range(len(cells))):  # the most active above all others
+            colour, lw = (COLOUR[CELLS[rank]], 2.2) if rank < len(CELLS) else (COLOUR["plain"], 1)
+            axes.plot(means[:, rank], "o-" if len(means) <= 40 else "-", color=colour, lw=lw, ms=2 * lw, mec="none",
+                      label=f"{cells[rank]}  {last[rank]:+.2f}")  # fmt: skip
+        columns.label(axes, gap)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=11, handlelength=1.2)
+        return figure
+
+    told = ", ".join(f"cell {cell} ends at {y:+.2f}" for cell, y in zip(cells, last, strict=True))
+    return _drawn(draw, f"{name}: {told}", "curves words")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """What the colours of a heat map mean: `low` and `high` are the ends; one around zero has -high for its low."""
+
+    low: float
+    high: float
+
+    @property
+    def around_zero(self) -> bool:
+        return self.low < 0
+
+    def colours(self, values: np.ndarray) -> np.ndarray:
+        """uint8 [..., 4]: one colour, or around zero one for each sign, the fuller the farther from the page's own."""
+        start = 0.0 if self.around_zero else self.low
+        shares = np.clip((values - start) / ((self.high - start) or 1), -1, 1)
+        found = np.where(shares[..., None] < 0, BELOW, ABOVE)
+        found[..., 3] = np.rint(255 * np.abs(shares))
+        return found.astype(np.uint8)
+
+
+ABOVE, BELOW = np.array([16, 143, 134, 255]), np.array([217, 130, 43, 255])
+ACTIVE_ROW, REST_HEIGHT = 12, 190
+
+
+def own_scale(values: np.ndarray) -> Scale:
+    """The scale that a panel's values fill: around zero where some are below it."""
+    low, high = float(values.min()), float(values.max())
+    return Scale(low=-max(-low, high), high=max(-low, high)) if low < 0 else Scale(low=low, high=high)
+
+
+def heat_map(
+    values: np.ndarray,
+    columns: WordColumns,
+    active: Sequence[int],
+    scale: Scale,
+    title: str,
+    *,
+    rows: str = "cells",
+    first: int | None = 0,
+) -> Markup:
+    """A column for each word, a row for each cell (Fig. 4, 5, 9, 10) or hop, those of `active` on top.
+
+    values: [words, cells] in the order in which the words stand. `rows`: what the rows are, if not cells; `first`: the
+    number of the first of them, None for none.
+    """
+    shown = columns.means(values).T  # [cells, columns]
+    rest = [cell for cell in range(len(shown)) if cell not in set(active)]
+    gap = max(9, min(30, 640 // shown.shape[1]))
+    heights = [ACTIVE_ROW * len(active)]
+    heights += [len(rest) * max(1, min(ACTIVE_ROW, REST_HEIGHT // len(rest)))] if rest else []
+
+    def draw() -> Any:
+        left, top, between = 34.0, 24.0, 7.0
+        wide = gap * shown.shape[1]
+        width = max(left + wide + 10, left + 7.5 * len(title))
+        room = columns.label(_figure(9, 9).add_subplot(), gap)
+        height = top + sum(heights) + between * (len(heights) - 1) + room
+        figure = _figure(width, height, layout=None)
+        figure.text(left / width, 1 - 14 / height, title, fontsize=13, fontweight="bold")
+        for cells, tall in zip((list(active), rest), heights, strict=False):
+            box = (left / width, 1 - (top + tall) / height, wide / width, tall / height)
+            axes = figure.add_axes(box)
+            top += tall + between
+            axes.imshow(scale.colours(shown[cells]), aspect="auto", interpolation="none")
+            axes.grid(False)
+            axes.spines[:].set_visible(False)
+            axes.set_xticks([])
+            numbered = cells is not rest and first is not None
+            axes.set_yticks(range(len(cells)) if numbered else [], [c + (first or 0) for c in cells] * numbered, size=9)
+        if rest:
+            axes.set_ylabel(f"{len(rest)} others", size=9)
+        columns.label(axes, gap)
+        return figure
+
+    told = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} {rows}"
+    return _drawn(draw, told, "heat")
+
+
+def gate_chart(found: Mapping[str, Any]) -> Markup:
+    """The mean input gate at keywords beside that at other words: overall, and by the position at which a word is read.
+
+    found: attenuation.as_json; empty where one of the kinds has no word.
+    """
+    if not (found["keywords"]["n"] and found["others"]["n"]):
+        return Markup("")
+    places = [("all\npositions", found), *((str(at["position"]), at) for at in found["by_position"])]
+
+    def draw() -> Any:
+        figure = _figure(130 + 46 * len(places), 280)
+        axes = figure.add_subplot()
+        for number, (kind, colour) in enumerate((("keywords", "ours"), ("others", "dropped"))):
+            means = [at[kind]["mean"] for _, at in places]
+            errors = [1.96 * (at[kind]["sd"] or 0) / at[kind]["n"] ** 0.5 for _, at in places]
+            xs = [place + (0.8 if place else 0) + 0.3 * (number - 0.5) for place in range(len(places))]
+            axes.errorbar(xs, means, yerr=errors, fmt="o", color=COLOUR[colour], ms=8, elinewidth=2)
+        axes.set_xticks([place + (0.8 if place else 0) for place in range(len(places))], [name for name, _ in places])
+        axes.set_xlim(-0.8, len(places) + 0.4)
+        if found["by_position"]:
+            axes.set_xlabel("position, in reading order")
+        return figure
+
+    told = f"keywords {found['keywords']['mean']:.3f}; other words {found['others']['mean']:.3f}"
+    return _drawn(draw, f"Mean input gate: {told}", "gates")
