@@ -41,7 +41,7 @@ def _drawn(draw: Callable[[], Any], label: str, kind: str = "figure") -> Markup:
     """What `draw` returns, a figure, as an element of a page."""
     import matplotlib
 
-    style = {
+    style: Any = {
         "svg.fonttype": "none", "svg.hashsalt": "clicktower", "text.parse_math": False, "font.size": 12,
         "text.color": COLOUR["ink"], "axes.edgecolor": COLOUR["line"], "axes.labelcolor": COLOUR["quiet"],
         "xtick.color": COLOUR["quiet"], "ytick.color": COLOUR["quiet"], "grid.color": COLOUR["grid"],
