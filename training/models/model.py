@@ -228,13 +228,7 @@ def encode(
             follows="a text without a word has no embedding",
             do="leave them out, or ask for zero vectors (empty='zero')",
         )
-    return encode_limited(model, table, side)
-
-
-def encode_limited(model: Model, table: TextTable, side: Literal["query", "document"]) -> np.ndarray:
-    """The embeddings of all texts of a table, read up to the words that the recipe allows; zero without a word."""
     table = table.limited(model.recipe.max_words, model.recipe.overflow)
-    compiled = model.compiled and model.compiled[side]
     return compiled.encode(table) if compiled else encode_table(model.encoder, table, side)
 
 

@@ -11,7 +11,6 @@ AWKWARD = [
     '<script>document.title = "taken"; alert(1)</script> <img src=x onerror=alert(2)> <b>hammer</b>',
     f"plank {'x' * 300}",
 ]  # fmt: skip
-UNSPACED = AWKWARD[1]
 TITLES = [
     "steel angle bracket 90 degree", "steel shelf bracket", "angle grinder disc 4 in.", *AWKWARD,
     *(f"{colour} {thing} for the {place}, {size} in."

@@ -2,12 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from flows.serve.explain_query import explain
+from flows.serve.explain_query import MOST_WORDS, explain
 from schemas.errors import UsageError
+from schemas.trigrams import trigram_ids
+from schemas.words import words
 from tests.rounding import rounded
-from tests.training.analysis.small_models import small_model
+from tests.training import reference
+from tests.training.analysis.small_models import ROWS, TOWERS, small_model
+from training.models.ensemble import Ensemble
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
 
@@ -27,7 +32,6 @@ def test_both_texts_with_every_words_part_of_both_scores():
 
     query, title = found["query"], found["title"]
     assert query["text"] == "ANGLE  angle brakets"
-    assert [query["text"][word["start"] : word["end"]] for word in query["words"]] == ["ANGLE", "angle", "brakets"]
     assert [word["word"] for word in query["words"]] == ["angle", "angle", "brakets"]
     parts = [word["bm25"] for word in query["words"]]
     assert parts[0] == parts[1] > 0
@@ -35,9 +39,7 @@ def test_both_texts_with_every_words_part_of_both_scores():
     assert sum(parts) == found["bm25"]
     assert [word["in_other"] for word in query["words"]] == [True, True, False]
     assert [word["in_other"] for word in title["words"]] == [False, True, False]
-    assert (query["num_words"], query["cut"], title["num_words"], title["cut"]) == (3, False, 3, False)
-    shared = {one["letters"] for one in query["words"][2]["trigrams"] if one["shared"]}
-    assert shared == {"#br", "bra", "ket"}  # of "brakets" and "bracket"
+    assert (query["num_words"], title["num_words"]) == (3, 3)
     first, *others = query["words"]
     assert (first["moved"], first["keyword"]) == (0.0, False)  # read first: nothing to move from
     assert all(0 <= word["moved"] <= 1 and isinstance(word["keyword"], bool) for word in others)
@@ -51,5 +53,84 @@ def test_without_gates_or_an_index_of_words_there_is_none():
 
 
 def test_a_text_without_a_word_is_refused():
-    with pytest.raises(UsageError, match="no word"):
+    with pytest.raises(UsageError, match="The query has no word"):
         explain(small_model("bag"), None, " ", TITLES[0])
+
+
+# Shares against a second implementation of the model that reads the shortened texts, in float64.
+
+QUERY, TITLE = "Angle braket 4", "steel Angle bracket, 90 angle"
+OTHERS = {"dssm": {"hidden": 6}, "clsm": {"hidden": 6, "window": 3}, "bag": {}}
+
+
+def model_of(tower: str, **changes):
+    return small_model(tower, same_start=False, **OTHERS.get(tower, {}), **changes)
+
+
+def shares(found: dict, text: str) -> list[float]:
+    return [word["share"] for word in found[text]["words"]]
+
+
+@pytest.mark.parametrize("tower", [*TOWERS, *OTHERS])
+def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
+    model = model_of(tower)
+    found = explain(model, None, QUERY, TITLE)
+
+    def embed(text: list[str], side: str):
+        kind = reference.kind_of(model.recipe)
+        params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
+        return reference.embed(params, [trigram_ids([word], ROWS)[1].tolist() for word in text], kind)
+
+    query, title = embed(words(QUERY), "query"), embed(words(TITLE), "document")
+    expected = reference.cosine(query, title)
+    assert found["cosine"] == rounded(expected)
+    for name, side, text, other in (("query", "query", QUERY, title), ("title", "document", TITLE, query)):
+        assert [word["word"] for word in found[name]["words"]] == words(text)
+        for at, share in enumerate(shares(found, name)):
+            without = embed(words(text)[:at] + words(text)[at + 1 :], side)
+            assert share == rounded(expected - reference.cosine(without, other), of=2)
+
+
+def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the_word():
+    model = small_model("variational", objective="classify", features="w2", tie_towers=True)
+
+    def apart(query: str, title: str) -> float:
+        one, other = model.encode([query, title], "query", empty="zero").astype(np.float64)
+        return float(np.linalg.norm(one - other))
+
+    found = explain(model, None, QUERY, TITLE)
+    assert (found["cosine"], found["distance"]) == (None, rounded(apart(QUERY, TITLE)))
+    for at, share in enumerate(shares(found, "query")):
+        without = " ".join(words(QUERY)[:at] + words(QUERY)[at + 1 :])
+        assert share == rounded(apart(without, TITLE) - apart(QUERY, TITLE), of=2)
+    # Without its only word the query is at 0, which is as far from the title as its vector is long.
+    assert shares(explain(model, None, "bracket", TITLE), "query") == [
+        rounded(apart("", TITLE) - apart("bracket", TITLE), of=2)
+    ]
+
+
+def test_an_ensemble_carries_the_mean_of_what_its_members_carry():
+    members = (model_of("lstm"), model_of("bag", seed=2), model_of("rnn", seed=3))
+    *alone, together = (explain(one, None, QUERY, TITLE) for one in (*members, Ensemble(members=members)))
+    assert together["cosine"] == rounded(np.mean([one["cosine"] for one in alone]))
+    for text in ("query", "title"):
+        assert shares(together, text) == rounded(np.mean([shares(one, text) for one in alone], axis=0), of=2)
+
+
+def test_without_its_only_word_a_text_is_like_nothing():
+    found = explain(model_of("lstm"), None, "bracket", TITLE)
+    assert shares(found, "query") == [found["cosine"]]
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "merge"])
+def test_a_word_that_the_model_does_not_read_has_no_share(overflow):
+    model = model_of("lstm", max_words=2, overflow=overflow)
+    found = shares(explain(model, None, "angle", "steel angle bracket plate"), "title")
+    assert (found[2:] == [0.0, 0.0]) == (overflow == "truncate")
+    assert found[1] != 0  # another word takes its place
+
+
+def test_of_a_long_text_the_first_words_are_left_out_in_turn():
+    found = explain(model_of("bag"), None, "angle", "steel angle " * 5_000)
+    assert found["title"]["num_words"] == 10_000
+    assert 0 < len(found["title"]["words"]) < MOST_WORDS
