@@ -113,7 +113,6 @@ def dev_table(data: Path) -> Iterator[dict]:
     for topics in (100, 300, 500):
         yield _of_dev(f"PLSA, {topics} topics", lambda topics=topics: TitlePLSA(titles, topics=topics), collection)
     yield _of_dev("PLSA, background 0.1", lambda: TitlePLSA(titles, background=0.1), collection)
-    yield _of_dev("PLSA, 0.2 own words", lambda: TitlePLSA(titles, own_words=0.2), collection)
     smoothed = Priors(title=PRIORS.title, word=0.01)
     yield _of_dev("PLSA, word prior 0.01", lambda: TitlePLSA(titles, priors=smoothed), collection)
 

@@ -107,16 +107,15 @@ class TermCounts:
         return np.argsort(self.word_of, kind="stable"), np.concatenate([[0], np.cumsum(num_entries)])
 
 
-def count_terms(titles: Sequence[str], vocabulary: Mapping[str, int] | None = None) -> TermCounts:
-    """The counts of the titles' words; with a vocabulary, of its words alone (others are left out)."""
+def count_terms(titles: Sequence[str]) -> TermCounts:
+    """The counts of the titles' words."""
     cut = [words(title) for title in titles]
     found = list(chain.from_iterable(cut))
-    if vocabulary is None:
-        vocabulary = {word: place for place, word in enumerate(dict.fromkeys(found))}
-    word_of = np.fromiter((vocabulary.get(word, -1) for word in found), np.int64, len(found))
+    vocabulary = {word: place for place, word in enumerate(dict.fromkeys(found))}
+    word_of = np.fromiter((vocabulary[word] for word in found), np.int64, len(found))
     title_of = np.repeat(np.arange(len(cut)), [len(row) for row in cut])
     num_words = max(1, len(vocabulary))
-    pairs, counts = np.unique((title_of * num_words + word_of)[word_of >= 0], return_counts=True)
+    pairs, counts = np.unique(title_of * num_words + word_of, return_counts=True)
     title_of, word_of = np.divmod(pairs, num_words)
     starts = np.searchsorted(title_of, np.arange(len(titles) + 1))
     return TermCounts(vocabulary=vocabulary, word_of=word_of.astype(np.int32), counts=counts, starts=starts)

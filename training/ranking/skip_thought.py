@@ -183,9 +183,7 @@ def _load(path: Path, **how: Any) -> Any:
     except FileNotFoundError:
         raise _missing(path) from None
     except (ValueError, EOFError, OSError, BadZipFile) as error:
-        raise _not_as_published(
-            path, "plain arrays, whole and not pickled", f"NumPy cannot read it ({error})"
-        ) from None
+        raise _unreadable(path, error) from None
 
 
 def _loaded(path: Path, read: Callable[[], Any]) -> Any:
@@ -193,9 +191,7 @@ def _loaded(path: Path, read: Callable[[], Any]) -> Any:
     try:
         found = read()
     except (ValueError, EOFError, OSError, BadZipFile, zlib.error) as error:
-        raise _not_as_published(
-            path, "plain arrays, whole and not pickled", f"NumPy cannot read it ({error})"
-        ) from None
+        raise _unreadable(path, error) from None
     if isinstance(found, np.ndarray) and not np.issubdtype(found.dtype, np.floating):
         raise _not_as_published(path, "floating-point numbers", f"it has an array of type {found.dtype}")
     return found

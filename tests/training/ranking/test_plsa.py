@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from schemas.words import words
 from training.ranking.language_model import count_terms
-from training.ranking.plsa import Priors, TitlePLSA, fold_in_titles, train_topics
+from training.ranking.plsa import Priors, TitlePLSA, train_topics
 
 TITLES = ["garden hose", "hose 50 ft hose", "angle bracket", "steel angle bracket", "", "bracket for shelf"]
 TEXTS = st.lists(st.sampled_from(["hose", "garden", "angle", "steel", "2x4", "é"]), max_size=5).map(" ".join)
@@ -76,16 +76,12 @@ def test_the_log_posterior_is_what_it_is_said_to_be():
     assert told == [pytest.approx(expected, rel=1e-12)]
 
 
-@pytest.mark.parametrize("own_words", [0.0, 0.4])
-def test_scores_are_the_mixture_of_topics_own_words_and_background(own_words):
+def test_scores_are_the_mixture_of_topics_and_background():
     priors = Priors(title=0.1, word=0.01)
-    system = TitlePLSA(
-        TITLES, topics=3, iterations=9, priors=priors, background=0.2, own_words=own_words, seed=5, dtype=np.float64
-    )
+    system = TitlePLSA(TITLES, topics=3, iterations=9, priors=priors, background=0.2, seed=5, dtype=np.float64)
     topics_VZ, titles_DZ = train_topics(count_terms(TITLES), 3, priors, iterations=9, seed=5, dtype=np.float64)
     counts_DV = counts_of(TITLES)
-    own_DV = counts_DV / np.maximum(counts_DV.sum(axis=1, keepdims=True), 1)
-    mixed_DV = 0.8 * (own_words * own_DV + (1 - own_words) * titles_DZ @ topics_VZ.T)
+    mixed_DV = 0.8 * titles_DZ @ topics_VZ.T
     mixed_DV += 0.2 * counts_DV.sum(axis=0) / counts_DV.sum()
     hose, angle = 1, 4  # garden hose 50 ft angle ...
     expected = [np.log(mixed_DV[:, hose]), np.log(mixed_DV[:, angle]) + 2 * np.log(mixed_DV[:, hose])]
@@ -100,41 +96,6 @@ def test_topics_join_words_that_occur_together():
     system = TitlePLSA(plumbing * 4 + fastening * 4, topics=2, iterations=100, seed=1)
     scores = system.scores(["pipe"])[0]
     assert scores[0] > scores[12:].max() + 1  # "hose tap" has no "pipe", and neither have the fasteners
-    folded = system.fold_in(["tap hose pipe", "bolt"])
-    assert folded.argmax(axis=1).tolist() == [folded[0].argmax(), 1 - folded[0].argmax()]
-
-
-def test_folding_in_keeps_the_topics_and_finds_the_titles_best_shares():
-    terms = count_terms(TITLES)
-    topics_VZ, _ = train_topics(terms, 3, Priors(title=0.1, word=0.1), iterations=30, seed=0, dtype=np.float64)
-    found = fold_in_titles(terms, topics_VZ, 0.1, iterations=500)
-    # The log posterior of one title is concave in its shares: no other shares are better.
-    rng, counts_DV = np.random.default_rng(0), counts_of(TITLES)
-
-    def posterior(titles_DZ):
-        return (counts_DV * np.log(titles_DZ @ topics_VZ.T)).sum(axis=1) + 0.1 * np.log(titles_DZ).sum(axis=1)
-
-    for _ in range(50):
-        other = 0.9 * found + 0.1 * rng.dirichlet(np.ones(3), len(TITLES))
-        assert (posterior(found) >= posterior(other) - 1e-6).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_word_that_no_topic_has_makes_no_infinity(dtype):
-    terms = count_terms([" ".join(["hose"] * 5_000), "hose tap", "tap"])
-    topics_VZ = np.array([[0, 0], [0.3, 0.7]], dtype)  # hose, tap
-    found = fold_in_titles(terms, topics_VZ, 0.0, iterations=5)
-    np.testing.assert_allclose(found[0], [0.5, 0.5])  # nothing is known of it
-    np.testing.assert_allclose(found[1], found[2], rtol=1e-6)  # hose says nothing
-    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
-
-
-def test_topics_serve_titles_they_were_not_trained_on():
-    system = TitlePLSA(TITLES, topics=2, seed=0).over(["hose garden", "unseen words", "bracket"])
-    found = system.scores(["hose", "angle"])
-    assert found.shape == (2, 3)
-    assert np.isfinite(found).all()
-    assert system.fold_in(["unseen words"]).tolist() == [[0.5, 0.5]]
 
 
 @settings(max_examples=25, deadline=None)
@@ -155,9 +116,7 @@ def test_parameters_are_both_tables():
     assert TitlePLSA(["a b", "A  B", "c"], topics=5).parameters == 3 * 5 + 2 * 5  # three words, two distinct titles
 
 
-@pytest.mark.parametrize(
-    "settings_", [{"topics": 0}, {"iterations": 0}, {"background": 0}, {"background": 1}, {"own_words": 1}]
-)
+@pytest.mark.parametrize("settings_", [{"topics": 0}, {"iterations": 0}, {"background": 0}, {"background": 1}])
 def test_settings_out_of_range_are_refused(settings_):
     with pytest.raises(ValueError, match="at least 1"):
         TitlePLSA(TITLES, **settings_)

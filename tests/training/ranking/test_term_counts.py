@@ -24,11 +24,6 @@ def test_the_entries_of_a_word_are_found():
     ]  # fmt: skip
 
 
-def test_with_a_vocabulary_other_words_are_left_out():
-    terms = count_terms(["ft nail", "unseen"], {"hose": 0, "ft": 1})
-    assert (terms.word_of.tolist(), terms.lengths.tolist(), terms.of_words.tolist()) == ([1], [1, 0], [0, 1])
-
-
 def test_titles_without_any_word_have_no_entry():
     terms = count_terms(["", " "])
     assert len(terms.counts) == 0
