@@ -25,6 +25,7 @@ import os
 import re
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -49,7 +50,6 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
         with _claimed_by_an_object(folder, progress):
             yield
         return
-    storage.make_folder(folder)
     path = storage.filesystem(storage.join(folder, FILE_NAME))[1]
     claim = _wait_for(path, progress)
     try:
@@ -58,10 +58,11 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
         yield
     finally:
         if claim is not None:
+            # While it is held: whoever waits for this file sees that it is gone, and takes a new one.
             with suppress(FileNotFoundError):
-                os.unlink(
-                    path
-                )  # while it is held: whoever waits for this file sees that it is gone, and takes a new one
+                os.unlink(path)
+            with suppress(OSError):  # there is something in it
+                os.rmdir(os.path.dirname(path))
             _close(claim)
 
 
@@ -132,7 +133,11 @@ def _read(claim: str) -> bytes | None:
 def _wait_for(path: str, progress: Callable[[str, int, int | None], None]) -> int | None:
     """The descriptor of the locked file; None where the file system knows no locks."""
     while True:
-        claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # closed in whatever is executed from here
+        storage.make_folder(os.path.dirname(path))
+        try:
+            claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # closed in whatever is executed from here
+        except FileNotFoundError:
+            continue  # its last holder has just removed the folder
         _held.add(claim)
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +173,8 @@ def _sign(claim: int) -> None:
 
 def _signature(beats: int = 0) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps({"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}).encode()
+    holder = {"process": os.getpid(), "machine": socket.gethostname(), "at": now, "beats": beats}
+    return json.dumps(holder | {"nonce": uuid.uuid4().hex}).encode()  # no two claims are the same to storage.write_new
 
 
 def _holder(signature: bytes) -> str:

@@ -2,7 +2,7 @@
 
     URI/pointer.json                     {"release": DIGEST, "previous": DIGEST | null, "swapped", "number"}
     URI/swaps/NUMBER.json                on an object store: the pointer that swap made, created once
-    URI/encoding/                        vectors of a release in the making; gone when it is made
+    URI/encoding/                        vectors of a release in the making, and who makes it; gone when it is made
     URI/decisions/DIGEST.json            why a release went live, or did not: a Decision, and against what
     URI/releases/DIGEST/release.json     everything a reader needs to know, written last
     URI/releases/DIGEST/README.md        the model card

@@ -20,6 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 CHUNK_BYTES = 1 << 20
 REMOVE_TRIES = 10
+_NO_FOLDERS = {"s3", "gs", "abfs"}
 Found = TypeVar("Found")
 
 
@@ -31,8 +32,7 @@ def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
 
 def is_local(uri: str) -> bool:
     """Whether the URI is on this machine's own file system."""
-    protocol = filesystem(uri)[0].protocol
-    return "file" in (protocol if isinstance(protocol, list | tuple) else (protocol,))
+    return "file" in _protocols(filesystem(uri)[0])
 
 
 def absolute(uri: str) -> str:
@@ -211,13 +211,18 @@ def write_atomic(uri: str, *pieces: bytes | memoryview) -> None:
 
 
 def write_new(uri: str, content: bytes) -> bool:
-    """Create a file that must not exist yet. False, and nothing written, if somebody else created it first."""
+    """Create a file that must not exist yet. False, and nothing written, if somebody else created it first.
+
+    On an object store also True where somebody else created it with the very same bytes.
+    """
     fs, path = filesystem(uri)
     _make(fs, fs._parent(path))
     if not is_local(uri):
         try:
             fs.pipe_file(path, content, mode="create")
-        except FileExistsError:
+        except FileExistsError:  # by somebody else, or by this very request, asked again since its answer was lost
+            with suppress(FileNotFoundError):
+                return fs.cat_file(path) == content
             return False
         return True
     attempt = _write_beside(path, content)
@@ -238,7 +243,9 @@ def _read_range(path: str, first: int, num_bytes: int) -> bytes:
 
 
 def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
-    """Make a folder with those above it; below a private one each is private."""
+    """Make a folder with those above it; below a private one each is private. An object store has none."""
+    if _NO_FOLDERS & set(_protocols(fs)):
+        return  # s3fs would ask for the bucket each time, and make one where its name is misspelt
     if not isinstance(fs, LocalFileSystem):
         fs.makedirs(path, exist_ok=True)
     elif not os.path.isdir(path):
@@ -311,7 +318,11 @@ def state(uri: str) -> str:
 
 
 def _is_web(fs: fsspec.AbstractFileSystem) -> bool:
-    return "http" in (fs.protocol if isinstance(fs.protocol, list | tuple) else (fs.protocol,))
+    return "http" in _protocols(fs)
+
+
+def _protocols(fs: fsspec.AbstractFileSystem) -> Sequence[str]:
+    return fs.protocol if isinstance(fs.protocol, list | tuple) else (fs.protocol,)
 
 
 def _web_state(fs: fsspec.AbstractFileSystem, path: str) -> str:

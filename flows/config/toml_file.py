@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import pydantic
 
+from schemas import storage
 from schemas.errors import UsageError
 
 # `--set field=value` for any field of a frozen config, checked against the field's type.
@@ -70,7 +71,7 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Pars
     """
     asked = f"the {what} was to be read from {path}"
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = storage.read_bytes(path).decode()
         value = tomllib.loads(text)
     except FileNotFoundError:
         raise UsageError(
@@ -107,7 +108,7 @@ def check_fields(path: str, section: str, fields: Mapping[str, Any], config: obj
         with_fields(config, list(assignments.values()))
     except UsageError as error:
         wrong = [name for name, assignment in assignments.items() if _is_refused(config, assignment)]
-        text = Path(path).read_text(encoding="utf-8")
+        text = storage.read_bytes(path).decode()
         raise UsageError(
             asked=f"[{section}] {wrong[0] if wrong else ''}".rstrip()
             + f"{line_of(text, (*section.split('.'), *wrong[:1]))} was to be read from {path}",
@@ -122,7 +123,7 @@ def check_names(path: str, section: str, names: Iterable[str], kind: type, also:
     known = [*also, *(field.name for field in dataclasses.fields(kind))]
     for name in names:
         if name not in known:
-            text = Path(path).read_text(encoding="utf-8")
+            text = storage.read_bytes(path).decode()
             raise UsageError(
                 asked=f"[{section}] was to be read from {path}",
                 found=f"the field {name}{line_of(text, (*section.split('.'), name))} is unknown{nearest(name, known)}",

@@ -17,9 +17,11 @@ from flows.releases import release_folder
 from flows.releases.publish_config import PublishConfig
 from flows.releases.release_folder import swap
 from schemas import storage
+from schemas.claim import claimed
 from schemas.errors import StageError, UsageError, os_error_kind
 from schemas.manifest import Request
 from schemas.release import (
+    ENCODING,
     Decide,
     Decision,
     Pointer,
@@ -130,9 +132,14 @@ def publish(
         if release is None:
             from flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
-            release, milliseconds = make_release(
-                to, request, trained, documents, config, evaluated, progress, workers=workers
-            )
+            with claimed(storage.join(to, ENCODING, digest), progress):
+                release, wrong = release_folder.find(folder)
+                if release:  # whoever was waited for made it
+                    before, is_there = read_pointer(to), True
+                else:
+                    release, milliseconds = make_release(
+                        to, request, trained, documents, config, evaluated, progress, workers=workers
+                    )
         decision = _decision(to, before, release, folder, candidate=candidate, decide=decide)
         if decision is None or decision.promote:
             progress("swap pointer", 0, None)

@@ -6,17 +6,17 @@ release.json, without which no reader believes a folder, is created last. A publ
 objects that no pointer names; publishing the same request again sets them aside.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 
 from schemas import storage
+from schemas.claim import claimed
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files, to_bytes
 from schemas.release import (
@@ -31,6 +31,7 @@ from schemas.release import (
     remove_decision,
     swap_name,
 )
+from schemas.stage import silent
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
@@ -134,8 +135,6 @@ def _prune(uri: str, keep: int, made: str) -> list[str]:
         elif name not in spared and (release := find(folder)[0]):
             earlier.append((release.created, name))
     for _, name in sorted(earlier, reverse=True)[keep:]:
-        if name in _pointed_to(uri):  # on an object store, where there is no lock, it may just have become so
-            continue
         with suppress(OSError):
             storage.remove(storage.join(uri, "releases", name))
             remove_decision(uri, name)
@@ -168,9 +167,6 @@ def _is_abandoned(path: str) -> bool:
 # by creating URI/swaps/NUMBER.json with the next one: of two publishers that saw the same pointer one creates it. Then
 # pointer.json is written, for readers to begin at; they look for later swaps from there (schemas.release). Where a file
 # system's create is only "look, then write", as in fsspec's default, one of two swaps in the same milliseconds is lost.
-
-
-_LOCK = ".pointer.lock"
 
 
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
@@ -215,19 +211,6 @@ def _moved(uri: str, release: str, found: Pointer | None) -> StageError:
     )
 
 
-@contextmanager
-def pointer_lock(uri: str) -> Iterator[None]:
-    """The only one on this file system who moves the URI's pointer or removes releases; waits for others.
-
-    Without effect on an object store.
-    """
-    if not storage.is_local(uri):
-        yield
-        return
-    storage.make_folder(uri)
-    lock = os.open(storage.filesystem(storage.join(uri, _LOCK))[1], os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)  # which releases the lock
+def pointer_lock(uri: str) -> AbstractContextManager[None]:
+    """Within, this process alone moves the URI's pointer or removes releases; it waits for others (schemas.claim)."""
+    return claimed(uri, silent)

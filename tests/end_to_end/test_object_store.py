@@ -85,6 +85,20 @@ def sizes(server: S3Server, name: str, stage: str) -> dict[str, tuple[int, str]]
     return {file["path"].split("/", 1)[1]: (file["size_bytes"], file["sha256"]) for file in manifest["files"]}
 
 
+def require_the_same(server: S3Server, shop: Path, name: str, told: object = "") -> None:
+    """That a store and its release hold what the first ones hold, whole, and nothing beside it."""
+    for stage in ("build", "train", "evaluate"):
+        names = {name for name in sizes(server, "first", stage) if name.endswith((".arrow", ".safetensors", ".txt"))}
+        assert {file: sizes(server, name, stage)[file] for file in names} == {
+            file: sizes(server, "first", stage)[file] for file in names
+        }, told
+    for place in ("store", "release"):
+        assert said(start(server, shop, "verify", f"s3://bucket/{name}/{place}")).startswith("✓"), told
+    attempt = re.compile(rf"/{name}/store/\w+/\w+/(attempt-[^/]+)/")
+    attempts = {found[1] for path in server.files() if (found := attempt.search(str(path)))}
+    assert len(attempts) == len(manifests(server, name)), "what was half-made is gone"
+
+
 @pytest.fixture(scope="module")
 def made(server, shop) -> str:
     """The output of a whole run."""
@@ -95,10 +109,10 @@ def test_a_run_is_searched_listed_reused_and_verified_and_holds_no_secret(server
     release = "s3://bucket/first/release"
     live = json.loads(said(start(server, shop, "releases", "--to", release, "--json")))
     assert len(live["releases"]) == 1
-    assert said(start(server, shop, "verify", release)).startswith("✓")
     assert " 1  " in said(start(server, shop, "search", "--release", release, "garden hose"))
     again = said(start(server, shop, "run", "first.toml", "--date", DATE))
     assert again.count("reused") == 5
+    require_the_same(server, shop, "first")
     assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
     for path in [*server.files(), *(shop / name for name in ("first.toml", "first.html"))]:
         assert SECRET.encode() not in path.read_bytes(), path
@@ -139,15 +153,18 @@ def test_a_server_that_is_killed_in_every_stage_loses_nothing(server, shop, made
             finished = output
         else:
             assert "is a defect" not in output, (seed, output)
-    for stage in ("build", "train", "evaluate"):
-        names = {name for name in sizes(server, "first", stage) if name.endswith((".arrow", ".safetensors", ".txt"))}
-        assert {name: sizes(server, "killed", stage)[name] for name in names} == {
-            name: sizes(server, "first", stage)[name] for name in names
-        }, seed
-    assert said(start(server, shop, "verify", "s3://bucket/killed/release")).startswith("✓")
-    attempt = re.compile(r"/killed/store/\w+/\w+/(attempt-[^/]+)/")
-    attempts = {found[1] for path in server.files() if (found := attempt.search(str(path)))}
-    assert len(attempts) == len(manifests(server, "killed")), "what was half-made is gone"
+    require_the_same(server, shop, "killed", seed)
+
+
+def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server, shop, made):
+    configs = [write_pipeline(shop, "both"), "too.toml"]
+    (shop / "too.toml").write_text((shop / "both.toml").read_text().replace("both.html", "too.html"))
+    outputs = [said(run) for run in [start(server, shop, "run", config, "--date", DATE) for config in configs]]
+    for stage in ("ingest", "build", "train", "evaluate"):
+        lines = [next(line for line in output.splitlines() if line.startswith(f"✓ {stage}")) for output in outputs]
+        assert sum("reused" in line for line in lines) == 1, lines
+    require_the_same(server, shop, "both")
+    assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
 
 
 TAKES_TURNS = """

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,11 +14,10 @@ import pytest
 from flows.releases.publish import publish
 from flows.releases.search import OpenRelease
 from flows.releases.verify import verify
-from schemas import storage
+from schemas import claim, storage
 from schemas.release import read_pointer
 from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
-from tests.s3_server import S3Server
 from tests.trained_model import trained_stage
 from training.recipes.named_recipes import lstm_96
 
@@ -72,18 +71,6 @@ def publishers(documents, tmp_path):
     program.wait()
 
 
-@pytest.fixture
-def on_s3(tmp_path, monkeypatch) -> Iterator[S3Server]:
-    """A server that this process and those it starts find by the environment."""
-    s3fs = pytest.importorskip("s3fs")
-    with S3Server(tmp_path / "s3") as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        yield server
-        s3fs.S3FileSystem.clear_instance_cache()
-
-
 @pytest.mark.engine
 def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_publish_completes(
     published, publishers, tmp_path
@@ -96,7 +83,9 @@ def test_whatever_kills_a_publisher_every_answer_is_of_one_release_and_the_next_
 
 
 @pytest.mark.engine
-def test_the_same_on_an_object_store_between_any_two_of_its_requests(on_s3, model, documents, publishers):
+def test_the_same_on_an_object_store_between_any_two_of_its_requests(on_s3, model, documents, publishers, monkeypatch):
+    monkeypatch.setattr(claim, "TAKE_OVER_SECONDS", 0.5)  # from a publisher that is dead
+    monkeypatch.setattr(claim, "LOOK_SECONDS", 0.1)
     bucket = on_s3.folder / "data" / "bucket"
     first = publish(model, documents=documents, to="s3://bucket/first", config=CONFIG)
 

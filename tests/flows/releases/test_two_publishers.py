@@ -1,3 +1,4 @@
+import random
 import subprocess
 import sys
 import threading
@@ -14,10 +15,13 @@ from flows.releases.rollback import rollback
 from flows.releases.verify import verify
 from schemas import storage
 from schemas.errors import StageError
-from schemas.release import RELEASE, Pointer, read_pointer
+from schemas.manifest import to_bytes
+from schemas.release import RELEASE, Pointer, Release, read_pointer
 from schemas.release import release_folder as folder_of
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.waiting import SECONDS
+
+NUM_ROUNDS = 16  # without a claim one in ten goes wrong
 
 
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
@@ -191,3 +195,62 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
     assert others
     assert read_pointer(live).release == first
     assert verify(live) == []
+
+
+AT_ONCE = """
+import sys, time
+from flows.releases import release_folder
+from schemas import claim
+from schemas.errors import StageError
+from schemas.release import read_pointer
+claim.LOOK_SECONDS = 0.02
+for line in sys.stdin:
+    uri, what = line.split()
+    seen = read_pointer(uri)
+    print("ready", flush=True)
+    time.sleep(float(sys.stdin.readline()))
+    try:
+        if what == "prune":
+            print(*release_folder.prune(uri, keep=0), flush=True)
+        else:
+            print(release_folder.swap(uri, expected=seen, release=what).release, flush=True)
+    except StageError as error:
+        print(error.found, flush=True)
+"""
+
+
+@pytest.mark.engine
+def test_on_an_object_store_nothing_that_goes_live_is_cleared_away(on_s3):
+    """Two processes that swap and one that clears away, begun within moments of each other, again and again."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    command = [sys.executable, "-c", AT_ONCE]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+
+    def ask(process: subprocess.Popen, line: str) -> None:
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+
+    live = set()
+    for number in range(NUM_ROUNDS):
+        uri = f"s3://bucket/{number}"
+        for digest in "ABC":
+            release = Release(digest=digest, text_contract={}, num_documents=0, dimensions=0, index={}, evaluation={},
+                              inputs={}, created=digest)  # fmt: skip
+            storage.write_new(storage.join(folder_of(uri, digest), RELEASE), to_bytes(release.to_json()))
+        swap(uri, expected=None, release="A")
+        for process, what in zip(processes, ("B", "prune", "C"), strict=True):
+            ask(process, f"{uri} {what}")
+        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+        for process, after in zip(processes, (None, 0.08 * (number % 2), None), strict=True):
+            ask(process, str(chance.uniform(0, 0.06) if after is None else after))
+        said = [process.stdout.readline() for process in processes]
+        pointer = read_pointer(uri)
+        for digest in filter(None, (pointer.release, pointer.previous)):
+            assert storage.exists(storage.join(folder_of(uri, digest), RELEASE)), (seed, number, said)
+        live.add(pointer.release)
+    for process in processes:
+        process.communicate()
+    assert live > {"A"}, "at times a swap came first"
+    assert not list((on_s3.folder / "data" / "bucket").rglob("claim-*"))
