@@ -98,13 +98,13 @@ def slope_table(slopes: Slopes) -> list[str]:
     return [
         "| stage | slope | measured in |",
         "|---|---|---|",
-        f"| ingest | {ingest:.1f} core-µs a line | `preprocessing-10000000.json` |",
-        f"| ingest of five times as many lines | {of_more:.1f} core-µs a line | `preprocessing-50000000.json` |",
-        f"| build | {build:.1f} core-µs a line of the window | the difference of both |",
-        f"| build, what comes out | {slopes.pairs_per_line:.3f} pairs a line | the difference of both |",
-        f"| train | {train:.0f} core-µs a pair and epoch | `training.json`, compiled, exact |",
-        f"| sums over workers | {slopes.sums / 1e9:.2f} GB/s a worker | `training.json`, two workers |",
-        f"| encode | {encode:.1f} core-µs a title | `training.json`, raw titles |",
+        f"| ingest | {ingest:.1f} core-µs per line | `preprocessing-10000000.json` |",
+        f"| ingest of five times as many lines | {of_more:.1f} core-µs per line | `preprocessing-50000000.json` |",
+        f"| build | {build:.1f} core-µs per line of the window | difference of both |",
+        f"| output of build | {slopes.pairs_per_line:.3f} pairs per line | difference of both |",
+        f"| train | {train:.0f} core-µs per pair and epoch | `training.json`, compiled, exact |",
+        f"| sums over workers | {slopes.sums / 1e9:.2f} GB/s per worker | `training.json`, two workers |",
+        f"| encode | {encode:.1f} core-µs per title | `training.json`, raw titles |",
     ]
 
 
@@ -124,14 +124,14 @@ def stage_table(slopes: Slopes, load: Load) -> list[str]:
     return [
         *lines,
         "",
-        f"A day is {text / 1e9:,.0f} GB of text, {packed / 1e9:,.0f} GB packed. Its scratch is written and read once: "
+        f"A day is {text / 1e9:,.0f} GB of text, {packed / 1e9:,.0f} GB compressed. Its scratch is written and read once: "
         f"{_time(scratch)} for one disk of 1 GB/s.",
     ]
 
 
 def sum_table(slopes: Slopes, load: Load) -> list[str]:
     lines = [
-        "| minibatch | machines | computing | in sums, as measured | all epochs | in sums, at 100 Gb/s | all epochs |",
+        "| minibatch | machines | computing | summing, as measured | all epochs | summing at 100 Gb/s | all epochs |",
         "|---|---|---|---|---|---|---|",
     ]
     for minibatch in (1024, 16384, 35125):
@@ -165,11 +165,11 @@ def _result(name: str) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = Load()
-    parser.add_argument("--lines", type=float, default=usual.lines, help="lines a day")
+    parser.add_argument("--lines", type=float, default=usual.lines, help="lines per day")
     parser.add_argument("--pairs", type=float, default=usual.pairs, help="pairs to train on")
     parser.add_argument("--epochs", type=int, default=usual.epochs)
     parser.add_argument("--titles", type=float, default=usual.titles, help="titles to publish")
-    parser.add_argument("--cores", type=int, default=usual.cores, help="cores of a machine")
+    parser.add_argument("--cores", type=int, default=usual.cores, help="cores per machine")
     print(report(Load(**vars(parser.parse_args()))))
 
 
