@@ -131,7 +131,7 @@ def stage_table(slopes: Slopes, load: Load) -> list[str]:
 
 def sum_table(slopes: Slopes, load: Load) -> list[str]:
     lines = [
-        "| minibatch | machines | computing | summing, as measured | all epochs | summing at 100 Gb/s | all epochs |",
+        "| minibatch | machines | computing | sums, as measured | all epochs | sums, at 100 Gb/s | all epochs |",
         "|---|---|---|---|---|---|---|",
     ]
     for minibatch in (1024, 16384, 35125):
