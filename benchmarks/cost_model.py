@@ -124,8 +124,8 @@ def stage_table(slopes: Slopes, load: Load) -> list[str]:
     return [
         *lines,
         "",
-        f"A day is {text / 1e9:,.0f} GB of text, {packed / 1e9:,.0f} GB compressed. Its scratch is written and read once: "
-        f"{_time(scratch)} for one disk of 1 GB/s.",
+        f"A day is {text / 1e9:,.0f} GB of text, {packed / 1e9:,.0f} GB compressed. Its scratch is written and read "
+        f"once: {_time(scratch)} for one disk of 1 GB/s.",
     ]
 
 
