@@ -30,8 +30,7 @@ from training.analysis.attention import overlap  # noqa: E402
 from training.analysis.traces import Side, trace  # noqa: E402
 from training.models.model import Model, load_model  # noqa: E402
 from training.ranking.embedding import TitleEmbeddings  # noqa: E402
-from training.ranking.judged_collection import judged_collection  # noqa: E402
-from training.ranking.measure import measure  # noqa: E402
+from training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
 RECIPES = ("lstm-96", *(f"self-attentive:penalty={penalty}" for penalty in (0, 1, 0.1)))

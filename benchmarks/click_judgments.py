@@ -38,8 +38,8 @@ from beam_jobs.judgments.exposure_cells import CELLS, gated_cells, merge_samples
 from beam_jobs.judgments.judge_clicks import attractiveness, measure
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from flows.simulation.phrases import draw_intents, grades
+from flows.simulation.searches import ATTRACTION, EXAMINED
 from flows.simulation.simulated_catalogue import document_id, draw_catalogue, load
-from flows.simulation.simulated_engine import ATTRACTION, EXAMINED
 from schemas.judgments import read_qrels, read_queries
 from schemas.words import normalise
 

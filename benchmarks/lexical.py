@@ -32,14 +32,15 @@ from schemas.judgments import read_qrels  # noqa: E402
 from schemas.judgments import read_queries as read_judged_queries  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec  # noqa: E402
-from training.ranking.judged_collection import JudgedCollection, judged_collection  # noqa: E402
 from training.ranking.language_model import (  # noqa: E402
     MU,
     TitleLanguageModel,
     count_terms,
 )
-from training.ranking.measure import (  # noqa: E402
+from training.ranking.measure import (  # noqa: E402  # noqa: E402
+    JudgedCollection,
     System,
+    judged_collection,
     measure,
     score_blocks,
 )

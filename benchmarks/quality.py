@@ -34,10 +34,15 @@ from training.models.ensemble import load_encoder  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs  # noqa: E402
-from training.ranking.judged_collection import JudgedCollection, judged_collection  # noqa: E402
-from training.ranking.measure import Measured, System, measure  # noqa: E402
+from training.ranking.measure import (  # noqa: E402  # noqa: E402
+    JudgedCollection,
+    Measured,
+    RandomOrder,
+    System,
+    judged_collection,
+    measure,
+)
 from training.ranking.ndcg import judged_pairs  # noqa: E402
-from training.ranking.random_order import RandomOrder  # noqa: E402
 from training.ranking.significance import bootstrap_interval, randomisation_p  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

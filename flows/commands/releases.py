@@ -22,7 +22,7 @@ def releases(*, to: str, json: bool = False) -> None:
     json
         Print the list as one JSON object.
     """
-    from flows.releases.list_releases import list_releases
+    from flows.releases.kept_releases import list_releases
 
     kept = list_releases(to)
     live = next((one.digest for one in kept if one.state == "live"), None)

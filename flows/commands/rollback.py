@@ -22,7 +22,7 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
     json
         Print the result as one JSON object.
     """
-    from flows.releases.rollback import rollback as run
+    from flows.releases.kept_releases import rollback as run
 
     result = run(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)

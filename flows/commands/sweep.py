@@ -68,7 +68,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     from flows.report.sweep_page import render
     from schemas.judgments import Judged
     from training.sweep import sweep_stage
-    from training.sweep.halving import Halving
+    from training.sweep.sweep_trials import Halving
 
     asked = read_sweep(config)
     points = points_of(asked)

@@ -23,10 +23,8 @@ from flows.report.templates import style, templates
 from schemas import storage
 from training.analysis.attention import overall, overlap
 from training.analysis.attenuation import as_json as attenuation_json
-from training.analysis.explained import Explained, called
+from training.analysis.explained import Explained, called, evolution, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
-from training.analysis.topics import as_json as topics_json
-from training.analysis.topics import evolution
 from training.analysis.traces import TracedText
 from training.ranking.embedding import similarity_of
 from training.wording import visible

@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 
 from flows.simulation import simulation_config
 from flows.simulation.people import CLICKING_BOT, CROWD_BOT, DECLARED_BOT, HUMAN, SLOW_BOT, UNDECLARED_BOT, Population
-from flows.simulation.searches import ADULT, EMPTY, INTENT, PRIVATE, SPAM, WHAT, Searches
+from flows.simulation.searches import ADULT, EMPTY, INTENT, PAGE, PRIVATE, SPAM, WHAT, Pages, Searches
 from flows.simulation.simulated_catalogue import document_id, unknown_document_id
-from flows.simulation.simulated_engine import PAGE, Pages
 from flows.simulation.simulation_config import SimulationConfig
 from schemas.ledger import FATES
 from schemas.log_row import SIMULATED_APPLICATION

@@ -29,7 +29,7 @@ from flows.simulation import simulation_config
 from flows.simulation.log_lines import FATE_NAMES, ROLES, Lines, LogFiles, log_lines
 from flows.simulation.people import PERSON, Population
 from flows.simulation.phrases import Phrasebook, draw_intents, grades, private_text
-from flows.simulation.searches import PRIVATE, WHAT, Searches, draw_searches
+from flows.simulation.searches import PRIVATE, WHAT, Searches, draw_searches, result_pages
 from flows.simulation.simulated_catalogue import (
     Catalogue,
     ShopVocabulary,
@@ -39,7 +39,6 @@ from flows.simulation.simulated_catalogue import (
     draw_catalogue,
     load,
 )
-from flows.simulation.simulated_engine import result_pages
 from flows.simulation.simulation_config import VERSION, SimulationConfig
 from schemas import storage
 from schemas.errors import StageError, UsageError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import storage
-from training.run.step_log import FILE_NAME, StepLog
+from training.run.run_report import FILE_NAME, StepLog
 
 
 def lines(folder: Path) -> list[dict]:

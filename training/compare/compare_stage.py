@@ -31,7 +31,7 @@ from training.compare.rows import BASELINE, Row
 from training.compare.system import Material, from_model, from_texts
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
-from training.ranking.judged_collection import judged_collection
+from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.recipes.recipe import Recipe
 from training.run.launch import fingerprints, train_request

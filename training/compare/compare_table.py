@@ -10,7 +10,7 @@ from training.compare.measured_row import EndedRow
 from training.compare.rows import paper_to_baseline
 from training.evaluate.evaluate_stage import RULES, EvaluateConfig, warnings
 from training.evaluate.slices import Slice
-from training.ranking.judged_collection import JudgedCollection
+from training.ranking.measure import JudgedCollection
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
 SLICED_BY = "ndcg@10"

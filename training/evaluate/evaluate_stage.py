@@ -30,10 +30,8 @@ from training.evaluate.slices import read_frequencies, slices
 from training.models.model_source import model_source
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
-from training.ranking.judged_collection import JudgedCollection, judged_collection
-from training.ranking.measure import Measured, Rules, System, measure
+from training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, judged_collection, measure
 from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
-from training.ranking.random_order import RandomOrder
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
 STAGE_VERSION = 3

@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from schemas.words import words
-from training.ranking.judged_collection import JudgedCollection
-from training.ranking.measure import Measured
+from training.ranking.measure import JudgedCollection, Measured
 
 _COMPARED = "collection_ndcg@10"
 

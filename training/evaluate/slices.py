@@ -13,7 +13,7 @@ from schemas.shard import PAIRS, TEXTS, open_table
 from schemas.stage import open_result
 from schemas.words import normalise, words
 from training.data.shard_folder import local_folder
-from training.ranking.judged_collection import JudgedCollection
+from training.ranking.measure import JudgedCollection
 
 LONGEST = 4  # words from which on queries are one part
 

@@ -7,8 +7,8 @@ gradient.cpp         a micro-batch from words to the gradient of every parameter
 batch.cpp            the index of a batch; tokenise.cpp: texts to words and trigrams
 encode_text.cpp      one short text from its bytes to its vector
 distribution.py      what the variational tower makes of its states
-int8_rows.py         vectors in eight bits; nearest.cpp, dot_rows.h: which of them may be nearest to a query
-postings.py          titles by word, each with what the word adds to its score; postings.cpp: the best for some words
+kernel_search.py     vectors in eight bits, and which may be nearest to a query (nearest.cpp, dot_rows.h); titles by
+                     word, and the best of them for some words (postings.cpp)
 library.py           finds and loads what the package's build made of them
 """
 

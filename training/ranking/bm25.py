@@ -8,7 +8,7 @@ negative, and the factor k1 + 1, which changes no order, is left out. Words are 
 unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
 
 Every title's part of every word is computed once, in whole columns, and kept by word; a query adds up those of its
-words: by the kernel (postings) where only the best are asked for, by NumPy where there is none, with
+words: by the kernel (kernel_search) where only the best are asked for, by NumPy where there is none, with
 the same answer. The scores are those of the package bm25s, bit for bit: a million titles are ready in seconds where it
 takes half a minute.
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 from schemas.text_columns import normalise_column, words_of_column
 from schemas.words import words
 from training import kernel
-from training.kernel.postings import Postings
+from training.kernel.kernel_search import Postings
 
 K1, B = 1.2, 0.75
 _CHUNK_TITLES = 1 << 20  # cut into words at once

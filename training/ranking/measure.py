@@ -5,16 +5,95 @@ Ranking only what was judged hides failures of retrieval, so recall, reciprocal 
 collection stand beside it (docs/model.md section 7).
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from schemas.judgments import Run
+from schemas.documents import Documents
+from schemas.errors import StageError
+from schemas.judgments import Qrels, Run
 from schemas.stage import Progress, silent
-from training.ranking.judged_collection import JudgedCollection
-from training.ranking.ndcg import CUTOFFS, Gain, ndcg
+from schemas.words import words
+from training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class JudgedCollection:
+    """Every query of `qrels` has a text in `queries`; `counts` says what was left out or tells nothing."""
+
+    document_ids: Sequence[str]
+    titles: Sequence[str]
+    row_of: Mapping[str, int]  # document id -> row
+    tie_order: np.ndarray  # int64 [documents]: descending id
+    queries: Mapping[str, str]
+    qrels: Qrels
+    counts: Mapping[str, int]
+
+    @property
+    def searchable(self) -> list[str]:
+        """The ids of the queries that have a word; the others have no results and count 0."""
+        return [query_id for query_id in self.qrels if words(self.queries[query_id])]
+
+
+def judged_collection(
+    documents: Documents, queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, relevant_grade: int = 1
+) -> JudgedCollection:
+    """The part of the judgments that can be measured on these documents.
+
+    Left out: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents
+    that are not in the collection stay in the qrels: a system cannot return them, and that is counted
+    against it. Raises StageError where nothing is left to measure.
+    """
+    asked = f"{len(qrels):,} judged queries were to be measured on {len(documents):,} documents"
+    known = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
+    if not known:
+        raise StageError(asked=asked, found="none of the qrels' query ids is in the queries file",
+                         follows="there would be nothing to measure",
+                         do="check that the queries and the qrels belong together")  # fmt: skip
+    kept = {query_id: grades for query_id, grades in known.items() if len(grades) >= min_judged}
+    if not kept:
+        most = max(len(grades) for grades in known.values())
+        raise StageError(
+            asked=asked,
+            found=f"no query has min_judged = {min_judged} judgments; the most is {most}",
+            follows="there would be nothing to measure",
+            do=f"set min_judged to {most} or below",
+        )
+    if not any(words(queries[query_id]) for query_id in kept):
+        raise StageError(asked=asked, found=f"none of the {len(kept):,} queries has a word",
+                         follows="no system could find anything, and every one would score 0",
+                         do="check that the queries file holds id<TAB>text lines")  # fmt: skip
+    row_of = {document_id: row for row, document_id in enumerate(documents.ids)}
+    num_judgments = sum(len(grades) for grades in kept.values())
+    num_unknown = sum(document_id not in row_of for grades in kept.values() for document_id in grades)
+    if num_unknown == num_judgments:
+        raise StageError(asked=asked, found=f"none of the {num_judgments:,} judged documents is among them",
+                         follows="every system would score 0",
+                         do="check that the documents and the qrels belong together")  # fmt: skip
+    return JudgedCollection(
+        document_ids=documents.ids,
+        titles=documents.titles,
+        row_of=row_of,
+        tie_order=descending_order(documents.ids),
+        queries={query_id: queries[query_id] for query_id in kept},
+        qrels=kept,
+        counts={
+            "queries": len(kept),
+            "judgments": num_judgments,
+            "documents": len(documents),
+            "documents_without_title": documents.num_untitled,
+            "queries_of_one_grade": sum(len(set(grades.values())) == 1 for grades in kept.values()),
+            "queries_without_relevant": sum(max(g.values()) < relevant_grade for g in kept.values()),
+            "queries_without_words": sum(not words(queries[query_id]) for query_id in kept),
+            "queries_left_out_without_text": len(qrels) - len(known),
+            "queries_left_out_below_min_judged": len(known) - len(kept),
+            "judgments_of_unknown_documents": num_unknown,
+            "judgments_of_several_grades": getattr(qrels, "several_grades", 0),
+        },
+    )
 
 
 class System(Protocol):
@@ -167,3 +246,25 @@ def reciprocal_rank(relevant_QK: np.ndarray) -> np.ndarray:
     """1 / rank of the first relevant result, float64 [Q]; 0 where none of the K results is relevant."""
     first = relevant_QK.argmax(axis=1)
     return np.where(relevant_QK.any(axis=1), 1.0 / (first + 1), 0.0)
+
+
+class RandomOrder:
+    """Scores that depend on the query, the document's id and the seed alone, so that runs can be compared."""
+
+    def __init__(self, document_ids: Sequence[str], *, seed: int = 0) -> None:
+        self._seed = seed
+        self._documents_N = np.array([self._hash(i) for i in document_ids], np.uint64)
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """Uniform in [0, 1), float32 [queries, documents]."""
+        queries_B = np.array([self._hash(query) for query in queries], np.uint64)
+        mixed_BN = queries_B[:, None] ^ self._documents_N
+        # The finaliser of SplitMix64: hashing each pair anew would take minutes.
+        mixed_BN = (mixed_BN ^ (mixed_BN >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed_BN = (mixed_BN ^ (mixed_BN >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return ((mixed_BN ^ (mixed_BN >> np.uint64(31))) >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
+
+    def _hash(self, text: str) -> int:
+        key = self._seed.to_bytes(8, "big", signed=True)
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key, person=b"random order")
+        return int.from_bytes(digest.digest(), "big")

@@ -5,7 +5,7 @@ sample, spherical by cosine; a search compares the query with every centre and t
 partitions. Equal vectors are always in one partition, so many documents of one title are found as one is.
 
 Comparing is in two steps: a scan over all vectors of those partitions says which few may be among the k nearest, and
-theirs are the scores that are computed one by one. The kernel scans copies of eight bits (int8_rows),
+theirs are the scores that are computed one by one. The kernel scans copies of eight bits (kernel_search),
 NumPy the vectors themselves; the answer is the same.
 
 Suffixes: N vectors, D dimensions, P partitions, K results.
@@ -19,7 +19,7 @@ import numpy as np
 from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from training import kernel
-from training.kernel.int8_rows import Int8Rows
+from training.kernel.kernel_search import Int8Rows
 from training.ranking.embedding import half_squares, scores_one_by_one
 
 _SAMPLE_OF_PARTITION = 64

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,6 @@ from training.network.encoder import Encoder
 from training.objectives import Watched
 from training.objectives.objective import Measured
 from training.run.job import TrainingJob
-from training.run.step_log import StepLog
 from training.update.checkpoint import Position, write_checkpoint, writing
 from training.update.large_update import Towers, UpdateReport
 from training.wording import shortly
@@ -217,7 +216,7 @@ class Curves:
         self._write(point, point["epoch"], "", time.time())
 
     def step(self, step: Mapping[str, Any]) -> None:
-        """One more step (step_log)."""
+        """One more step, as StepLog has it."""
         self._write(step, step["update"], "step/", step["unix_seconds"])
 
     def stop(self) -> None:
@@ -358,3 +357,72 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+FILE_NAME = "steps.jsonl"
+
+
+class StepLog:
+    """A line of JSON for every update of a run, in order, none twice and none left out however often it was killed.
+
+    FOLDER/steps.jsonl   {"update": 121, "epoch": 2, "pairs": 256, "loss": 0.231, ...}
+
+        update, epoch            counted from 1
+        pairs                    of the minibatch, on all workers
+        loss                     of the minibatch, per pair, before the update; an attention penalty included
+        gradient_norm_TOWER      of its whole gradient, before re-normalisation
+        clipped_TOWER            whether that was above th_G and was scaled down to it
+        momentum                 μ of the update
+        seconds                  it took, waiting for its texts included
+        pairs_per_second         pairs / seconds
+        sent_bytes               that one worker handed to the others' sums; 0 for one worker
+        unix_seconds             when it was made
+
+    The file grows in the model folder, where it can be followed, but a run that goes on after a kill starts a new
+    folder. So every checkpoint is preceded by the lines since the one before it, in a file of their own beside it:
+
+        CHECKPOINTS/steps/000000120.jsonl    the lines up to update 120
+
+    `folder`: on this machine; `checkpoints`: of the run; `update`: the last that counts.
+    """
+
+    def __init__(self, folder: str, checkpoints: str, update: int) -> None:
+        self._parts = storage.join(checkpoints, "steps")
+        self._file = open(f"{folder}/{FILE_NAME}", "wb")  # noqa: SIM115 (closed by close, at the end of the run)
+        self._since: list[bytes] = []  # the last part
+        self._update = update
+
+    def kept(self) -> Iterator[dict[str, Any]]:
+        """The steps that were made before this process began, up to the checkpoint it goes on from; call it first.
+
+        What was written of later updates is removed: they will be made again.
+        """
+        for name in storage.list_files(self._parts):
+            part = storage.join(self._parts, name)
+            if int(name.removesuffix(".jsonl")) > self._update:
+                storage.remove(part)
+                continue
+            content = storage.read_bytes(part)
+            self._file.write(content)
+            yield from map(json.loads, content.splitlines())
+
+    def add(self, step: Mapping[str, Any]) -> None:
+        """One more step."""
+        line = json.dumps(step).encode() + b"\n"
+        self._since.append(line)
+        self._file.write(line)
+        self._update = step["update"]
+
+    def flush(self) -> None:
+        """Let those who follow the file see it."""
+        self._file.flush()
+
+    def keep(self) -> None:
+        """Write what a checkpoint of the last update would miss; to be called before it is written."""
+        if self._since:
+            name = f"{self._update:09d}.jsonl"
+            storage.write_atomic(storage.join(self._parts, name), b"".join(self._since))
+            self._since.clear()
+
+    def close(self) -> None:
+        self._file.close()

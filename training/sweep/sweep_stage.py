@@ -30,9 +30,8 @@ from training.recipes.named_recipes import names
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
-from training.sweep.halving import Halving, Rung, rungs_of
 from training.sweep.sweep_table import OF_LABELS, Point, SweepRow, page
-from training.sweep.sweep_trials import CarryOut, TrialEnded, Trials, in_processes
+from training.sweep.sweep_trials import CarryOut, Halving, Rung, TrialEnded, Trials, in_processes, rungs_of
 
 STAGE_VERSION = 2
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases.list_releases import list_releases
+from flows.releases.kept_releases import list_releases, rollback
 from flows.releases.publish import publish
-from flows.releases.rollback import rollback
 from flows.releases.search import OpenRelease, search
 from flows.releases.verify import verify
 from schemas import storage

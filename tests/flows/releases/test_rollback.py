@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run as clicktower
-from flows.releases.list_releases import list_releases
+from flows.releases.kept_releases import list_releases, rollback
 from flows.releases.publish import publish
-from flows.releases.rollback import rollback
 from flows.releases.search import search
 from flows.releases.verify import verify
 from schemas.errors import StageError, UnknownVersionError, UsageError

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from tests.training.analysis.small_models import TOWERS, small_model
+from training.analysis.explained import evolution
 from training.analysis.keywords import CountingRule, by_counts, keywords, most_active
-from training.analysis.topics import evolution
 from training.analysis.traces import Trace, trace
 
 

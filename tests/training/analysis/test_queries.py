@@ -10,10 +10,8 @@ from tests.rounding import rounded
 from tests.training.analysis.small_models import small_model
 from training.analysis.attenuation import InputGates
 from training.analysis.attenuation import as_json as gates_json
-from training.analysis.explained import as_json, explained, training_cost
+from training.analysis.explained import Topics, as_json, explained, topics_json, training_cost
 from training.analysis.keywords import CountedKeywords, Keywords
-from training.analysis.topics import Topics
-from training.analysis.topics import as_json as topics_json
 from training.analysis.traces import Trace, TracedText, trace
 from training.ranking.embedding import TitleEmbeddings
 

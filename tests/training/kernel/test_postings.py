@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.kernel.kernel_library import status
-from training.kernel.postings import Postings
+from training.kernel.kernel_search import Postings
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 

@@ -10,9 +10,7 @@ from tests.training.ranking.projection_encoder import ProjectionEncoder
 from training.evaluate.ranking_examples import examples
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
-from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import Rules, measure
-from training.ranking.random_order import RandomOrder
+from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 
 TITLES = {
     "d1": "steel angle bracket",

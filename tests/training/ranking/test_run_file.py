@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import StageError
 from tests.training.ranking.test_measure import documents
-from training.ranking.judged_collection import judged_collection
-from training.ranking.measure import Rules, measure
-from training.ranking.random_order import RandomOrder
-from training.ranking.run_file import measure_run
+from training.compare.system import measure_run
+from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
 
 TITLES = {f"d{i}": f"title {i}" for i in range(12)}
 QUERIES = {"q1": "angle", "q2": "hose"}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.similarity import Similarity
-from training.kernel.int8_rows import Int8Rows
 from training.kernel.kernel_library import library, status
+from training.kernel.kernel_search import Int8Rows
 from training.ranking.nearest import Nearest, Partitions, partition
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
