@@ -1,1 +1,1 @@
-"""One file per subcommand: its arguments, its help, its result for a person."""
+"""One file per subcommand: its arguments, its help, its result for people."""

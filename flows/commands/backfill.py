@@ -21,14 +21,14 @@ def backfill(
     missed, or the past.
 
     Every date is ingested; shards, model, evaluation and release are made once,
-    for the last, from the days that the store then has. In between they would
-    make releases that nobody is to see, and cost as much each time. Where a
-    date fails the later ones are ingested still, but nothing is made of them.
+    for the last date, from the days that the store then has, since nobody would
+    see the releases in between. If a date fails, the later ones are still
+    ingested, but nothing is made from them.
 
         clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07
         clicktower backfill pipeline.toml --from 2026-09-01 --to 2026-09-07 --server
 
-    Run it again to go on: a date that is there already answers "reused".
+    Run it again to continue: a date that is there already answers "reused".
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ def backfill(
     until
         Last date.
     every
-        Do the whole for every date, up to a release, as the nights would have done: to see how a model grows.
+        Make everything up to a release for every date, as nightly runs would have done.
     ingest_only
-        Ingest the dates and make nothing of them: where the nights went on meanwhile, the next one takes these days
-        too, and a release of an older window would replace the live one.
+        Only ingest the dates. Use this if nightly runs went on meanwhile: the next one takes these days too, while a
+        release of an older window would replace the live one.
     server
-        As runs of the nightly deployment on the Prefect server that PREFECT_API_URL names, one after the other. Its
-        worker's machine reads the TOML file at the same path.
+        Run the dates as runs of the nightly deployment on the Prefect server that PREFECT_API_URL names, one after the
+        other. Its worker's machine reads the TOML file at the same path.
     json
-        Print what became of each date as one JSON object; progress goes to stderr.
+        Print the outcome of each date as one JSON object; progress goes to stderr.
     """
     from flows.backfill import as_one, date_line, dates, require_date_in_log, run_on_server, summary
     from flows.backfill import backfill as run

@@ -37,8 +37,8 @@ def build(
     Parameters
     ----------
     days
-        A store, or folders that `ingest` printed. Of a store the newest version of every date is taken, and
-        whatever was ingested without a date; with --from, --to or --last only the dates of that window.
+        A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
+        ingested without a date; with --from, --to or --last only the dates of that window.
     documents
         The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
     into
@@ -48,15 +48,15 @@ def build(
     until
         Last date of the window; by default the store's newest.
     last
-        So many dates up to the last one, instead of a first one.
+        The number of dates up to the last one, instead of a first one.
     allow_missing_days
         Build although the store has nothing for some date of the window; the manifest then names it.
     k
         How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
     judged_queries
-        Queries (id<TAB>text) that are kept out of training, because they judge the model.
+        Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
     adult_list
-        Your own list of adult words, one a line, instead of the one that ships.
+        Your own list of adult words, one per line, instead of the built-in one.
     set
         field=value for any field of the build settings; may be repeated.
     beam_options

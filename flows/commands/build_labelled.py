@@ -30,9 +30,9 @@ def build_labelled(
     """Turn labelled pairs (text, text, label) or labelled texts (text, label) into
     shards with the words and texts of click shards.
 
-    No sentence is on both sides of the split: pairs link sentences, so all that
-    hangs together by them is held out as a whole, by a keyed hash. Every line has
-    one fate in the ledger.
+    No sentence is on both sides of the split: pairs link sentences, so connected
+    components are held out as a whole, by a keyed hash. Every line has one fate
+    in the ledger.
 
         clicktower build-labelled questions.tsv --first 2 --second 3 --label 1 --no-header --into store
         clicktower build-labelled train.csv --dev dev.csv --delimiter , --first premise --second hypothesis \\
@@ -43,11 +43,11 @@ def build_labelled(
     Parameters
     ----------
     files
-        Files, patterns, folders or URIs: delimited text, JSON lines (plain or packed with gzip or zstd) or Parquet.
+        Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or Parquet.
     into
         The store: a folder or URI that holds the output of all stages.
     dev
-        Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are left out.
+        Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
     first
         The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
     second
@@ -57,15 +57,15 @@ def build_labelled(
     label
         The column of the label.
     no_header
-        Delimited text whose first line is a row already; its columns are then numbers.
+        The first line of delimited text is already a row; its columns are then numbers.
     delimiter
-        Of delimited text, if it is no tab.
+        The delimiter of delimited text, if it is not a tab.
     mapping
         A TOML file that says all this, instead of the flags (docs/labelled.md has an example).
     format
-        The form of the files; by default what the ending of the first one's name says.
+        The format of the files; by default it follows from the ending of the first file's name.
     label_kind
-        class: one of some names or numbers; value: a real number (with --set lowest=0 --set highest=5 its bounds).
+        class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets its bounds).
     set
         field=value for any field of the settings; may be repeated.
     beam_options

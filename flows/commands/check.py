@@ -29,11 +29,11 @@ def check(
     sample_lines: int = 500_000,
     json: bool = False,
 ) -> int:
-    """Say what a log holds and what looks wrong with it, from a sample, before it is
-    ingested.
+    """Report what a log contains and what looks wrong with it, from a sample, before
+    it is ingested.
 
     Nothing is written, and no line, query, client id or user agent is shown. Exit
-    code 1 says that ingest would fail, and why.
+    code 1 means that ingest would fail; the output says why.
 
         clicktower check logs/*.ndjson.gz
         clicktower check clicks.csv --format delimited --mapping clicks.toml --documents documents.tsv
@@ -41,13 +41,13 @@ def check(
     Parameters
     ----------
     logs
-        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or packed with gzip or zstd.
+        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
     format
-        The form of the log, as in `ingest`; by default it is guessed.
+        The format of the log, as in `ingest`; by default it is guessed.
     mapping
         TOML file that says what the columns are; where one is needed and none is given, one is proposed.
     documents
-        The documents file: says how many clicks are on a document with a title.
+        The documents file, to report how many clicks are on a document with a title.
     k
         How many distinct people must have issued a query.
     sample_lines
@@ -114,7 +114,7 @@ def as_result(
 
 
 def show(result: dict[str, Any]) -> None:
-    """The whole of it: what it is, what is in it, what k would keep, what it would take, what looks wrong."""
+    """Print the whole check: the format, the content, what k would keep, the cost, the findings."""
     _headline(result)
     if not result["can_be_ingested"]:
         _findings(result["findings"])

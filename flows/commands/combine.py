@@ -8,12 +8,12 @@ from flows.show import console, present
 
 
 def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: str, json: bool = False) -> None:
-    """Put trained models side by side as one: its score is the mean of their cosines.
+    """Make an ensemble of trained models: its score is the mean of their cosines.
 
-    Models of other seeds and, more so, of other towers err at different texts, so
-    their mean can rank better than each; docs/quality.md says where it did and where
-    it did not. The result is a model like any other for evaluate, compare, publish
-    and search; its vectors have as many dimensions as all of theirs together.
+    Models of different seeds and, even more, of different towers make different
+    errors, so their mean can rank better than each; docs/quality.md says where it
+    did. The result is a model like any other for evaluate, compare, publish and
+    search; its vectors have as many dimensions as all of its members' together.
 
         clicktower combine --models store/train/DIGEST store/train/DIGEST --into store
 

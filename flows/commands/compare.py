@@ -54,17 +54,17 @@ def compare(
     report: str | None = None,
     json: bool = False,
 ) -> None:
-    """The whole of the paper's Table IV on your data: every baseline and every tower
-    under one protocol, and how far each can be believed.
+    """Compare every row of the paper's Table IV on your data: all baselines and towers
+    under one protocol, with intervals and tests.
 
     Towers are trained on the shards, the others made from the documents. A row that
-    is in the store counts, a killed comparison goes on with what is missing, and a
-    row that fails stops no other.
+    is in the store is reused, a killed comparison continues with what is missing,
+    and a row that fails stops no other.
 
         clicktower compare --shards store/build/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store --report compare.html
 
-    All rows take as long as some fifteen trainings; a first look:
+    All rows take as long as some fifteen trainings. A quick start:
 
         clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=2
 
@@ -77,7 +77,7 @@ def compare(
     queries
         Judged queries, id<TAB>text.
     qrels
-        Judgments in TREC's form: query id, 0, document id, grade.
+        Judgments in TREC format: query id, 0, document id, grade.
     into
         The store: a folder or URI that holds the output of all stages.
     rows
@@ -86,15 +86,15 @@ def compare(
         lstm-pool-192, lstm-long-96, self-attentive, max-pooled, variational, bag-512, bag-pool-512, hybrid (the best
         tower and BM25), and the names of --model and --run.
     against
-        The row that every other is tested against.
+        The row that all others are tested against.
     seeds
-        Seeds of each tower, whose values are then the mean over them. A seed alone moves NDCG@10 by some 0.004.
+        Seeds of each tower; values are means over them. Another seed moves NDCG@10 by some 0.004.
     set
         field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
     evaluate
         field=value for any field of the evaluation settings; may be repeated.
     min_judged
-        Leave out queries with fewer judged documents than this.
+        Skip queries with fewer judged documents than this.
     model
         NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
     run
@@ -102,16 +102,16 @@ def compare(
     logged
         A TREC run of the ranking that your search engine showed (`judgments` writes one).
     topics
-        Of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
+        Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
     skip_thought
         The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy, uni_skip.npz and
         bi_skip.npz.
     frequencies
-        How often each query was asked, query id<TAB>count: tells head, torso and tail.
+        How often each query was asked, query id<TAB>count: defines head, torso and tail.
     threads
-        Of a training; by default the cores of this machine.
+        Threads of a training; by default the cores of this machine.
     report
-        A file to write a page about the comparison to (HTML, whole in itself).
+        The file for a page about the comparison (self-contained HTML).
     json
         Print the comparison as one JSON object; progress goes to stderr.
     """
@@ -221,7 +221,7 @@ def row_line(
 
 
 def show(result: dict[str, Any]) -> None:
-    """The answer, the table, what has no figures, what to know, the queries that moved most, and where the rest is."""
+    """Print the answer, the table, rows without figures, caveats, the queries that moved most, and further files."""
     present.stage_result(result)
     output.print()
     show_comparison(result["metrics"])
@@ -231,7 +231,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """The comparison alone, as it also stands when some rows failed and nothing was kept."""
+    """Print the comparison alone, also when some rows failed and nothing was kept."""
     output.print(Text(_plain(answer(comparison)), VERDICT_STYLES[verdict(comparison)]))
     output.print()
     output.print(_table(comparison))
@@ -247,14 +247,14 @@ def show_comparison(comparison: Comparison) -> None:
 
 
 def _paper_note(comparison: Comparison) -> str:
-    """What the column of the paper is; empty where there is none."""
+    """The explanation of the paper's column; empty where there is none."""
     if not any(row.get("paper_to_bm25") for row in comparison["rows"]):
         return ""
     return f"paper: the paper's {measure_name(MEASURE)} − BM25, on its authors' own data."
 
 
 def _table(comparison: Comparison) -> Table:
-    """What a person needs first, in 80 columns; the page has the rest."""
+    """The main figures in 80 columns; the page has the rest."""
     cutoffs = [name for name in comparison["measures"] if name.startswith("ndcg@")]
     header = [*(measure_name(name) if name == cutoffs[0] else f"@{name[5:]}" for name in cutoffs), "interval"]
     tested = any(against_chosen(row) for row in comparison["rows"])
@@ -295,7 +295,7 @@ def _table(comparison: Comparison) -> Table:
 
 
 def _queries(comparison: Comparison) -> None:
-    """The few queries that gained and lost most, a line each."""
+    """The queries that gained and lost most, one line each."""
     difference = comparison.get("difference")
     if not difference or not difference["queries"]:
         return

@@ -4,11 +4,11 @@ from flows.show import console, present
 
 
 def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:
-    """See the whole way in minutes: simulate a log, and run everything from it to a
-    searchable release and a report.
+    """Simulate a log and run everything, up to a searchable release and a report,
+    in minutes.
 
     Beam, the trainer and LanceDB really run, on this machine; only the log is
-    simulated, and everything made from it says so. Run it again: what is there already is reused.
+    simulated, and everything made from it says so. A second run reuses what is there.
 
         clicktower demo --work clicktower-demo
 
@@ -19,7 +19,7 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     searches
         Size of the simulated log.
     seed
-        Another seed makes another shop.
+        The seed of the simulated shop.
     json
         Print the results of all stages as one JSON object; progress goes to stderr.
     """

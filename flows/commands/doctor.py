@@ -29,9 +29,9 @@ _MARKS = {"bad": ("âœ—", "bold red"), "look": ("!", "bold yellow"), "good": ("âœ
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What one check found: in words, and in `facts` for programs. Neither holds a secret or a user's name.
+    """The result of one check: in words, and in `facts` for programs. Neither contains a secret or a user's name.
 
-    `follows`: what does not work, or works worse; `do`: how to mend it. Both are empty where all is well.
+    `follows`: what does not work, or works worse; `do`: how to fix it. Both are empty where all is well.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Finding:
 
 
 def doctor(*, json: bool = False) -> int:
-    """Say whether this machine can run it: which path training takes and why, the packages,
-    memory and engines, and what to do about what is missing.
+    """Report whether this machine can run everything: which path training takes and why,
+    the packages, memory and engines, and what to do about what is missing.
 
-    Nothing is changed, and nothing private is shown. Exit code 1 says that
-    something is in the way of a run on this machine.
+    Nothing is changed, and nothing private is shown. Exit code 1 means that
+    something prevents a run on this machine.
 
         clicktower doctor
         clicktower doctor --json
@@ -88,7 +88,7 @@ def doctor(*, json: bool = False) -> int:
 
 
 def checked(name: str, check: Callable[[], Finding]) -> Finding:
-    """The finding of a check. One that fails is reported with its kind of error, and stops no other."""
+    """The finding of a check. A check that fails is reported with its kind of error, and stops no other."""
     try:
         return check()
     except Exception as error:  # whatever a machine has in store: nobody should have to mend the doctor first
@@ -102,7 +102,7 @@ def checked(name: str, check: Callable[[], Finding]) -> Finding:
 
 
 def training_path(found: Status, *, has_compiler: bool) -> Finding:
-    """The compiled kernel, or the reference path in torch. `has_compiler`: now, whatever there was at installation."""
+    """The compiled kernel, or the reference path in torch. `has_compiler`: now, not at installation."""
     facts = {
         "path": "compiled" if found.available else "reference",
         "instructions": found.instructions,
@@ -137,7 +137,7 @@ def training_path(found: Status, *, has_compiler: bool) -> Finding:
 
 
 def gpu() -> Finding:
-    """GPUs that torch can use. torch takes seconds to load, so it is asked only where there is a driver at all."""
+    """The GPUs that torch can use. torch takes seconds to load, so it is asked only where there is a driver."""
     if not has_driver():
         return Finding(name="GPU", state="note", found="none; everything runs on the CPU")
     import torch
@@ -155,7 +155,7 @@ def gpu() -> Finding:
 
 
 def log_reader(reason: str) -> Finding:
-    """The compiled reader of everyday lines, or Python; `reason`: why nothing compiled is used, empty where it is."""
+    """The compiled reader of regular lines, or Python; `reason`: why nothing compiled is used, empty where it is."""
     facts = {"reader": "python" if reason else "compiled"}
     if not reason:
         return Finding(name="log reader", state="good", found="compiled, for UBI; Python for other logs", facts=facts)
@@ -187,7 +187,7 @@ _SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect", "lancedb")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needed:
-    """A package that is declared: under which extra ("" for all), in which versions."""
+    """A declared package: its extra ("" for all) and its versions."""
 
     extra: str
     name: str
@@ -195,7 +195,7 @@ class Needed:
 
 
 def packages(wanted: Iterable[Needed], found: Mapping[str, str]) -> Finding:
-    """What is missing, or in a version that is not declared. `found`: the installed versions by canonical name."""
+    """The packages that are missing or in an undeclared version. `found`: the installed versions by canonical name."""
     wanted = [one for one in wanted if one.extra in _NEEDED_BY]
     missing = [one for one in wanted if one.name not in found]
     other = [
@@ -238,7 +238,7 @@ def needed(requires: Sequence[str]) -> list[Needed]:
 
 
 def installed() -> dict[str, str]:
-    """The version of every installed package, by canonical name: as installers left it, since imports take seconds."""
+    """The version of every installed package, by canonical name, from its metadata, since imports take seconds."""
     return {canonicalize_name(one.name): one.version for one in metadata.distributions() if one.name}
 
 
@@ -249,7 +249,7 @@ _UNLIMITED = 1 << 60  # version 1 of control groups writes "no limit" as a numbe
 
 
 def memory(total: int, available: int, left: int | None) -> Finding:
-    """In bytes: what the machine has, what is free of it, and what its control group leaves (None: no limit)."""
+    """The memory in bytes: total, available, and what the control group leaves (None: no limit)."""
     free = available if left is None else min(available, left)
     limited = ", for the limit of its control group" if free < available else ""
     facts = {"total_bytes": total, "free_bytes": free}
@@ -283,7 +283,7 @@ def _free_memory(meminfo: str) -> tuple[int, int]:
 
 
 def memory_left(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
-    """Bytes still free below the tightest limit of this process's control group and of all above it, version 1 or 2."""
+    """The bytes left below the tightest limit of this process's control group and its ancestors, version 1 or 2."""
     left = []
     for folder in _folders(groups, own):
         for most, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
@@ -331,7 +331,7 @@ _MIN_JAVA = 11
 
 
 def java(printed: str | None) -> Finding:
-    """The Java that Flink would run with, from what `java -version` prints; None where there is no Java."""
+    """The version of the Java that Flink would use, from the output of `java -version`; None where there is no Java."""
     if printed is None:
         return Finding(name="Java", state="note", found="none; only Flink needs it")
     version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', printed)

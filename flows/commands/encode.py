@@ -11,24 +11,24 @@ def encode(
     raw: bool = False,
     json: bool = False,
 ) -> None:
-    """Turn lines of text into vectors, as they come.
+    """Turn lines of text into vectors, one at a time.
 
     Each line of standard input is a text, and each line of output its vector as
     a JSON array: of length 1, so that a dot product of two is their cosine, or
-    as it is where the model compares by distance. A line without a word has no
-    vector and gives null. With --raw the vectors are little-endian float32
-    instead, one after the other, and such a line zeros.
+    not normalised if the model compares by distance. A line without a word has
+    no vector and gives null. With --raw the vectors are consecutive little-endian
+    float32 values instead, and such a line gives zeros.
 
         clicktower encode --release release --side query < queries.txt > vectors.jsonl
 
     Parameters
     ----------
     side
-        query or document: each has a tower of its own.
+        The tower: query or document.
     model
         The folder that `train` or `combine` printed.
     release
-        Or the folder or URI that `publish` wrote to.
+        Instead of a model: the folder or URI that `publish` wrote to.
     raw
         Write float32 bytes instead of JSON lines.
     json

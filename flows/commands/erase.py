@@ -70,12 +70,12 @@ def erase(
     person_key: str | None = None,
     json: bool = False,
 ) -> None:
-    """Take people who ask for it out of the private days of a store.
+    """Erase people, on their request, from the private days of a store.
 
     The ids are read from a file or from stdin, never from the command line,
     which other users of the machine and the shell's history can see. Queries
-    that only these people typed are removed; from all others their hash is. Says
-    which shards and models were made before.
+    that only these people typed are removed; from all others their hash is
+    removed. Reports which shards and models were made before.
 
         clicktower erase --store store --client-id -
         clicktower erase --store store --client-ids-file ids.txt
@@ -85,11 +85,11 @@ def erase(
     store
         The store whose days are changed.
     client_id
-        `-`: read the client id, as the log spells it, from stdin (typed unseen on a terminal); more of them one a line.
+        `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
     client_ids_file
-        A file with one client id a line.
+        A file with one client id per line.
     person_key
-        A key file that logs were ingested with, if it was not the store's own.
+        The key file that logs were ingested with, if it was not the store's own.
     json
         Print the result as one JSON object; progress goes to stderr.
     """

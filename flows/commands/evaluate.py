@@ -17,9 +17,9 @@ def evaluate(
     set: list[str] | None = None,
     json: bool = False,
 ) -> None:
-    """Judge a model by NDCG@1/3/10, beside BM25 and a random order.
+    """Evaluate a model by NDCG@1/3/10, compared with BM25 and a random order.
 
-    TREC run files of all of them are written, too, so that others can count again.
+    TREC run files of all of them are written, too, so that others can check the figures.
 
         clicktower evaluate --model store/train/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store
@@ -27,17 +27,17 @@ def evaluate(
     Parameters
     ----------
     model
-        The folder that `train` printed, or a release: of its URI, what is live.
+        The folder that `train` printed, or the URI of a release, whose live model is used.
     documents
         The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
     queries
         Judged queries, id<TAB>text.
     qrels
-        Judgments in TREC's form: query id, 0, document id, grade.
+        Judgments in TREC format: query id, 0, document id, grade.
     into
         The store: a folder or URI that holds the output of all stages.
     min_judged
-        Leave out queries with fewer judged documents than this; how many is in the output.
+        Skip queries with fewer judged documents than this; the output says how many.
     frequencies
         How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
     set

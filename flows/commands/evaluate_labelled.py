@@ -13,25 +13,25 @@ def evaluate_labelled(
     report: str | None = None,
     json: bool = False,
 ) -> None:
-    """Measure what a model is worth on labelled pairs or texts, beside what words
-    alone can do: majority, TF-IDF, BM25 and word mover's distance, naive Bayes.
+    """Evaluate a model on labelled pairs or texts, compared with baselines that see
+    words alone: majority, TF-IDF, BM25 and word mover's distance, naive Bayes.
 
-    A model trained on these labels answers with its classes; any model with the cosine
-    of two texts, a variational one with W₂ too. Classes: accuracy (of a similarity at
+    A model trained on these labels is evaluated by its classes; any model by the cosine
+    of two texts, a variational one by W₂ too. Classes: accuracy (of a similarity at
     thresholds chosen on the training part) and area under ROC. Values: Spearman's rank
-    correlation. All of the held-out part, with intervals.
+    correlation. All on the held-out part, with intervals.
 
         clicktower evaluate-labelled --model store/train/DIGEST --labelled store/build-labelled/DIGEST --into store \\
             --report labelled.html
 
-    The page shows how the similarities lie in each class, what a classifier took for what,
-    whether its probabilities hold, where the hops of a self-attentive model look, and rows
-    that it got wrong: with their texts, so it is as private as your data.
+    The page shows the distribution of similarities in each class, the confusion matrix and
+    calibration of a classifier, where the hops of a self-attentive model look, and rows
+    that it got wrong. It contains their texts, so it is as private as your data.
 
     Parameters
     ----------
     model
-        The folder that `train` printed, or a release: of its URI, what is live.
+        The folder that `train` printed, or the URI of a release, whose live model is used.
     labelled
         The folder that `build-labelled` printed.
     into
@@ -39,7 +39,7 @@ def evaluate_labelled(
     set
         field=value for any field of the settings, such as sides=document; may be repeated.
     report
-        A file to write a page about it to (HTML, whole in itself).
+        The file for a page about the result (self-contained HTML).
     json
         Print the result as one JSON object; progress goes to stderr.
     """

@@ -23,9 +23,9 @@ def explain(
 
     Each word is shaded by how many of the 10 most active cells it moves; a self-attentive
     model also shows where its hops look. --into writes explain.html (heat maps, lines,
-    tables: whole in itself), traces.arrow (every gate and state, a row for each cell and
-    word) and attention.arrow (a row for each hop and word). docs/explain.md says how to read
-    them. The files hold the texts as they were given, and words of the queries.
+    tables; self-contained), traces.arrow (every gate and state, one row per cell and word)
+    and attention.arrow (one row per hop and word). docs/explain.md says how to read them.
+    The files contain the texts as they were given, and words of the queries.
 
         clicktower explain --model store/train/DIGEST "angle bracket"
         clicktower explain --model store/train/DIGEST "angle bracket" "12 in. zinc angle" --into explained
@@ -39,21 +39,19 @@ def explain(
     title
         A title, to see the pair and its score.
     model
-        The folder that `train` printed, or a release: of an LSTM, one that reads both ways
-        (self-attentive, max-pooled and variational models too) or an RNN.
+        The folder that `train` printed, or a release, of a recurrent model: LSTM,
+        bidirectional LSTM (also self-attentive, max-pooled, variational) or RNN.
     side
-        Which tower reads a text that stands alone, and those of --queries; query by
-        default.
+        The tower that reads a single text, and those of --queries; query by default.
     beside
-        Another model, to see both models' counts and scores side by side, and what
-        training cost each.
+        Another model, to compare counts and scores, and the training cost of each.
     queries
-        Queries, id<TAB>text: which words which cells stand for, and whether the input
-        gate closes at unimportant words. With --side document they are titles.
+        Queries, id<TAB>text, to show which words each cell represents, and whether the
+        input gate closes at unimportant words. With --side document they are titles.
     into
         A folder to write explain.html and traces.arrow to.
     colours
-        Of the heat maps: shared, one range for all, or panel, each its own.
+        The colour range of the heat maps: shared (one for all) or panel (one each).
     set
         field=value for any field of the counting rule: top_cells, threshold, share; may
         be repeated.

@@ -4,11 +4,11 @@ from flows.show import console, present
 
 
 def export(*, release: str, form: str, into: str, queries: str | None = None, k: int = 100, json: bool = False) -> None:
-    """Write the live release in a form that another system reads.
+    """Export the live release in a format that another system reads.
 
     parquet: a file of id, title and vector. opensearch: a folder with the
     definition of a k-NN index and bulk bodies. trec: the run of a file of
-    queries, as the release answers them. What exists is not overwritten.
+    queries, as the release answers them. Existing files are not overwritten.
 
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run
@@ -20,11 +20,11 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
     form
         parquet, opensearch or trec.
     into
-        The file, or the folder of opensearch, to write.
+        The file to write; for opensearch, the folder.
     queries
-        Of trec: queries as `id<TAB>text` lines.
+        For trec: queries as `id<TAB>text` lines.
     k
-        Of trec: documents a query.
+        For trec: documents per query.
     json
         Print the result as one JSON object; progress goes to stderr.
     """

@@ -35,23 +35,24 @@ def ingest(
     Parameters
     ----------
     logs
-        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or packed with gzip or zstd.
+        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
     into
         The store: a folder or URI that holds the output of all stages.
     date
-        The day that the log is of (2026-09-01). A file that comes late is ingested alone, with the same date: it
-        makes a new version of that day. A file that has grown takes the place of what it was before.
+        The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of that
+        day. A file that has grown replaces what it was before.
     format
-        The form of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
+        The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
         query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
     mapping
         TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are clicks.
     person_key
         File with the key that people are hashed by; by default one is made in the store's private folder.
     renew_key
-        If the store's key has expired, make a new one: a new window begins, not to be mixed with the old one.
+        If the store's key has expired, make a new one. This begins a new window, which cannot be combined with the
+        old one.
     replace_day
-        These files are all there is of the date: whatever it was made of before counts no longer.
+        Make the date from these files alone; whatever it was made from before is superseded.
     set
         field=value for any field of the ingest settings; may be repeated.
     beam_options

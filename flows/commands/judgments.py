@@ -43,15 +43,15 @@ def judgments(
     until
         Last date of the window; by default the store's newest.
     last
-        So many dates up to the last one, instead of a first one.
+        The number of dates up to the last one, instead of a first one.
     allow_missing_days
-        Go on although the store has nothing for some date of the window; the manifest then names it.
+        Continue although the store has nothing for some date of the window; the manifest then names it.
     k
         How many distinct people must have issued a query.
     trained_on
-        The folder of a build: days that it was made from, or that are no later, are refused.
+        The folder of a build; days that it was made from, or that are not later, are refused.
     min_impressions
-        How often a document must have been shown for a query to be judged.
+        How often a document must have been shown for a query to get a grade.
     set
         field=value for any field of the settings of judgments; may be repeated.
     beam_options

@@ -30,7 +30,7 @@ def pool(
     allow_partial: bool = False,
     json: bool = False,
 ) -> None:
-    """Have people judge what several systems found: write a sheet, then read it back
+    """Make a sheet of what several systems found for people to judge, and read it back
     as qrels.
 
     First, the best ten documents of every run, each pair once, shuffled so that no
@@ -60,22 +60,22 @@ def pool(
     depth
         How many documents of each run and query.
     num_queries
-        So many queries, drawn by the seed; by default all.
+        The number of queries to draw; by default all.
     judged
-        Qrels of people: what is judged in them is left out.
+        Qrels of people; pairs judged there are skipped.
     seed
         Decides the order of the sheet, and which queries are drawn.
     read
-        Filled-in sheets, one of each assessor, to be read.
+        Completed sheets to read, one per assessor.
     qrels
         The qrels to write: query id, 0, document id, grade.
     write_queries
-        Write the judged queries as well, id<TAB>text: for queries that came from click-derived judgments, whose ids
-        lose the words click-derived.
+        Also write the judged queries, id<TAB>text: for queries from click-derived judgments, whose ids lose the prefix
+        click-derived.
     merge
-        Where assessors differ: median (the lower middle one of an even number), or refuse.
+        Where assessors differ: median (of an even number the lower middle grade), or refuse.
     allow_partial
-        Take sheets that are not filled in to the end. What is not judged counts as not relevant later.
+        Accept incomplete sheets. What is not judged later counts as not relevant.
     json
         Print the result as one JSON object.
     """
@@ -114,7 +114,7 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
 
 
 def show_sheet(result: dict[str, Any]) -> None:
-    """What the sheet holds, and what to do with it."""
+    """Print what the sheet contains, and what to do with it."""
     c = result["counts"]
     state = "reused" if result["reused"] else "new"
     stage_line(
@@ -130,7 +130,7 @@ def show_sheet(result: dict[str, Any]) -> None:
 
 
 def show_judged(result: dict[str, Any]) -> None:
-    """How many judgments there are, of which grades, and how far assessors agree."""
+    """Print the number of judgments, their grades, and the agreement of assessors."""
     c, metrics = result["counts"], result["metrics"]
     state = "reused" if result["reused"] else "new"
     stage_line("pool", f"{c['judgments']:,} judgments of {c['queries']:,} queries by people", state=state)

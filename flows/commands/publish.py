@@ -23,10 +23,10 @@ def publish(
 ) -> None:
     """Encode all documents into a release and make it the live one.
 
-    Titles whose vectors an earlier release of the same model has are not encoded
-    again. The release is read back and its index checked against exact search before
-    the pointer is swapped in one step; until then, and if anything fails, the
-    old release stays live.
+    Titles that an earlier release of the same model has encoded are reused. The
+    release is read back and its index checked against exact search before the
+    pointer is swapped in one step; until then, and if anything fails, the old
+    release stays live.
 
         clicktower publish --model store/train/DIGEST --documents documents.tsv --to release
 
@@ -37,29 +37,29 @@ def publish(
     documents
         The documents that are searched.
     to
-        Where releases live: a folder or URI. `search --release` takes the same.
+        The folder or URI of the releases, as for `search --release`.
     evaluation
-        The folder that `evaluate` printed; its table travels with the release.
+        The folder that `evaluate` printed; its table becomes part of the release.
     candidate
-        Make the release and leave the live one as it is; `rollback --release`
+        Make the release but leave the live one unchanged; `rollback --release`
         makes it live.
     if_better
-        Make it live only if its model is better than the live one by the rules of a promotion;
-        otherwise it is kept beside it, and the reason is printed. Needs --evaluation.
+        Make it live only if its model is better than the live one by the rules of promotion;
+        otherwise it is kept as a candidate, and the reason is printed. Needs --evaluation.
     queries
-        With --if-better, --qrels and --into: what the live model is measured by anew, where it was
-        measured on other judgments or documents than this one.
+        With --if-better, --qrels and --into: the queries on which the live model is evaluated again,
+        if it was evaluated on other judgments or documents than this one.
     qrels
         The judgments of those queries.
     frequencies
-        How often each query was asked, where the evaluation was given it.
+        How often each query was asked, if the evaluation was given it.
     into
-        The store that the evaluation of the live model goes to.
+        The store for the evaluation of the live model.
     rule
         field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
     workers
-        Of encoding: 1 is this machine with all its cores; more are tasks of a
-        Ray cluster, the one that RAY_ADDRESS names or one started here.
+        Workers that encode: 1 is this machine with all its cores; more are tasks of
+        a Ray cluster, the one that RAY_ADDRESS names or one started here.
     set
         field=value for any field of the publish settings; may be repeated.
     json

@@ -11,14 +11,14 @@ _STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "da
 def releases(*, to: str, json: bool = False) -> None:
     """List the releases that are kept: which is live, and which was before.
 
-    Of a candidate it says why it is not live.
+    For a candidate it says why it is not live.
 
         clicktower releases --to release
 
     Parameters
     ----------
     to
-        Where releases live, as given to `publish`.
+        The folder or URI of the releases, as given to `publish`.
     json
         Print the list as one JSON object.
     """

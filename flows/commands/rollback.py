@@ -4,10 +4,10 @@ from flows.show import console, present
 
 
 def rollback(*, to: str, release: str | None = None, json: bool = False) -> None:
-    """Make the release live again that was before, or any that is kept.
+    """Make the previous release live again, or any that is kept.
 
     Nothing is encoded or copied: every byte of the release is checked, and the
-    pointer is swapped in one step. Rolling back twice is back where it began.
+    pointer is swapped in one step. Rolling back twice returns to the start.
 
         clicktower rollback --to release
         clicktower rollback --to release --release DIGEST
@@ -15,10 +15,10 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
     Parameters
     ----------
     to
-        Where releases live, as given to `publish`.
+        The folder or URI of the releases, as given to `publish`.
     release
-        The digest of a release that `clicktower releases` lists, a candidate
-        too. Without it: the one that was live before.
+        The digest of a release or candidate that `clicktower releases` lists; by
+        default the release that was live before.
     json
         Print the result as one JSON object.
     """

@@ -7,8 +7,8 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
 
-    The repository's pipeline.toml is a commented example with every field. The
-    least that works:
+    The repository's pipeline.toml is a commented example with every field. A
+    minimal one:
 
         store = "store"
         [log]
@@ -21,7 +21,7 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
         [publish]
         to = "release"
 
-    It is run by
+    Run it with
 
         clicktower run pipeline.toml
 

@@ -20,7 +20,7 @@ def search(
 ) -> None:
     """Rank the documents of the live release for a query.
 
-    By vector unless --mode says otherwise: bm25 takes shared words, hybrid both.
+    By vector unless --mode says otherwise: bm25 ranks by shared words, hybrid by both.
 
         clicktower search --release release "angle bracket"
         clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
@@ -35,13 +35,13 @@ def search(
     k
         How many documents to show.
     mode
-        vector: by cosine, or by distance where the model compares by it. bm25: by the words that query
+        vector: by cosine, or by distance if the model compares by it. bm25: by the words that query
         and title share. hybrid: cosine (or minus the distance) + weight * BM25.
     weight
-        Of BM25 in a hybrid. 0.02 unless given; `compare` says which one your judgments choose.
+        The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
     rerank
-        Look again at so many of the nearest: those come first of which the model's own classifier is surest that
-        they are of the query's class, such as duplicates. For a model that was trained on labelled pairs.
+        Rerank this many of the nearest by the confidence of the model's own classifier that they are of the query's
+        class, for example duplicates. For a model that was trained on labelled pairs.
     json
         Print the hits as one JSON object.
     """

@@ -16,11 +16,10 @@ def serve(
 ) -> None:
     """Answer searches over HTTP from the live release, and follow the pointer to each new one.
 
-    A page to type queries into is at /, what programs may ask at /docs. A
-    release that is published while it runs is opened beside the old one and
-    takes its place between two requests; SIGTERM finishes what is under way.
-    It listens on this machine only, unless told otherwise: there is no
-    authentication, so put a proxy before it.
+    / is a page for typing queries, /docs documents the API. A release that is
+    published while it runs is opened beside the old one and replaces it between
+    two requests; SIGTERM finishes what is under way. By default it listens on
+    this machine only: there is no authentication, so put a proxy in front of it.
 
         clicktower serve --release release
         curl -H 'Content-Type: application/json' -d '{"query": "angle bracket"}' http://127.0.0.1:8080/v1/search
@@ -32,16 +31,16 @@ def serve(
     host
         The address to listen on.
     port
-        The port to listen on; 0 takes any that is free.
+        The port to listen on; 0 takes any free port.
     workers
-        Processes that answer; each holds the release in memory.
+        Processes that answer requests; each holds the release in memory.
     poll_seconds
-        How often the pointer is looked at.
+        How often the pointer is checked.
     drain_seconds
         How long SIGTERM waits for requests under way.
     allow_host
-        A name that requests may call the service by, beside localhost and its address; may be repeated. One that
-        listens to other machines answers to any name unless this is given.
+        A host name that requests may use, besides localhost and its address; may be repeated. A service that listens
+        to other machines answers to any name unless this is given.
     json
         Print where it listens as one JSON object, before it answers.
     """

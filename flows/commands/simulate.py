@@ -18,7 +18,7 @@ def simulate(
     out
         A new folder for the log, the documents, the judgments and the truth (grades, bots, the fate of each line).
     searches
-        How many searches people and bots make; the log has about ten lines for each.
+        The number of searches by people and bots; the log has about ten lines per search.
     seed
         The same seed makes the same bytes.
     set

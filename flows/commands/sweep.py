@@ -32,7 +32,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     """Train many variants of a recipe that a TOML file describes, and rank them on held-out
     data.
 
-    The repository's sweep.toml is a commented example. The least that works:
+    The repository's sweep.toml is a commented example. A minimal one:
 
         shards = "store/build/DIGEST"
         into = "store"
@@ -41,12 +41,11 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         step = [0.001, 0.002, 0.004]       # any field of the recipe
         cells = [64, 96]
 
-    It is begun, and gone on with, by
-
+    Start it, or continue it, with
         clicktower sweep sweep.toml
 
-    Each trial is an ordinary training: one that is in the store counts, a killed
-    sweep goes on with what is missing, and one that diverges stops nobody else.
+    Each trial is an ordinary training: one that is in the store is reused, a killed
+    sweep continues with what is missing, and one that diverges stops no other.
     With RAY_ADDRESS set, as in a Ray job, trials run on the nodes of that cluster:
 
         ray job submit --address http://127.0.0.1:8265 -- clicktower sweep $PWD/sweep.toml
@@ -59,7 +58,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     config
         The TOML file. Relative paths in it are relative to its folder.
     plan
-        Only say what would be trained, and what is there already.
+        Only print what would be trained, and what is there already.
     json
         Print the table as one JSON object; progress goes to stderr.
     """
@@ -127,7 +126,7 @@ def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", 
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
-    """What to call when a trial has ended: its line on stderr."""
+    """Return a function that prints an ended trial's line on stderr."""
 
     def tell(point: Point, trial: Trial, done: int, total: int) -> None:
         where = f"{point_text(point.fields)}, seed {trial.seed}" if len(point.recipes) > 1 else point_text(point.fields)
@@ -162,7 +161,7 @@ def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
 def as_plan(
     config: SweepConfig, measure: str, planned: Sequence[tuple[Point, Sequence[tuple[str, bool]]]]
 ) -> dict[str, Any]:
-    """The JSON object of what a sweep would do."""
+    """The JSON object of a sweep's plan."""
     trials = [
         {"fields": dict(point.fields), "seed": recipe.seed, "digest": digest, "reused": there}
         for point, made in planned
@@ -183,7 +182,7 @@ def as_plan(
 
 
 def show_plan(result: Mapping[str, Any]) -> None:
-    """Every trial, and which are there already."""
+    """Print every trial, and which are there already."""
     counts = result["counts"]
     for trial in result["trials"]:
         there = Text("there   " if trial["reused"] else "to train", "dim" if trial["reused"] else "bold")
@@ -212,7 +211,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def show_unfinished(rows: Sequence[SweepRow], measure: str, watched: str) -> None:
-    """The table of the trials that could be carried out."""
+    """Print the table of the completed trials."""
     if rows:
         found = [asdict(row) for row in rows]
         _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})

@@ -4,15 +4,15 @@ from flows.show import console
 
 
 def texts(*, shards: str, to: str, json: bool = False) -> None:
-    """Write the texts that training meets, for a teacher of your own to encode.
+    """Write the texts that training meets, for your own teacher to encode.
 
-    Give each text a vector with whatever encoder you have, a transformer or a
-    service, as a second column `vector`, and train towers to rank as it does:
+    Give each text a vector with any encoder, a transformer or a service, as a
+    second column `vector`, and train towers to rank like it:
 
         clicktower texts --shards store/build/DIGEST --to texts.parquet
         clicktower train --shards store/build/DIGEST --teacher vectors.parquet --into store
 
-    docs/model.md ("A teacher") has the lines in between. The texts are those of
+    docs/model.md ("A teacher") shows the code in between. The texts are those of
     the shards, behind the privacy gate: released queries and your titles.
 
     Parameters

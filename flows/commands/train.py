@@ -29,7 +29,7 @@ def train(
     report: str | None = None,
     json: bool = False,
 ) -> None:
-    """Train towers on shards; a killed run goes on from its last checkpoint.
+    """Train towers on shards; a killed run continues from its last checkpoint.
 
     The shards of `build` train twin towers on clicks; those of `build-labelled`
     train a classifier of texts or pairs, where the recipe's objective is classify.
@@ -49,45 +49,45 @@ def train(
         The store: a folder or URI that holds the output of all stages.
     recipe
         The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
-        dssm, clsm-1, clsm-3, clsm-5, or, not of the paper, lstm-pool-192, lstm-pool-96, lstm-long-96, bag-pool-512,
-        bag-512, self-attentive, max-pooled and variational (what ranks best is in docs/quality.md). Or a TOML file: the
-        best.toml of a sweep, or one of your own, with `objective` classify (labels) or generate (texts said again)
+        dssm, clsm-1, clsm-3, clsm-5, or, not in the paper, lstm-pool-192, lstm-pool-96, lstm-long-96, bag-pool-512,
+        bag-512, self-attentive, max-pooled and variational (docs/quality.md compares them). Or a TOML file: the
+        best.toml of a sweep, or your own, with `objective` classify (labels) or generate (reconstruction, paraphrase)
         among its settings (docs/objectives.md).
     start
         The folder of another training whose towers this one starts from, instead of from random numbers.
     epochs
-        Passes over the pairs, instead of the recipe's.
+        Epochs, instead of the recipe's.
     reduction
-        How workers' gradients are added: exact (the same bytes for any number of workers) or fast.
+        How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
     workers
         Data-parallel workers; 1 runs in process, more run through Ray Train.
     min_workers
-        Go on with as few of them where nodes are lost, and with more again when they come back; without it the run
+        Continue with as few workers when nodes are lost, and with more again when they come back; without it the run
         waits ten minutes for a replacement.
     threads
         Threads of each worker; by default the cores of this machine divided by the workers.
     path
-        On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is there) or torch, the
-        reference. auto: compiled where it serves the recipe. Each rounds in its own way.
+        On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or torch, the
+        reference. auto: compiled where it supports the recipe. The two round differently.
     device
-        cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. Each
-        rounds in its own way, so each makes a model of its own.
+        cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. They
+        round differently, so each gives a different model.
     documents
-        With queries and qrels: watch NDCG on judgments after every epoch. It is shown, and chooses nothing.
+        With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
     queries
         Judged queries, id<TAB>text.
     qrels
-        Judgments in TREC's form.
+        Judgments in TREC format.
     word_vectors
-        A file of word vectors (GloVe text, word2vec text or binary): words that it knows start from theirs, all others
-        are read by their letter trigrams. They are trained on, unless you --set word_vectors=frozen.
+        A file of word vectors (GloVe text, word2vec text or binary): words in it start from their vectors, all others
+        are read by their letter trigrams. They are trained further unless you --set word_vectors=frozen.
     teacher
-        Whom this model is to agree with (distillation), by half of its loss or what you --set teacher_share=: the
-        folder that `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        The model to distil, with half of the loss or what you --set teacher_share=: the folder that `train` or
+        `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
     set
         field=value for any field of the recipe; may be repeated.
     report
-        A file to write a page about the training to, with its curves (HTML, whole in itself).
+        The file for a page about the training, with its curves (self-contained HTML).
     json
         Print the result as one JSON object; progress goes to stderr.
     """

@@ -7,7 +7,7 @@ from schemas.errors import StageError
 def verify(folder: str, *, json: bool = False) -> None:
     """Check every byte of a stage's output, of a whole store, or of a release.
 
-    Each file is compared with the hash that was written down when it was made.
+    Each file is compared with the hash that was recorded when it was made.
 
         clicktower verify store
         clicktower verify release
