@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 # compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo engines test check sanitise lint format clean
+.PHONY: setup demo engines test check rehearsal sanitise lint format clean
 setup: $(READY)          ## create .venv and install the pinned set
 
 demo: $(READY)           ## simulated log -> release -> report, in minutes
@@ -23,6 +23,9 @@ test: $(READY)           ## every test; those of engines that are not there are 
 
 check: lint              ## before each commit: linters, types, and the tests that are not marked slow or engine
 	$(BIN)/python -m pytest -m "not engine and not slow" --numprocesses auto --dist loadfile
+
+rehearsal: $(READY)      ## ten runs on everything remote, processes killed at random (needs `make engines`; an hour)
+	$(BIN)/python -m deploy.rehearsal
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
 	$(BIN)/python -m tests.sanitised

@@ -1,13 +1,16 @@
 """A Ray cluster of processes, started by the scripts that users start theirs with, to be killed as machines are."""
 
+import json
 import os
 import random
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -15,6 +18,11 @@ from tests.services import Services
 from tests.waiting import wait_until
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "deploy" / "ray"
+JOBS = """
+import json, sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print(json.dumps(ray._private.state.jobs()))
+"""
 
 
 class RayCluster(Services):
@@ -64,6 +72,14 @@ class RayCluster(Services):
     def end(self) -> None:
         for name in list(self._running):
             self.kill(name)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The jobs in the list of the head that runs now, but for the one that asks."""
+        environment = os.environ | self.environment
+        command = [sys.executable, "-c", JOBS, self.address]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [job for job in json.loads(done.stdout.splitlines()[-1]) if "-m flows.cli " in job["Entrypoint"]]
 
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()

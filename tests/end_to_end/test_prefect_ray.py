@@ -1,9 +1,5 @@
 """A run is cancelled in its training on Ray; then the head is killed in another's, which goes on to the same bytes."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +9,7 @@ import pytest
 from flows import stages
 from flows.config.pipeline_config import read_pipeline
 from schemas.stage import open_result
-from tests.end_to_end.prefect_server import ROOT, PrefectServer, claim, running_stages, words_of
+from tests.end_to_end.prefect_server import PrefectServer, claim, running_stages, words_of
 from tests.end_to_end.shop import make_shop
 from tests.ray_cluster import RayCluster
 from tests.waiting import wait_until
@@ -47,21 +43,6 @@ retry_seconds = 2
 [publish]
 to = "release"
 """
-JOBS = """
-import json, sys, ray
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-entrypoints = [job["Entrypoint"] for job in ray._private.state.jobs()]
-print(json.dumps([one for one in entrypoints if "-m flows.cli " "train" in one]))  # not this one, which reads otherwise
-"""
-
-
-def trainings(cluster: RayCluster) -> list[str]:
-    """The trainings in the list of jobs of the head that runs now."""
-    environment = os.environ | cluster.environment
-    command = [sys.executable, "-c", JOBS, cluster.address]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def num_training_workers(cluster: RayCluster) -> int:
@@ -124,7 +105,8 @@ def test_a_cancelled_run_leaves_ray_and_a_killed_head_costs_a_retry_and_not_a_by
         assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
     manifest = open_result(str(ended[0].parent)).manifest
     assert manifest.attempt not in first["attempts"]
-    assert len(trainings(ray_cluster)) == 1, "one job in the new head's own list"
+    trainings = [job for job in ray_cluster.jobs() if " train " in job["Entrypoint"]]
+    assert len(trainings) == 1, "one job in the new head's own list"
     wait_until(lambda: running_stages(store) == [], "the last stage to end")
 
     trained = weights(store)

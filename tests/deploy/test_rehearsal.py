@@ -1,0 +1,25 @@
+"""The short form of `make rehearsal`: one night on everything remote, and five processes killed in it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.config.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.engine
+@pytest.mark.several_machines
+def test_a_night_in_which_five_processes_are_killed_makes_what_an_undisturbed_one_makes(tmp_path):
+    for engine in ("s3-server", "flink", "python-worker"):
+        if not (Path(Settings().engines) / engine).exists():
+            pytest.skip(f"there is no {engine}: run `make engines`")
+    pytest.importorskip("s3fs")
+    command = [sys.executable, "-m", "deploy.rehearsal", "--runs", "1", "--nights", "1", "--kills", "5"]
+    done = subprocess.run([*command, "--work", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert "run-0: " in done.stdout
