@@ -50,6 +50,7 @@ LOST_SECONDS = 75  # instead of the three minutes of lost-runs.yaml
 AWAY_SECONDS = 6.0  # a killed service is back after at most so long
 NIGHT_SECONDS = 1800.0  # a night that takes longer does not end
 LOOK_SECONDS = 0.3
+SAME_BYTES = (".arrow", ".safetensors", ".txt")  # others have times or paths in them
 OURS = ("flow", "stage", "left behind")  # of these nothing is left in the end
 PERSON_SECONDS = 15.0  # after which a person looks at a crashed run
 FIRST_SECONDS = 120.0  # that a night takes, as long as nobody knows better
@@ -72,7 +73,7 @@ k = 1
 workers = {workers}
 threads = 1
 [train.set]
-epochs = 3
+epochs = 30
 cells = 16
 micro_batch = 32
 minibatch = 128
@@ -285,9 +286,10 @@ def made(root: Path) -> dict[str, Any]:
         stage, asked = path.parts[-3:-1]
         manifest = json.loads(path.read_text())
         if stage in STAGES:
+            outcome = {name: manifest["outcome"][name] for name in ("counts", "ledger", "logical_digest")}
             files = {file["path"].partition("/")[2]: file["sha256"] for file in manifest["files"]}
-            same = {file: digest for file, digest in files.items() if not file.endswith((".json", ".jsonl", ".csv"))}
-            found[f"{stage}/{asked}"] = {"outcome": manifest["outcome"], "files": same}
+            same = {file: digest for file, digest in files.items() if file.endswith(SAME_BYTES)}
+            found[f"{stage}/{asked}"] = outcome | same
     found["release"] = sorted(path.name for path in root.glob("release/releases/*"))
     return found
 
