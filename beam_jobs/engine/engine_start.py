@@ -158,7 +158,8 @@ def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
         require_cluster(flink.flink_master)
     artifacts = server.artifacts_dir or os.path.join(log_folder, "artifacts")
     return [
-        java, *server.job_server_jvm_properties, "-jar", flink.flink_job_server_jar,
+        java, f"-Djava.io.tmpdir={log_folder}", *server.job_server_jvm_properties,
+        "-jar", flink.flink_job_server_jar,
         "--flink-master", flink.flink_master, "--artifacts-dir", artifacts,
         "--job-port", PORT, "--artifact-port", str(server.artifact_port), "--expansion-port", "-1",
     ]  # fmt: skip
