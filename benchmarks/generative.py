@@ -34,12 +34,11 @@ from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from training.data.text_batch import text_batch  # noqa: E402
 from training.generative.decoder import Decoder  # noqa: E402
-from training.generative.generative_loss import generative_gradient  # noqa: E402
 from training.generative.targets import targets_of, vocabulary_of  # noqa: E402
-from training.towers.bilstm import BidirectionalLSTM  # noqa: E402
+from training.objectives.generate import RephrasingBatch  # noqa: E402
+from training.towers.bilstm import Variational  # noqa: E402
 from training.towers.lstm import LSTM  # noqa: E402
-from training.towers.tower import table_gradient, word_inputs  # noqa: E402
-from training.towers.variational import Variational  # noqa: E402
+from training.towers.tower import word_inputs  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"
 KAPPA = 0.5
@@ -59,7 +58,7 @@ class Bench:
         self.stocks, first = stocks, stocks[ARRANGEMENTS[0]]
         for stock in stocks.values():
             stock.load_state_dict(first.state_dict())
-        self.tower = Variational(BidirectionalLSTM(LSTM(self.sizes.cells, forget_gate=True)), self.sizes.latent)
+        self.tower = Variational(LSTM(self.sizes.cells, forget_gate=True), self.sizes.latent)
         self.decoder = Decoder(self.sizes.latent, self.sizes.decoder_cells, vocabulary.size, self.sizes.word_columns)
         start = {name: value.detach() for name, value in first.named_parameters()}
         self.table_RG = first.encoder.table()
@@ -70,18 +69,20 @@ class Bench:
     def ours(self, index: np.ndarray) -> tuple[float, Tensors]:
         """(the loss of the texts `index`, its gradients by the table, the tower's parts and the decoder's)."""
         batch = text_batch([(self.texts, index)])
-        targets = targets_of(self.ids.take(index), self.sizes.vocabulary)
-        word_UG = word_inputs(self.table_RG[batch.rows], batch)
-        sorted_Nd, trace = self.tower.forward(word_UG, self.tower_parts, batch)
-        vectors_Bd = torch.empty_like(sorted_Nd)
-        vectors_Bd[batch.order] = sorted_Nd
-        losses, by_vectors_Bd, by_decoder = generative_gradient(
-            vectors_Bd, self.noise[index], targets, KAPPA, self.decoder, self.decoder_parts
+        made = RephrasingBatch(
+            texts=batch,
+            targets=targets_of(self.ids.take(index), self.sizes.vocabulary),
+            noise_Bh=self.noise[index],
+            decoder=self.decoder,
         )
-        by_word_UG, by_tower = self.tower.backward(trace, by_vectors_Bd[batch.order], self.tower_parts, batch)
-        by_table_RG = table_gradient(by_word_UG, batch)
-        loss = (losses.words_B + KAPPA * losses.divergence_B).sum().item()
-        return loss, {"rows": batch.rows, "table": by_table_RG, **by_tower, **by_decoder}
+        at = {"table": self.table_RG[batch.rows], **self.tower_parts, **self.decoder_parts}
+        leaves = {name: values.detach().requires_grad_() for name, values in at.items()}
+        sorted_Nd, _ = self.tower.forward(word_inputs(leaves["table"], batch), leaves, batch)
+        vectors_Bd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
+        words, divergence = made.losses(vectors_Bd, leaves)
+        loss = words + KAPPA * divergence
+        found = torch.autograd.grad(loss, list(leaves.values()))
+        return loss.item(), {"rows": batch.rows, **dict(zip(leaves, found, strict=True))}
 
     def stock(self, arrangement: str, index: np.ndarray) -> float:
         """The loss of the texts `index`; its gradients are in the parameters."""

@@ -27,7 +27,7 @@ from training.models.ensemble import Ensemble
 from training.models.model import Model
 from training.network.parameters import is_beside, tower_name
 from training.recipes.recipe import Recipe
-from training.towers.variational import SIGMA_MIN
+from training.towers.bilstm import SIGMA_MIN
 
 OPSET = 17
 _LARGEST_BYTES = 2_000_000_000  # of a protobuf message

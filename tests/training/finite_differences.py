@@ -21,3 +21,14 @@ def require_gradient(loss: Callable[[], float], vectors: torch.Tensor, gradient:
             ends.append(loss())
         vectors[at] = middle
         assert gradient[at].item() == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-6, abs=1e-8)
+
+
+def by_autograd(
+    value_of: Callable[..., torch.Tensor], *at: torch.Tensor, by_value: torch.Tensor | None = None
+) -> tuple[torch.Tensor, ...]:
+    """(what a function makes of some tensors, the gradient by each of them of its sum, with factors where given)."""
+    leaves = [x.detach().clone().requires_grad_() for x in at]
+    value = value_of(*leaves)
+    return value.detach(), *torch.autograd.grad(
+        value, leaves, torch.ones_like(value) if by_value is None else by_value, materialize_grads=True
+    )

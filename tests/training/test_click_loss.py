@@ -3,10 +3,15 @@ import math
 import pytest
 import torch
 
-from tests.training.finite_differences import require_gradient
-from training.update.click_loss import DENSE, click_loss_gradient, click_losses, cosines
+from tests.training.finite_differences import by_autograd, require_gradient
+from training.update.click_loss import DENSE, click_losses, cosines, pair_losses
 
 DOCUMENTS = torch.tensor([[1.0, 1.0], [0.0, 2.0], [-3.0, 0.0]], dtype=torch.float64)
+
+
+def loss_and_gradients(query_Bd, document_Nd, *of_pairs):
+    """(w l of each pair, gradient of their sum by the query vectors, by the document vectors)."""
+    return by_autograd(lambda query, document: pair_losses(query, document, *of_pairs), query_Bd, document_Nd)
 
 
 def test_loss_of_one_pair_is_the_hand_worked_one():
@@ -15,7 +20,7 @@ def test_loss_of_one_pair_is_the_hand_worked_one():
     query = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     assert cosines(query, DOCUMENTS[None])[0].tolist() == pytest.approx([1 / math.sqrt(2), 0, -1])
     assert click_losses(cosines(query, DOCUMENTS[None]), 2.0).item() == pytest.approx(0.243745, abs=1e-6)
-    losses, _, _ = click_loss_gradient(query, DOCUMENTS, torch.tensor([[0, 1, 2]]), 2.0)
+    losses, _, _ = loss_and_gradients(query, DOCUMENTS, torch.tensor([[0, 1, 2]]), 2.0)
     assert losses.item() == pytest.approx(0.243745, abs=1e-6)
 
 
@@ -32,7 +37,7 @@ def test_two_weighted_pairs_that_share_documents_are_the_hand_worked_ones(others
     documents = torch.cat([DOCUMENTS, torch.ones(others, 2, dtype=torch.float64)])
     candidates = torch.tensor([[0, 1, 2], [1, 0, -1]], dtype=torch.int32)
     assert (candidates.numel() < DENSE * 2 * len(documents)) == (others > 0)
-    losses, by_query, by_document = click_loss_gradient(query, documents, candidates, 2.0, torch.tensor([1.0, 3.0]))
+    losses, by_query, by_document = loss_and_gradients(query, documents, candidates, 2.0, torch.tensor([1.0, 3.0]))
     assert losses.tolist() == pytest.approx([0.243745, 1.327643], abs=1e-6)
     assert by_query[1].tolist() == pytest.approx([2.145612 * 0.707107, 0], abs=1e-5)
     assert by_document[1].tolist() == pytest.approx([0.190528, 0], abs=1e-6)
@@ -64,7 +69,7 @@ def random_case(num_documents: int):
 def test_gradient_equals_finite_differences(num_documents):
     query, document, candidates, weight = random_case(num_documents)
     assert (candidates.numel() >= DENSE * 5 * num_documents) == (num_documents == 8)  # both ways to compute it
-    losses, by_query, by_document = click_loss_gradient(query, document, candidates, 6.0, weight)
+    losses, by_query, by_document = loss_and_gradients(query, document, candidates, 6.0, weight)
     assert losses.sum().item() == pytest.approx(plain_loss(query, document, candidates, 6.0, weight).item(), rel=1e-12)
     for vectors, gradient in ((query, by_query), (document, by_document)):
         require_gradient(
@@ -76,8 +81,8 @@ def test_a_weight_of_two_is_the_pair_twice():
     query, document, candidates, _ = random_case(8)
     twice = torch.tensor([0, 1, 2, 2, 3, 4])
     weight = torch.tensor([1.0, 1.0, 2.0, 1.0, 1.0])
-    losses, by_query, by_document = click_loss_gradient(query, document, candidates, 6.0, weight)
-    plain = click_loss_gradient(query[twice], document, candidates[twice], 6.0)
+    losses, by_query, by_document = loss_and_gradients(query, document, candidates, 6.0, weight)
+    plain = loss_and_gradients(query[twice], document, candidates[twice], 6.0)
     torch.testing.assert_close(losses.sum(), plain[0].sum())
     torch.testing.assert_close(by_query[2], plain[1][2] + plain[1][3])
     torch.testing.assert_close(by_document, plain[2])
@@ -86,10 +91,10 @@ def test_a_weight_of_two_is_the_pair_twice():
 @pytest.mark.parametrize("num_documents", [8, 80])
 def test_sharing_documents_changes_no_loss_and_adds_their_gradients_up(num_documents):
     query, document, candidates, weight = random_case(num_documents)
-    shared = click_loss_gradient(query, document, candidates, 6.0, weight)
+    shared = loss_and_gradients(query, document, candidates, 6.0, weight)
     of_its_own = torch.arange(candidates.numel(), dtype=torch.int32).view(candidates.shape)
     copies = document[candidates.flatten().long()]
-    apart = click_loss_gradient(query, copies, of_its_own.masked_fill(candidates < 0, -1), 6.0, weight)
+    apart = loss_and_gradients(query, copies, of_its_own.masked_fill(candidates < 0, -1), 6.0, weight)
     torch.testing.assert_close(shared[0], apart[0])
     torch.testing.assert_close(shared[1], apart[1])
     present = candidates.flatten() >= 0
@@ -101,14 +106,14 @@ def test_sharing_documents_changes_no_loss_and_adds_their_gradients_up(num_docum
 @pytest.mark.parametrize("num_documents", [3, 300])
 def test_a_pair_without_any_other_candidate_has_loss_and_gradient_of_exactly_zero(num_documents):
     documents = torch.randn(num_documents, 4, generator=torch.Generator().manual_seed(2))
-    losses, *gradients = click_loss_gradient(torch.ones(1, 4), documents, torch.tensor([[2, -1, -1]]), 5.0)
+    losses, *gradients = loss_and_gradients(torch.ones(1, 4), documents, torch.tensor([[2, -1, -1]]), 5.0)
     assert losses.tolist() == [0.0]
     assert not any(gradient.any() for gradient in gradients)
 
 
 def test_a_zero_vector_has_similarity_zero_and_no_gradient():
     query, documents = torch.zeros(1, 3), torch.ones(2, 3)
-    losses, by_query, by_document = click_loss_gradient(query, documents, torch.tensor([[0, 1]]), 5.0)
+    losses, by_query, by_document = loss_and_gradients(query, documents, torch.tensor([[0, 1]]), 5.0)
     assert losses.item() == pytest.approx(math.log(2))  # both similarities are 0: log(1 + exp(0))
     assert not by_query.any()
     assert not by_document.any()

@@ -350,8 +350,8 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
     monkeypatch.setattr(arithmetic, "trains", lambda recipe: serves)
     assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else REFERENCE)
     assert arithmetic_of("torch", RECIPE, "cpu") == REFERENCE
-    assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda"
-    assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda"
+    assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda-2"
+    assert arithmetic_of("auto", RECIPE, "cuda") == "triton-cuda-2"
     with pytest.raises(UsageError, match="on a CPU, and a GPU"):
         arithmetic_of("compiled", RECIPE, "cuda")
     if not serves:

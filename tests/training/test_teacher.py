@@ -14,6 +14,7 @@ from tests.rounding import gamma
 from tests.training.finite_differences import require_gradient
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
+from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
 from training.data.order import MicroBatch
 from training.models.ensemble import combine
@@ -23,7 +24,7 @@ from training.objectives.teacher import probabilities
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import REFERENCE, arithmetic_of
 from training.run.launch import train
-from training.update.click_loss import DENSE, Taught, click_loss_gradient, teacher_losses
+from training.update.click_loss import DENSE, Taught, teacher_losses
 
 torch.set_num_threads(1)
 RECIPE = Recipe(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
@@ -63,7 +64,7 @@ def test_a_share_of_the_loss_is_the_hand_worked_divergence():
     # 2 (0.033687 x 0.707107 - 0.059472) = -0.071304.
     query, documents = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[1.0, 1], [0, 2], [-3, 0]]).double()
     taught = Taught(torch.tensor([[0.5, 0.5, 0.0]]), 0.5)
-    losses, by_query, _ = click_loss_gradient(query, documents, torch.tensor([[0, 1, 2]]), 2.0, None, taught)
+    losses, by_query, _ = loss_and_gradients(query, documents, torch.tensor([[0, 1, 2]]), 2.0, None, taught)
     assert losses.item() == pytest.approx(0.250725, abs=1e-6)
     assert by_query[0].tolist() == pytest.approx([0, -0.071304], abs=1e-6)
 
@@ -100,7 +101,7 @@ def test_gradient_equals_finite_differences(num_documents, share):
     query, document, candidates, weight, wanted = random_case(num_documents)
     assert (candidates.numel() >= DENSE * 5 * num_documents) == (num_documents == 8)  # both ways to compute it
     given = (candidates, 6.0, weight)
-    losses, by_query, by_document = click_loss_gradient(query, document, *given, Taught(wanted, share))
+    losses, by_query, by_document = loss_and_gradients(query, document, *given, Taught(wanted, share))
     assert losses.sum().item() == pytest.approx(plain_loss(query, document, *given, share, wanted), rel=1e-12)
     some = int(candidates.max()) + 1
     assert not by_document[some:].any()  # nobody's candidates

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
-from tests.training.finite_differences import STEP
+from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
 from training.data.pairs import apart
 from training.data.text_batch import text_batch
 from training.network.encoder import Encoder, encode_batch
 from training.network.parameters import initial_parameters, layout_of, tower_name, tower_names
 from training.recipes.named_recipes import Recipe, recipe
-from training.towers import Penalised, tower_of
-from training.towers.tower import by_value, highest, word_inputs
-from training.towers.variational import SIGMA_MIN
+from training.towers import tower_of
+from training.towers.bilstm import SIGMA_MIN
+from training.towers.tower import highest, word_inputs
 from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
@@ -139,11 +139,11 @@ def test_the_attention_of_a_text_adds_up_to_one_over_its_own_words_alone():
     batch = text_batch([(table, np.arange(20))])
     matrix = parameters(recipe)["query"]
     table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
-    _, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    state_PD = tower_.every_state(word_inputs(table_RG, batch), parts, batch)
+    weights = [weight_Tr for weight_nTr, _ in tower_.attention(state_PD, parts, batch) for weight_Tr in weight_nTr]
     params = reference.from_matrix(matrix.numpy(), recipe.cells, reference.kind_of(recipe))
-    for place, text in enumerate(batch.order.tolist()):
-        steps = range(batch.num_steps - len(texts[text]), batch.num_steps)  # texts end together
-        found = trace.weight_Pr[[batch.step_offsets[step] + place for step in steps]].numpy().T
+    for text, weight_Tr in zip(batch.order.tolist(), weights, strict=True):
+        found = weight_Tr.numpy().T
         np.testing.assert_allclose(found, reference.attention(params, texts[text])[0], rtol=1e-12)
         np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
     assert batch.step_offsets[-1] == sum(map(len, texts)), "every packed row is a word of some text"
@@ -160,8 +160,8 @@ def test_hops_that_do_not_tell_words_apart_worked_by_hand():
     batch = text_batch([(table_of([[0, 1], [0]], [[0], [1]]), np.array([0, 1]))])
     table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
     parts["W_s2"].zero_()
-    vectors_Nd, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
-    assert tower_.own_loss(trace).item() == pytest.approx(recipe.penalty * (1 + 2), rel=1e-12)
+    vectors_Nd, own = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    assert own.item() == pytest.approx(recipe.penalty * (1 + 2), rel=1e-12)
     mean = reference.attention(params, [[0], [1]])[1].mean(axis=0)
     assert_equal_but_for_rounding(vectors_Nd[0], np.concatenate([mean, mean]))
 
@@ -183,10 +183,9 @@ def test_of_words_that_share_a_maximum_the_earliest_one_of_each_text_has_it():
     # Rows: step 0 has the longer text alone, steps 1 and 2 the longer, then the shorter.
     batch = text_batch([(table_of([[0, 0], [0, 0, 0]], [[0]]), np.array([0, 1]))])
     value_PH = torch.tensor([[3.0, 7.0], [5.0, 7.0], [2.0, 7.0], [5.0, 7.0], [2.0, 7.0]])
-    highest_NH, winner_NH = highest(value_PH, batch)
-    assert highest_NH.tolist() == [[5.0, 7.0], [2.0, 7.0]]
-    assert winner_NH.tolist() == [[1, 0], [2, 2]]
-    found = by_value(torch.tensor([[10.0, 20.0], [30.0, 40.0]]), winner_NH, 5)
+    counts = torch.tensor([[10.0, 20.0], [30.0, 40.0]])
+    assert highest(value_PH, batch).tolist() == [[5.0, 7.0], [2.0, 7.0]]
+    _, found = by_autograd(lambda values: highest(values, batch) * counts, value_PH)
     assert found.tolist() == [[0.0, 20.0], [10.0, 0.0], [30.0, 40.0], [0.0, 0.0], [0.0, 0.0]]
 
 
@@ -228,12 +227,13 @@ def test_a_deviation_that_underflows_is_the_smallest_one_and_has_no_gradient():
     batch = text_batch([(table_of([[0], [1]], [[0], [1]]), np.array([0, 1]))])
     table_RG, parts = layout.split(parameters(recipe)["query"][layout.touched(batch.rows)])
     parts["b_sigma"][:] = torch.tensor([-1e4, 200.0])
-    vectors_Nd, trace = tower_.forward(word_inputs(table_RG, batch), parts, batch)
+    parts = {name: part.detach().requires_grad_() for name, part in parts.items()}
+    vectors_Nd, _ = tower_.forward(word_inputs(table_RG, batch), parts, batch)
     assert vectors_Nd[:, 2].tolist() == [np.float32(SIGMA_MIN)] * 2
     assert torch.isfinite(vectors_Nd).all()
     assert (vectors_Nd[:, 3] > 190).all()
-    _, by_parts = tower_.backward(trace, torch.ones_like(vectors_Nd), parts, batch)
-    assert by_parts["b_sigma"].tolist() == [0.0, 2.0]
+    (by_bias,) = torch.autograd.grad(vectors_Nd.sum(), [parts["b_sigma"]])
+    assert by_bias.tolist() == [0.0, 2.0]
 
 
 @every_tower
@@ -357,18 +357,20 @@ def test_gradient_of_every_words_input_equals_finite_differences(tower):
     batch = text_batch([(table, np.arange(7))])
     table_RG, parts = layout.split(parameters(recipe)["query"][layout.touched(batch.rows)])
     word_UG = word_inputs(table_RG, batch)
-    vectors_Nd, trace = tower_.forward(word_UG, parts, batch)
-    by_vectors_Nd = torch.from_numpy(np.random.default_rng(5).normal(size=vectors_Nd.shape))
-    found = tower_.backward(trace, by_vectors_Nd, parts, batch)[0]
+    by_vectors_Nd = torch.from_numpy(np.random.default_rng(5).normal(size=(7, tower_.dimensions)))
+
+    def loss(at_UG: torch.Tensor) -> torch.Tensor:
+        vectors_Nd, own = tower_.forward(at_UG, parts, batch)
+        return (vectors_Nd * by_vectors_Nd).sum() + own
+
+    _, found = by_autograd(loss, word_UG)
 
     expected = torch.zeros_like(word_UG)
     for at in np.ndindex(tuple(word_UG.shape)):
         for sign in (1, -1):
             moved = word_UG.clone()
             moved[at] += sign * STEP
-            vectors_Nd, trace = tower_.forward(moved, parts, batch)
-            own = tower_.own_loss(trace) if isinstance(tower_, Penalised) else 0
-            expected[at] += sign * ((vectors_Nd * by_vectors_Nd).sum() + own) / (2 * STEP)
+            expected[at] += sign * loss(moved) / (2 * STEP)
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6, atol=1e-8)
 
 

@@ -29,7 +29,7 @@ from training.data.ragged import WordRows
 from training.data.shard_data import load_shards
 from training.data.text_batch import text_batch
 from training.models.model import Model, encode_table, load_model, write_model
-from training.network.encoder import Encoder, encoded
+from training.network.encoder import Encoder, encoded, gradients
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import arithmetic_of
@@ -173,14 +173,15 @@ def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how
     weights_Nd = torch.from_numpy(numbers.normal(size=(len(texts), Encoder(recipe, layout, None).dimensions)))
 
     def made(at: torch.Tensor):
-        return encoded(batch, "query", Encoder(recipe, layout, lambda name, rows: at[rows]))
+        encoder = Encoder(recipe, layout, lambda name, rows: at[rows])
+        found = encoded(batch, "query", encoder)
+        return (found.vectors_Nd * weights_Nd).sum() + found.own_loss, found, encoder
 
     def loss(at: torch.Tensor) -> float:
-        found = made(at)
-        own = found.gradient(torch.zeros_like(weights_Nd))[1]
-        return float((found.vectors_Nd * weights_Nd).sum() + own)
+        return made(at)[0].item()
 
-    (_, gradient), _ = made(matrix).gradient(weights_Nd)
+    at_matrix, found, encoder = made(matrix)
+    ((_, gradient),) = gradients(at_matrix, [found], encoder)
     dense = torch.zeros_like(matrix)
     dense[gradient.rows] = gradient.values
     expected = torch.zeros_like(matrix)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from training.analysis.traces import Side, TracedText, forward, repeated, write_table
+from training.analysis.traces import Side, TracedText, attention, repeated, write_table
 from training.data.ragged import grouped_order
 from training.data.text_batch import text_batch
 from training.models.model import BATCH_TEXTS, Model, text_table
@@ -44,10 +44,9 @@ def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None
     table = text_table(texts, model.layout.word_rows).limited(recipe.max_words, recipe.overflow)
     by_length, total = grouped_order(table.words.lengths), 0.0
     for start in range(0, len(texts), BATCH_TEXTS):
-        _, kept = forward(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side)
-        for surplus_nrr in kept.surplus:  # A Aᵀ - I, which differs from A Aᵀ only on the diagonal
-            surplus_nrr = surplus_nrr.double()
-            total += float(surplus_nrr.sum() - surplus_nrr.diagonal(dim1=1, dim2=2).sum())
+        for weight_nTr in attention(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side):
+            product_nrr = (weight_nTr.mT @ weight_nTr).double()
+            total += float(product_nrr.sum() - product_nrr.diagonal(dim1=1, dim2=2).sum())
     return total / (recipe.hops * (recipe.hops - 1)) / len(texts)
 
 

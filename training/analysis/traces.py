@@ -27,17 +27,15 @@ from schemas.words import words
 from training.compute.threads import alone
 from training.data.text_batch import TextBatch, text_batch
 from training.models.model import Model, text_table
+from training.network.encoder import encode_batch
 from training.network.parameters import tower_name
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
-from training.towers.bilstm import BidirectionalTrace
-from training.towers.lstm import LSTMTrace
-from training.towers.max_pooled import MaxPooledTrace
-from training.towers.projected import ProjectedTrace
-from training.towers.rnn import RNNTrace
-from training.towers.self_attentive import SelfAttentiveTrace
-from training.towers.tower import word_inputs
-from training.towers.variational import VariationalTrace
+from training.towers.bilstm import BidirectionalLSTM, MaxPooled, SelfAttentive, Variational
+from training.towers.lstm import LSTM
+from training.towers.projected import Projected
+from training.towers.rnn import RNN
+from training.towers.tower import Parts, word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]
@@ -102,8 +100,9 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         )
     table = text_table([text], model.layout.word_rows).limited(model.recipe.max_words, model.recipe.overflow)
     batch = text_batch([(table, np.zeros(1, np.int64))])  # of one text: its packed rows are its words in order
-    vector_1d, kept = forward(model, batch, side)
-    vector = vector_1d[0].float().numpy()
+    with alone(), torch.no_grad():
+        vector = encode_batch(batch, side, model.encoder)[0].float().numpy()
+        traces = _traces(model, batch, side)
     if not np.isfinite(vector).all():
         raise StageError(
             asked="a text was to be explained",
@@ -111,20 +110,26 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
             follows="no cell could be told to be more active than another",
             do="train again with a smaller step, and look at the curve of its loss",
         )
-    traces = _traces(kept, model.recipe.cells)
     return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
 
 
-def forward(model: Model, batch: TextBatch, side: Side) -> tuple[torch.Tensor, Any]:
-    """(the embeddings of a batch's texts, what the tower keeps of its forward pass; above word vectors the inner one),
-    on this thread alone."""
-    with alone():
-        matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
-        table_RG, parts = model.layout.split(matrix)
-        tower = tower_of(model.recipe)
-        of_tower = {name: parts[name] for name, _ in tower.parts}
-        vectors_Nd, kept = tower.forward(word_inputs(table_RG, batch), of_tower, batch)
-    return vectors_Nd, kept.inner if isinstance(kept, ProjectedTrace) else kept
+def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
+    """Aᵀ of a self-attentive tower for all texts of one length [n, T, r], longest first, on this thread alone."""
+    with alone(), torch.no_grad():
+        tower, word_UG, parts = _recurrent(model, batch, side)
+        assert isinstance(tower, SelfAttentive)
+        state_PD = tower.every_state(word_UG, parts, batch)
+        return [weight_nTr for weight_nTr, _ in tower.attention(state_PD, parts, batch)]
+
+
+def _recurrent(model: Model, batch: TextBatch, side: Side) -> tuple[Any, torch.Tensor, Parts]:
+    """(the tower, the inputs of distinct words, its parts); above word vectors the inner one."""
+    matrix = model.encoder.rows_at(tower_name(model.recipe, side), model.layout.touched(batch.rows))
+    table_RG, parts = model.layout.split(matrix)
+    tower, word_UG = tower_of(model.recipe), word_inputs(table_RG, batch)
+    if isinstance(tower, Projected):
+        tower, word_UG = tower.inner, word_UG @ parts["W_in"]
+    return tower, word_UG, parts
 
 
 def require_traces(recipe: Recipe) -> None:
@@ -196,33 +201,36 @@ def write_table(uri: str, table: pa.Table) -> None:
     storage.write_atomic(uri, sink.getvalue().to_pybytes())
 
 
-def _traces(kept: Any, cells: int) -> tuple[Trace, ...]:
-    if isinstance(kept, SelfAttentiveTrace):
-        attention = kept.weight_Pr.t().float().numpy()
-        return tuple(replace(trace, attention=attention, becomes="hops") for trace in _traces(kept.states.both, cells))
-    if isinstance(kept, MaxPooledTrace):
-        return tuple(replace(trace, becomes="maximum") for trace in _traces(kept.states.both, cells))
-    if isinstance(kept, VariationalTrace):
-        return tuple(replace(trace, becomes="distribution") for trace in _traces(kept.both, cells))
-    if isinstance(kept, BidirectionalTrace):
-        return (
-            Trace(direction="left to right", states=_states(kept.left_to_right, cells)),
-            Trace(
-                direction="right to left",
-                states={name: rows[::-1] for name, rows in _states(kept.right_to_left, cells).items()},
-            ),
-        )
-    return (Trace(direction="left to right", states=_states(kept, cells)),)
+def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
+    tower, word_UG, parts = _recurrent(model, batch, side)
+    if not isinstance(tower, BidirectionalLSTM):
+        return (Trace(direction="left to right", states=_states(tower, word_UG, parts, batch)),)
+    to_right, to_left = (_states(tower.one_way, *of_way) for of_way in tower.both_ways(word_UG, parts, batch))
+    found = (
+        Trace(direction="left to right", states=to_right),
+        Trace(direction="right to left", states={name: rows[::-1] for name, rows in to_left.items()}),
+    )
+    match tower:
+        case SelfAttentive():
+            (weight_1Tr,) = attention(model, batch, side)
+            weights = weight_1Tr[0].t().float().numpy()
+            return tuple(replace(trace, attention=weights, becomes="hops") for trace in found)
+        case MaxPooled():
+            return tuple(replace(trace, becomes="maximum") for trace in found)
+        case Variational():
+            return tuple(replace(trace, becomes="distribution") for trace in found)
+    return found
 
 
-def _states(kept: RNNTrace | LSTMTrace, cells: int) -> dict[str, np.ndarray]:
-    if isinstance(kept, RNNTrace):
-        return {"y": kept.state_Pd.float().numpy()}
-    gates = [gate.float() for gate in kept.gates_PG.split(cells, dim=1)]
+def _states(tower: LSTM | RNN, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> dict[str, np.ndarray]:
+    if isinstance(tower, RNN):
+        return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
+    kept = tower.trace(word_UG, parts, batch)
+    gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
     found = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
-    # The forward pass keeps c only where a gradient needs it; with f = 1 it is the sum so far.
+    # The steps keep c only where a gradient needs it; with f = 1 it is the sum so far.
     found["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(found["i"] * found["y_g"], dim=0)
-    found["y"] = found["o"] * kept.squashed_Pd.float()
+    found["y"] = kept.state_Pd.float()
     return {name: found[name].numpy() for name in STATES if name in found}
 
 

@@ -17,109 +17,16 @@ Shapes: B texts, h latent, P positions (targets), U distinct words read, d cells
 e columns of E.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import embedding_bag
 
 from training.data.ragged import Ragged
 from training.generative.targets import END, UNKNOWN, Targets, targets_of
-from training.towers.lstm import LSTM, LSTMTrace
-from training.towers.tower import Parts, Shapes, sum_by_word
-
-# -log p of the word said at each position, by a softmax over the whole vocabulary, and its gradient.
-#
-#     s = y W_out + b_out,    -log p(w) = log Σ_v exp(s_v) - s_w,    d(-log p(w)) / ds_v = p(v) - [v = w]
-#
-# Positions come in blocks, so that memory is bounded whatever the batch: BLOCK scores at once. The first few blocks are
-# kept for the backward pass (as log p, overwritten there by the gradient), those beyond are computed again.
-#
-# Shapes: P positions, d cells, V words.
-
-
-BLOCK = 1 << 24  # scores computed at once: 64 MB of float32
-KEPT = 4  # blocks
-
-
-@dataclass(frozen=True, slots=True)
-class SoftmaxTrace:
-    """What the backward pass needs of the forward pass."""
-
-    state_Pd: torch.Tensor
-    said_P: torch.Tensor
-    rows: int  # positions of a block
-    log_p: list[torch.Tensor]  # [rows, V] of the first blocks
-
-
-def word_losses(
-    state_Pd: torch.Tensor,
-    said_P: torch.Tensor,
-    weights_dV: torch.Tensor,
-    bias_V: torch.Tensor,
-    block: int = BLOCK,
-    kept: int = KEPT,
-) -> tuple[torch.Tensor, SoftmaxTrace]:
-    """(-log p of the word `said_P` at each position [P], what backward needs)."""
-    trace = SoftmaxTrace(state_Pd, said_P, max(1, block // len(bias_V)), [])
-    losses = []
-    buffer = None
-    for number, (state, said) in enumerate(zip(state_Pd.split(trace.rows), said_P.split(trace.rows), strict=True)):
-        log_p = _log_softmax(state, weights_dV, bias_V, buffer)
-        losses.append(-log_p.gather(1, said[:, None])[:, 0])
-        if number < kept:
-            trace.log_p.append(log_p)
-        else:
-            buffer = log_p
-    return torch.cat(losses), trace
-
-
-def word_gradient(
-    trace: SoftmaxTrace, by_loss_P: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients (by the states [P, d], by W_out, by b_out), given that by each position's loss. Uses up the trace.
-
-    A position's factor goes to its state and not to its V scores: one pass over them less.
-    """
-    by_state_Pd = torch.empty_like(trace.state_Pd)
-    by_weights_dV, by_bias_V = torch.zeros_like(weights_dV), torch.zeros_like(bias_V)
-    in_blocks = (x.split(trace.rows) for x in (trace.state_Pd, trace.said_P, by_loss_P, by_state_Pd))
-    buffer = None
-    for number, (state, said, by_loss, by_state) in enumerate(zip(*in_blocks, strict=True)):
-        if number < len(trace.log_p):
-            by_score = trace.log_p[number].exp_()
-        else:
-            buffer = _log_softmax(state, weights_dV, bias_V, buffer)
-            by_score = buffer.exp_()
-        by_score[torch.arange(len(said), device=said.device), said] -= 1
-        torch.mm(by_score, weights_dV.t(), out=by_state)
-        by_state *= by_loss[:, None]
-        by_weights_dV.addmm_((state * by_loss[:, None]).t(), by_score)
-        by_bias_V += by_loss @ by_score
-    trace.log_p.clear()
-    return by_state_Pd, by_weights_dV, by_bias_V
-
-
-def _log_softmax(
-    state_Rd: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor, buffer: torch.Tensor | None
-) -> torch.Tensor:
-    """log p of every word at each of some positions, [R, V], in the memory of `buffer` where there is one."""
-    if buffer is None:
-        buffer = state_Rd.new_empty(len(state_Rd), len(bias_V))
-    scores = torch.addmm(bias_V, state_Rd, weights_dV, out=buffer[: len(state_Rd)])
-    return torch.log_softmax(scores, dim=1, out=scores)
-
-
-@dataclass(frozen=True, slots=True)
-class DecoderTrace:
-    """What the backward pass needs of the forward pass."""
-
-    z_Bh: torch.Tensor
-    targets: Targets
-    word_Ue: torch.Tensor  # E of each distinct word read
-    lstm: LSTMTrace
-    softmax: SoftmaxTrace
+from training.towers.lstm import LSTM
+from training.towers.tower import Parts, Shapes, gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,45 +49,14 @@ class Decoder:
             ("decoder.b_out", (self.vocabulary,)),
         )
 
-    def losses(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> tuple[torch.Tensor, DecoderTrace]:
-        """(-log p(s'|z) of each text, summed over its words and its end, in nats [B]; what backward needs)."""
-        state_Pd, word_Ue, lstm = self._states(z_Bh, targets, parts)
-        loss_P, softmax = word_losses(state_Pd, targets.said, parts["decoder.W_out"], parts["decoder.b_out"])
-        losses_B = _sum_by_text(loss_P[:, None], targets)[:, 0]
-        return losses_B, DecoderTrace(z_Bh, targets, word_Ue, lstm, softmax)
-
-    def backward(
-        self, trace: DecoderTrace, by_losses_B: torch.Tensor, parts: Parts
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Gradients (of z [B, h], of each part), given that of each text's loss. Uses up the trace."""
-        targets, batch = trace.targets, trace.targets.batch
-        by_state_Pd, by_W_out, by_b_out = word_gradient(
-            trace.softmax, by_losses_B[targets.text], parts["decoder.W_out"], parts["decoder.b_out"]
-        )
-        by_packed_Pd = by_state_Pd[batch.packed_words]
-        by_input_PG, by_lstm = self._lstm.backward(
-            trace.lstm,
-            by_packed_Pd[batch.step_offsets[-2] :],
-            self._recurrent(parts),
-            batch,
-            by_earlier_Pd=by_packed_Pd,
-        )
-        by_z_BG = _sum_by_text(by_input_PG, targets)
-        by_word_UG = embedding_bag(targets.positions_of_read, by_input_PG, targets.positions_of_read_begin, mode="sum")
-        by_E = torch.zeros_like(parts["decoder.E"])
-        by_E[targets.read] = by_word_UG @ parts["decoder.W_x"].t()
-        return by_z_BG @ parts["decoder.W_z"].t(), {
-            "decoder.E": by_E,
-            "decoder.W_x": trace.word_Ue.t() @ by_word_UG,
-            "decoder.W_z": trace.z_Bh.t() @ by_z_BG,
-            **{f"decoder.{name}": gradient for name, gradient in by_lstm.items()},
-            "decoder.W_out": by_W_out,
-            "decoder.b_out": by_b_out,
-        }
+    def loss(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
+        """-log p(s'|z), summed over the words and the ends of all texts, in nats, []."""
+        state_Pd = self._states(z_Bh, targets, parts)
+        return word_loss(state_Pd, targets.said, parts["decoder.W_out"], parts["decoder.b_out"])
 
     def cross_entropy(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> float:
         """-log p(s'|z) of some texts for each of their words, the ends among them, in nats (Fig. 3)."""
-        return self.losses(z_Bh, targets, parts)[0].sum().item() / len(targets.said)
+        return self.loss(z_Bh, targets, parts).item() / len(targets.said)
 
     def generate(self, z_Bh: torch.Tensor, parts: Parts, max_words: int) -> list[list[int]]:
         """The ids of the likeliest next word, again and again: of each z at most `max_words`, without the end.
@@ -192,31 +68,29 @@ class Decoder:
             # Texts that are over go on with the others, and are cut at their ends below.
             ids = np.column_stack([np.where(said == END, UNKNOWN, said), np.full(len(said), END)])
             targets = targets_of(Ragged(np.arange(len(said) + 1) * ids.shape[1], ids.ravel()), self.vocabulary)
-            state_Pd = self._states(z_Bh, targets.to(z_Bh.device), parts)[0]
+            state_Pd = self._states(z_Bh, targets.to(z_Bh.device), parts)
             last_Bd = state_Pd.unflatten(0, ids.shape)[:, -1]
             scores_BV = torch.addmm(parts["decoder.b_out"], last_Bd, parts["decoder.W_out"])
             said = np.column_stack([said, scores_BV.argmax(1).cpu().numpy()])
         return [row[: row.index(END)] if END in row else row for row in said.tolist()]
 
-    def _states(
-        self, z_Bh: torch.Tensor, targets: Targets, parts: Parts
-    ) -> tuple[torch.Tensor, torch.Tensor, LSTMTrace]:
-        """(y at each position [P, d], E of each distinct word read [U, e], the LSTM's trace)."""
-        word_Ue = parts["decoder.E"][targets.read]
-        input_PG = (word_Ue @ parts["decoder.W_x"])[targets.read_at]
-        input_PG += (z_Bh @ parts["decoder.W_z"])[targets.text]
-        _, trace = self._lstm.forward(input_PG, self._recurrent(parts), targets.batch)
-        return sum_by_word(self._lstm.states(trace), targets.batch), word_Ue, trace
+    def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
+        """y at each position, [P, d]."""
+        batch, word_Ue = targets.batch, parts["decoder.E"].index_select(0, targets.read)
+        read_at = targets.positions_of_read, targets.positions_of_read_begin
+        input_PG = gathered(word_Ue @ parts["decoder.W_x"], (targets.read_at, None), read_at)
+        of_text = torch.arange(len(input_PG), device=input_PG.device), targets.text_begins
+        input_PG = input_PG + gathered(z_Bh @ parts["decoder.W_z"], (targets.text, None), of_text)
+        recurrent = {name: parts[f"decoder.{name}"] for name, _ in self._lstm.parts}
+        state_Pd = self._lstm.states(input_PG, recurrent, batch)
+        return gathered(state_Pd, (batch.words_packed, None), (batch.packed_words, None))
 
     @property
     def _lstm(self) -> LSTM:
         return LSTM(self.cells, forget_gate=True)
 
-    def _recurrent(self, parts: Parts) -> Parts:
-        return {name: parts[f"decoder.{name}"] for name, _ in self._lstm.parts}
 
-
-def initial_decoder(decoder: Decoder, generator: np.random.Generator) -> Mapping[str, torch.Tensor]:
+def initial_decoder(decoder: Decoder, generator: np.random.Generator) -> dict[str, torch.Tensor]:
     """Parts to start from, float64, drawn in the order of `Decoder.parts`.
 
     E is uniform in ±1; every other matrix uniform in ±1/√(its rows), so that a sum over them is about as large as what
@@ -233,7 +107,48 @@ def initial_decoder(decoder: Decoder, generator: np.random.Generator) -> Mapping
     return found
 
 
-def _sum_by_text(of_position_PX: torch.Tensor, targets: Targets) -> torch.Tensor:
-    """[B, X] for each text, the sum over its positions, in a fixed order."""
-    positions = torch.arange(len(of_position_PX), device=of_position_PX.device)
-    return embedding_bag(positions, of_position_PX, targets.text_begins, mode="sum")
+BLOCK = 1 << 24  # scores computed at once: 64 MB of float32
+
+
+def word_loss(
+    state_Pd: torch.Tensor, said_P: torch.Tensor, weights_dV: torch.Tensor, bias_V: torch.Tensor, block: int = BLOCK
+) -> torch.Tensor:
+    """-log p of the word said at each position, by a softmax over the whole vocabulary, summed over positions, [].
+
+        s = y W_out + b_out,    -log p(w) = log Σ_v exp(s_v) - s_w,    d(-log p(w)) / ds_v = p(v) - [v = w]
+
+    Positions come in blocks of `block` scores, and each block's gradient is taken at once, so that memory is bounded
+    whatever the batch: autograd would keep the scores of all positions.
+    """
+    return _WordLoss.apply(state_Pd, weights_dV, bias_V, said_P, max(1, block // len(bias_V)))
+
+
+class _WordLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        state_Pd: torch.Tensor,
+        weights_dV: torch.Tensor,
+        bias_V: torch.Tensor,
+        said_P: torch.Tensor,
+        positions: int,
+    ) -> torch.Tensor:
+        by_state_Pd, by_weights_dV, by_bias_V = map(torch.zeros_like, (state_Pd, weights_dV, bias_V))
+        losses, buffer = [], state_Pd.new_empty(min(positions, len(state_Pd)), len(bias_V))
+        for state, said, by_state in zip(*(x.split(positions) for x in (state_Pd, said_P, by_state_Pd)), strict=True):
+            scores = torch.addmm(bias_V, state, weights_dV, out=buffer[: len(state)])
+            log_p = torch.log_softmax(scores, dim=1, out=scores)
+            losses.append(log_p.gather(1, said[:, None]).sum())
+            if any(ctx.needs_input_grad):
+                by_score = log_p.exp_()
+                by_score[torch.arange(len(said), device=said.device), said] -= 1
+                torch.mm(by_score, weights_dV.t(), out=by_state)
+                by_weights_dV.addmm_(state.t(), by_score)
+                by_bias_V += by_score.sum(0)
+        ctx.save_for_backward(by_state_Pd, by_weights_dV, by_bias_V)
+        return -torch.stack(losses).sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return *(by_loss * by_one for by_one in ctx.saved_tensors), None, None

@@ -3,10 +3,9 @@
     fused(tower)   the tower, its recurrence in one launch per direction where there is a kernel for it
 
 Each differs from training.towers in who computes, not in what; what is computed at once for all steps (W_rec's
-gradient, the sums over words) is torch's as there. Shapes as in lstm.
+gradient, the sums over words) is torch's as there, and every other gradient autograd's. Shapes as in lstm.
 """
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ import triton
 
 from training.data.text_batch import TextBatch, copied
 from training.gpu import gpu_kernels
-from training.towers import Parts, Shapes, Tower
+from training.towers import Parts, Tower
 from training.towers.bilstm import BidirectionalLSTM
 from training.towers.lstm import LSTM
 from training.towers.projected import Projected
@@ -32,142 +31,128 @@ def fused(tower: Tower) -> Tower:
     """A tower with its recurrence fused, or the tower itself: the kernels take cells in blocks of 16 or 32."""
     match tower:
         case LSTM() if tower.cells % 16 == 0:
-            return FusedLSTM(tower)
+            return FusedLSTM(tower.cells, tower.forget_gate, tower.peepholes)
         case RNN() if tower.cells % 16 == 0:
-            return FusedRNN(tower)
-        case BidirectionalLSTM(one_way) if isinstance(one_way, LSTM) and one_way.cells % 16 == 0:
-            return BidirectionalLSTM(FusedLSTM(one_way))
+            return FusedRNN(tower.cells)
+        case BidirectionalLSTM(one_way) if type(tower) is BidirectionalLSTM and one_way.cells % 16 == 0:
+            return BidirectionalLSTM(FusedLSTM(one_way.cells, one_way.forget_gate, one_way.peepholes))
         case Projected(inner, word_columns):
             return Projected(fused(inner), word_columns)
     return tower
 
 
 @dataclass(frozen=True, slots=True)
-class FusedTrace:
-    """What the backward pass needs of the forward pass."""
+class FusedLSTM(LSTM):
+    """lstm.LSTM whose last vectors come out of one launch."""
 
-    starts: torch.Tensor  # int64 [steps + 1], batch.step_offsets on the device
-    values: Sequence[torch.Tensor]  # gates, c and y(t-1) of each packed row, or an RNN's y
-
-
-@dataclass(frozen=True, slots=True)
-class FusedLSTM:
-    """lstm.LSTM with fused steps."""
-
-    plain: LSTM
-
-    @property
-    def columns(self) -> int:
-        return self.plain.columns
-
-    @property
-    def dimensions(self) -> int:
-        return self.plain.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return self.plain.parts
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, FusedTrace]:
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
         """As tower.Tower.forward."""
-        input_UG, starts = (word_UG + parts["b"]).contiguous(), _starts(batch)
-        num_packed, num_texts = batch.step_offsets[-1], len(batch.order)
-        gates = input_UG.new_empty(num_packed, self.columns)
-        cells = input_UG.new_empty(num_packed, self.dimensions)
-        previous = input_UG.new_zeros(num_packed, self.dimensions)
-        last = input_UG.new_empty(num_texts, self.dimensions)
-        with _device_of(last):
-            gpu_kernels.lstm_forward[_programs(num_texts)](
-                input_UG, batch.packed_words, *self._weights(parts), starts, gates, cells, previous, last,
-                batch.num_steps, **self._switches,
-            )  # fmt: skip
-        return last, FusedTrace(starts, (gates, cells, previous))
-
-    def backward(
-        self, trace: FusedTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        """As tower.Tower.backward."""
-        gradient, cells, previous = trace.values
-        first = max(0, batch.num_steps - steps) if steps else 0
-        by_last = by_vectors_Nd.contiguous()
-        programs = _programs(len(by_last))
-        by_peepholes = cells.new_zeros(*programs, *parts["W_peep"].shape) if self.plain.peepholes else cells
-        with _device_of(by_last):
-            gpu_kernels.lstm_backward[programs](
-                *self._weights(parts), trace.starts, gradient, cells, by_last, torch.zeros_like(by_last), by_peepholes,
-                first, batch.num_steps, **self._switches,
-            )  # fmt: skip
-        by_word_UG, by_parts = _sums(gradient, previous, batch, first)
-        return by_word_UG, {**by_parts, **({"W_peep": by_peepholes.sum(0)} if self.plain.peepholes else {})}
-
-    def _weights(self, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
-        """W_rec, and the peepholes or, where there are none, something that is not read."""
         recurrent = parts["W_rec"].contiguous()
-        return recurrent, parts["W_peep"].contiguous() if self.plain.peepholes else recurrent
-
-    @property
-    def _switches(self) -> dict[str, Any]:
-        return {
-            "FORGET": self.plain.forget_gate,
-            "PEEPHOLES": self.plain.peepholes,
-            **block_sizes(self.plain.cells),
+        # Where there are no peepholes, something that is not read.
+        peepholes = parts["W_peep"].contiguous() if self.peepholes else recurrent.detach()
+        switches = {
+            "FORGET": self.forget_gate,
+            "PEEPHOLES": self.peepholes,
+            **block_sizes(self.cells),
             **OPTIONS,
         }
+        return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, steps, switches), 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class FusedRNN:
-    """rnn.RNN with fused steps."""
+class FusedRNN(RNN):
+    """rnn.RNN whose last vectors come out of one launch."""
 
-    plain: RNN
-
-    @property
-    def columns(self) -> int:
-        return self.plain.columns
-
-    @property
-    def dimensions(self) -> int:
-        return self.plain.dimensions
-
-    @property
-    def parts(self) -> Shapes:
-        return self.plain.parts
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, FusedTrace]:
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
         """As tower.Tower.forward."""
-        input_UG, starts = (word_UG + parts["b"]).contiguous(), _starts(batch)
-        state = input_UG.new_empty(batch.step_offsets[-1], self.dimensions)
+        return _RNNSteps.apply(word_UG + parts["b"], parts["W_rec"].contiguous(), batch, steps), 0.0
+
+
+class _LSTMSteps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input_UG: torch.Tensor,
+        recurrent_dG: torch.Tensor,
+        peepholes: torch.Tensor,
+        batch: TextBatch,
+        steps: int,
+        switches: dict[str, Any],
+    ) -> torch.Tensor:
+        num_packed, num_texts, starts = batch.step_offsets[-1], len(batch.order), _starts(batch)
+        gates = input_UG.new_empty(num_packed, input_UG.shape[1])
+        cells = input_UG.new_empty(num_packed, len(recurrent_dG))
+        previous = torch.zeros_like(cells)
+        last = input_UG.new_empty(num_texts, len(recurrent_dG))
+        with _device_of(last):
+            gpu_kernels.lstm_forward[_programs(num_texts)](
+                input_UG.contiguous(), batch.packed_words, recurrent_dG, peepholes, starts, gates, cells, previous,
+                last, batch.num_steps, **switches,
+            )  # fmt: skip
+        ctx.of = batch, steps, switches
+        ctx.save_for_backward(recurrent_dG, peepholes, starts, gates, cells, previous)
+        return last
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_last: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        batch, steps, switches = ctx.of
+        recurrent_dG, peepholes, starts, gradient, cells, previous = ctx.saved_tensors  # the gates are used up
+        by_last, first = by_last.contiguous(), max(0, batch.num_steps - steps) if steps else 0
+        programs = _programs(len(by_last))
+        by_peepholes = cells.new_zeros(*programs, *peepholes.shape) if switches["PEEPHOLES"] else cells
+        with _device_of(by_last):
+            gpu_kernels.lstm_backward[programs](
+                recurrent_dG, peepholes, starts, gradient, cells, by_last, torch.zeros_like(by_last), by_peepholes,
+                first, batch.num_steps, **switches,
+            )  # fmt: skip
+        sums = _sums(gradient, previous, batch, first)
+        return *sums, by_peepholes.sum(0) if switches["PEEPHOLES"] else None, None, None, None
+
+
+class _RNNSteps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, input_UG: torch.Tensor, recurrent_dd: torch.Tensor, batch: TextBatch, steps: int
+    ) -> torch.Tensor:
+        starts, cells = _starts(batch), len(recurrent_dd)
+        state = input_UG.new_empty(batch.step_offsets[-1], cells)
         previous = torch.zeros_like(state)
-        last = input_UG.new_empty(len(batch.order), self.dimensions)
+        last = input_UG.new_empty(len(batch.order), cells)
         with _device_of(state):
             gpu_kernels.rnn_forward[_programs(len(last))](
-                input_UG, batch.packed_words, parts["W_rec"].contiguous(), starts, state, previous, last,
-                batch.num_steps, **block_sizes(self.plain.cells), **OPTIONS,
+                input_UG.contiguous(), batch.packed_words, recurrent_dd, starts, state, previous, last,
+                batch.num_steps, **block_sizes(cells), **OPTIONS,
             )  # fmt: skip
-        return last, FusedTrace(starts, (state, previous))
+        ctx.of = batch, steps
+        ctx.save_for_backward(recurrent_dd, starts, state, previous)
+        return last
 
-    def backward(
-        self, trace: FusedTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        """As tower.Tower.backward."""
-        gradient, previous = trace.values
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_last: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        batch, steps = ctx.of
+        recurrent_dd, starts, gradient, previous = ctx.saved_tensors  # the states are used up
         first = max(0, batch.num_steps - steps) if steps else 0
         with _device_of(gradient):
-            gpu_kernels.rnn_backward[_programs(len(by_vectors_Nd))](
-                parts["W_rec"].contiguous(), trace.starts, gradient, by_vectors_Nd.contiguous(),
-                first, batch.num_steps, **block_sizes(self.plain.cells), **OPTIONS,
+            gpu_kernels.rnn_backward[_programs(len(by_last))](
+                recurrent_dd, starts, gradient, by_last.contiguous(),
+                first, batch.num_steps, **block_sizes(len(recurrent_dd)), **OPTIONS,
             )  # fmt: skip
-        return _sums(gradient, previous, batch, first)
+        return *_sums(gradient, previous, batch, first), None, None
 
 
 def _sums(
     gradient_PG: torch.Tensor, previous_Pd: torch.Tensor, batch: TextBatch, first: int
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """(gradient by W l of each distinct word, by W_rec and b) from that of every packed row from step `first` on."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients (of the input of each distinct word, of W_rec) from that of every packed row from step `first` on."""
     begin = batch.step_offsets[first]
     gradient_PG[:begin].zero_()
-    by_word_UG = sum_by_word(gradient_PG, batch)
-    return by_word_UG, {"W_rec": previous_Pd[begin:].t() @ gradient_PG[begin:], "b": by_word_UG.sum(0)}
+    return sum_by_word(gradient_PG, batch), previous_Pd[begin:].t() @ gradient_PG[begin:]
 
 
 def _starts(batch: TextBatch) -> torch.Tensor:

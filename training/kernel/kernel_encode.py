@@ -20,7 +20,7 @@ from training.kernel.kernel_library import library, require_memory
 from training.kernel.kernel_towers import BOTH_WAYS, TowerPoint
 from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.towers.variational import SIGMA_MIN
+from training.towers.bilstm import SIGMA_MIN
 
 # Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
 MOST_TEXTS = 2_048

@@ -47,7 +47,7 @@ def of_vectors(model: Model, vectors: tuple[np.ndarray, ...]) -> np.ndarray:
     chunks = []
     for start in range(0, len(vectors[0]), AT_ONCE):
         some = tuple(torch.from_numpy(side[start : start + AT_ONCE]) for side in vectors)
-        chunks.append(torch.softmax(head.forward(some, parts, None)[0].double(), dim=1).numpy())
+        chunks.append(torch.softmax(head.logits(some, parts).double(), dim=1).numpy())
     return np.concatenate(chunks) if chunks else np.zeros((0, len(model.layout.outputs.classes)))
 
 

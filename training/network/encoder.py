@@ -1,11 +1,10 @@
-"""Texts through a tower, and the way back from the gradients of their embeddings to that of the tower.
+"""Texts through a tower, and the gradient of a loss by the tower's parameters.
 
 Shapes: N texts, d dimensions, R touched rows, G columns.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -14,8 +13,8 @@ from training.data.text_batch import TextBatch
 from training.gpu.device import CPU, Device
 from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.towers import Parts, Penalised, Tower, tower_of
-from training.towers.tower import table_gradient, word_inputs
+from training.towers import Parts, tower_of
+from training.towers.tower import word_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +41,44 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The embeddings of a batch's texts, in the caller's order, and what the way back needs."""
+    """The embeddings of a batch's texts, in the caller's order, with the parameters that autograd made them of."""
 
     vectors_Nd: torch.Tensor
+    own_loss: torch.Tensor | float  # what the tower adds to the loss
+    name: str  # of the tower
+    rows: torch.Tensor  # of W
+    table_RG: torch.Tensor  # those rows
     parts: Parts  # all of the tower's matrix: the tower's own, and those that an objective put beside them
-    _back: Callable[[torch.Tensor, Parts], tuple[tuple[str, RowGradient], torch.Tensor | float]]
-
-    def gradient(
-        self, by_vectors_Nd: torch.Tensor, beside: Parts | None = None
-    ) -> tuple[tuple[str, RowGradient], torch.Tensor | float]:
-        """((the tower's name, its gradient), the tower's own loss), once.
-
-        `by_vectors_Nd`: the gradient of the embeddings; `beside`: of the parts that are not the tower's.
-        """
-        return self._back(by_vectors_Nd, beside or {})
 
 
 def encode_batch(batch: TextBatch, side: str, encoder: Encoder) -> torch.Tensor:
     """The embeddings of a batch's texts, [N, d], in the caller's order."""
-    return encoded(batch, side, encoder).vectors_Nd
+    with torch.no_grad():
+        return encoded(batch, side, encoder).vectors_Nd
 
 
 def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     """A batch's texts through the tower of a side."""
-    recipe, layout = encoder.recipe, encoder.layout
-    tower, name, rows = encoder.device.tower(recipe), tower_name(recipe, side), layout.touched(batch.rows)
-    table_RG, parts = layout.split(encoder.rows_at(name, rows))
+    recipe, layout, name = encoder.recipe, encoder.layout, tower_name(encoder.recipe, side)
+    table_RG, parts = layout.split(encoder.rows_at(name, layout.touched(batch.rows)))
+    # Leaves of their own, not views of one matrix: a view's gradient would be as large as the matrix.
+    table_RG = table_RG.detach().requires_grad_()
+    parts = {part: values.detach().requires_grad_() for part, values in parts.items()}
     inputs_UG = word_inputs(table_RG, batch)
-    of_tower = {part: parts[part] for part, _ in tower.parts}
-    sorted_Nd, trace = tower.forward(inputs_UG, of_tower, batch)
-    vectors_Nd = torch.empty_like(sorted_Nd)
-    vectors_Nd[batch.order] = sorted_Nd
-
-    def back(by_vectors_Nd: torch.Tensor, beside: Parts) -> tuple[tuple[str, RowGradient], torch.Tensor | float]:
-        own, by_word_UG, by_parts = _back(tower, trace, by_vectors_Nd[batch.order], of_tower, batch, recipe)
-        trained = layout.trained(batch.rows)
-        by_table_RG = table_gradient(by_word_UG, batch)[: len(trained)]
-        values = layout.join(by_table_RG, {**by_parts, **beside})
-        return (name, RowGradient(layout.touched(trained), values)), own
-
-    return Encoded(vectors_Nd, parts, back)
+    sorted_Nd, own = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, recipe.truncate_steps)
+    vectors_Nd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
+    return Encoded(vectors_Nd, own, name, batch.rows, table_RG, parts)
 
 
-def _back(
-    tower: Tower, trace: Any, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, recipe: Recipe
-) -> tuple[torch.Tensor | float, torch.Tensor, Mapping[str, torch.Tensor]]:
-    own = tower.own_loss(trace) if isinstance(tower, Penalised) else 0.0
-    return own, *tower.backward(trace, by_vectors_Nd, parts, batch, recipe.truncate_steps)
+def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) -> list[tuple[str, RowGradient]]:
+    """(the tower's name, the gradient of a loss by its parameters) for each of some sides, once."""
+    layout = encoder.layout
+    leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
+    found = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
+    by_sides = [(next(found), {part: next(found) for part in side.parts}) for side in sides]
+    gradients = []
+    for side, (by_table_RG, by_parts) in zip(sides, by_sides, strict=True):
+        trained = layout.trained(side.rows)
+        values = layout.join(by_table_RG[: len(trained)], by_parts)
+        gradients.append((side.name, RowGradient(layout.touched(trained), values)))
+    return gradients

@@ -19,8 +19,7 @@ from torch.nn.functional import pad
 from training.data.ragged import WordRows
 from training.generative.decoder import Decoder, initial_decoder
 from training.generative.targets import FIRST_WORD
-from training.heads.head import Head, HeadSettings, initial_head
-from training.heads.heads import head_of
+from training.heads.head import Head, HeadSettings, head_of, initial_head
 from training.recipes.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 
@@ -69,7 +68,7 @@ def initial_beside(recipe: Recipe, outputs: Outputs) -> dict[str, torch.Tensor]:
     numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
     if outputs.classes:
         return initial_head(head_of_model(recipe, outputs), numbers)
-    return dict(initial_decoder(decoder_of_model(recipe, outputs), numbers)) if outputs.vocabulary else {}
+    return initial_decoder(decoder_of_model(recipe, outputs), numbers) if outputs.vocabulary else {}
 
 
 def is_beside(part: str) -> bool:

@@ -12,22 +12,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.text_batch import TextBatch, TextTable, copied, text_batch
-from training.heads.head import Head, Masks
-from training.heads.layers import cross_entropy, draw_masks, l1_penalty, l2_penalty
+from training.heads.head import Head, Masks, draw_masks, penalty
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.models.model import encode_table
-from training.network.encoder import Encoder, encoded
+from training.network.encoder import Encoder, encoded, gradients
 from training.network.parameters import Outputs, head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.objectives.objective import Measured, draws
 from training.recipes.recipe import Recipe
 from training.towers import Parts
+from training.towers.tower import gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +96,11 @@ class LabelledBatch:
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
         recipe = encoder.recipe
         found = encoded(self.texts, "query", encoder)
-        vectors = tuple(found.vectors_Nd.index_select(0, side) for side in self.sides)
-        logits_BC, trace = self.head.forward(vectors, found.parts, self.masks)
-        losses_B, by_logits_BC = cross_entropy(logits_BC, self.labels)
-        by_vectors, by_head = self.head.backward(trace, by_logits_BC, found.parts)
-        by_vectors_Nd = torch.zeros_like(found.vectors_Nd)
-        for side, by_side_Bd in zip(self.sides, by_vectors, strict=True):
-            by_vectors_Nd.index_put_((side,), by_side_Bd, accumulate=True)  # in a fixed order, on a GPU too
-        loss = losses_B.sum()
-        for penalty_of, coefficient in ((l1_penalty, recipe.l1), (l2_penalty, recipe.l2)):
-            if coefficient:
-                penalty, by_weights = penalty_of(found.parts, coefficient * len(self.labels))
-                loss = loss + penalty
-                by_head |= {name: by_head[name] + by for name, by in by_weights.items()}
-        gradient, own = found.gradient(by_vectors_Nd, by_head)
-        return [gradient], loss + own
+        vectors = tuple(gathered(found.vectors_Nd, (side, None)) for side in self.sides)
+        logits_BC = self.head.logits(vectors, found.parts, self.masks)
+        loss = cross_entropy(logits_BC, self.labels, reduction="sum") + found.own_loss
+        loss = loss + len(self.labels) * penalty(found.parts, recipe.l1, recipe.l2)
+        return gradients(loss, [found], encoder), loss.detach()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +166,11 @@ class WatchedLabels:
         parts = encoder.parts("shared")
         logits = torch.cat([self._logits(shard, encoder, parts) for shard in self._dev]).double()
         labels = np.concatenate([shard.labels for shard in self._dev]).astype(np.int64)
-        losses, _ = cross_entropy(logits, torch.from_numpy(labels))
+        loss = cross_entropy(logits, torch.from_numpy(labels))
         probability = torch.softmax(logits, dim=1).numpy()
         once = np.ones((1, len(labels)))
         return {
-            "dev_loss": float(losses.mean()),
+            "dev_loss": float(loss),
             "dev_accuracy": float(accuracy(probability.argmax(axis=1) == labels)(once)[0]),
             "dev_area_under_roc": float(area_of_probabilities(probability, labels)(once)[0]),
         }
@@ -187,4 +178,4 @@ class WatchedLabels:
     def _logits(self, shard: LabelledShard, encoder: Encoder, parts: Parts) -> torch.Tensor:
         vectors_Nd = torch.from_numpy(encode_table(encoder, shard.texts, "query"))
         sides = tuple(vectors_Nd[torch.from_numpy(side.astype(np.int64))] for side in shard.sides)
-        return self._head.forward(sides, {name: part.float().cpu() for name, part in parts.items()}, None)[0]
+        return self._head.logits(sides, {name: part.float().cpu() for name, part in parts.items()})

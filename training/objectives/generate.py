@@ -1,14 +1,16 @@
 """The generative objective (Deudon, VAR-Siamese): a text is said again, word by word, from a draw of its distribution.
 
-    L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ε,  ε ~ N(0, I)
+    L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ∘ ε,  ε ~ N(0, I)
 
-s' is s itself (repeat), or another text that means the same (reformulate): the other question of a pair of duplicates,
-the clicked title of a query. κ grows with the updates (generative_loss.kappa). The decoder is
-decoder; its words are the most frequent ones of the training texts.
+q(z|s) = N(μ, σ²), whose μ and σ are the halves of a text's vector, as the variational tower gives it. s' is s itself
+(repeat), or another text that means the same (reformulate): the other question of a pair of duplicates, the clicked
+title of a query. κ grows with the updates (kappa). The decoder's words are the most frequent ones of the training
+texts.
 
 Shapes: B examples, h dimensions of z.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +26,13 @@ from training.data.ragged import Ragged
 from training.data.shard_data import load_shards
 from training.data.text_batch import TextBatch, TextTable, copied, text_batch
 from training.generative.decoder import Decoder
-from training.generative.generative_loss import generative_gradient, kappa, kl, sample
 from training.generative.targets import Targets, TargetVocabulary, targets_of, vocabulary_of
-from training.network.encoder import Encoder, encode_batch, encoded
+from training.network.encoder import Encoder, encode_batch, encoded, gradients
 from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
 from training.objectives.objective import Measured, draws, held_out_draws
 from training.recipes.recipe import Recipe
+from training.towers import Parts
 
 MEASURED_AT_ONCE = 256  # texts
 MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
@@ -98,12 +100,27 @@ class RephrasingBatch:
         recipe = encoder.recipe
         found = encoded(self.texts, "query", encoder)
         weight = kappa(update - 1, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
-        noise_Bh = self.noise_Bh.to(found.vectors_Nd)
-        losses, by_vectors_Bd, by_decoder = generative_gradient(
-            found.vectors_Nd, noise_Bh, self.targets, weight, self.decoder, found.parts
-        )
-        gradient, own = found.gradient(by_vectors_Bd, by_decoder)
-        return [gradient], losses.words_B.sum() + weight * losses.divergence_B.sum() + own
+        words, divergence = self.losses(found.vectors_Nd, found.parts)
+        loss = words + weight * divergence + found.own_loss
+        return gradients(loss, [found], encoder), loss.detach()
+
+    def losses(self, vectors_Bd: torch.Tensor, parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+        """(-log p(s'|z) [], KL(q(z|s) || N(0, I)) []), each summed over the texts, in nats."""
+        mu_Bh, sigma_Bh = vectors_Bd.chunk(2, dim=1)
+        z_Bh = torch.addcmul(mu_Bh, sigma_Bh, self.noise_Bh.to(vectors_Bd))
+        return self.decoder.loss(z_Bh, self.targets, parts), divergence(mu_Bh, sigma_Bh).sum()
+
+
+def divergence(mu: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+    """KL(N(μ, σ²) || N(0, I)) = ½ Σ (μ² + σ² - 1 - ln σ²) of each text, in nats, [B]; infinite where a σ is 0."""
+    return (mu.square() + sigma.square() - 1).sum(1) / 2 - sigma.log().sum(1)
+
+
+def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
+    """κ, what the divergence counts in the loss at a step (from 0): sigmoid(rate (step - middle))."""
+    x = rate * (step - middle)
+    e = math.exp(-abs(x))  # at most 1, so that no step is too far from the middle
+    return 1 / (1 + e) if x >= 0 else e / (1 + e)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +194,17 @@ class WatchedRephrasings:
     def measure(self, encoder: Encoder) -> Measured:
         parts = encoder.parts("shared")
         measured: Measured = {}
-        loss, divergence, num_examples = 0.0, 0.0, 0
+        loss, diverged, num_examples = 0.0, 0.0, 0
         for kind, batches in self._batches.items():
             surprise, num_words = 0.0, 0
             for on_cpu in batches:
                 batch = on_cpu.to(encoder.device.place)
-                mu_Bh, sigma_Bh = encode_batch(batch.texts, "query", encoder).chunk(2, dim=1)
-                z_Bh = sample(mu_Bh, sigma_Bh, batch.noise_Bh.to(mu_Bh))
-                losses_B, _ = batch.decoder.losses(z_Bh, batch.targets, parts)
-                surprise += float(losses_B.double().sum())
-                divergence += float(kl(mu_Bh, sigma_Bh)[0].double().sum())
+                words, kl = batch.losses(encode_batch(batch.texts, "query", encoder), parts)
+                surprise, diverged = surprise + float(words), diverged + float(kl)
                 num_words += len(batch.targets.said)
-                num_examples += len(losses_B)
+                num_examples += len(batch.noise_Bh)
             loss += surprise
             measured[f"dev_word_{kind}"] = surprise / num_words if num_words else None
-        measured["dev_kl"] = divergence / num_examples if num_examples else None
-        measured["dev_loss"] = (loss + divergence) / num_examples if num_examples else None
+        measured["dev_kl"] = diverged / num_examples if num_examples else None
+        measured["dev_loss"] = (loss + diverged) / num_examples if num_examples else None
         return measured

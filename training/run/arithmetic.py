@@ -1,8 +1,8 @@
 """Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
 
     compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
-    torch-3        the reference path, on a CPU; so does this one
-    torch-cuda, triton-cuda    on a GPU (device)
+    torch-4        the reference path, on a CPU; so does this one
+    torch-cuda-2, triton-cuda-2    on a GPU (device)
 
 Within one of them a model's bytes depend on no number of workers or threads and no restart; between them models agree
 to a tolerance.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-2"
-REFERENCE = "torch-3"
-ON_GPU = {"cuda-eager": "torch-cuda", "cuda": "triton-cuda"}
+REFERENCE = "torch-4"
+ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
 
 
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:

@@ -1,6 +1,6 @@
 """Towers by the names that recipes call them by.
 
-A tower of your own needs one file: a class with the three properties and two methods of tower.Tower,
+A tower of your own needs one file: a class with the three properties and the `forward` of tower.Tower,
 and a call of `add_tower`. Wherever that file has been imported, recipes may name the tower, and it trains, encodes and
 is evaluated. Nothing is ever imported because a model or a recipe names it.
 """
@@ -9,19 +9,14 @@ from collections.abc import Callable, Collection
 
 from schemas.errors import UsageError
 from training.recipes.recipe import Recipe, declare_tower
-from training.towers.bag import Bag
-from training.towers.bilstm import BidirectionalLSTM
-from training.towers.clsm import CLSM
-from training.towers.dssm import DSSM
+from training.towers.bag import CLSM, DSSM, Bag
+from training.towers.bilstm import BidirectionalLSTM, MaxPooled, SelfAttentive, Variational
 from training.towers.lstm import LSTM
-from training.towers.max_pooled import MaxPooled
 from training.towers.projected import Projected
 from training.towers.rnn import RNN
-from training.towers.self_attentive import SelfAttentive
-from training.towers.tower import Parts, Penalised, Shapes, Tower
-from training.towers.variational import Variational
+from training.towers.tower import Parts, Shapes, Tower
 
-__all__ = ["Parts", "Penalised", "Shapes", "Tower", "add_tower", "tower_of"]
+__all__ = ["Parts", "Shapes", "Tower", "add_tower", "tower_of"]
 
 
 def _lstm(recipe: Recipe) -> LSTM:
@@ -47,7 +42,7 @@ _MADE_BY: dict[str, Callable[[Recipe], Tower]] = {
     "bag": lambda recipe: Bag(recipe.cells),
     "self_attentive": _self_attentive,
     "max_pooled": lambda recipe: MaxPooled(_lstm(recipe)),
-    "variational": lambda recipe: Variational(BidirectionalLSTM(_lstm(recipe)), recipe.latent),
+    "variational": lambda recipe: Variational(_lstm(recipe), recipe.latent),
 }
 
 

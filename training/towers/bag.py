@@ -1,19 +1,25 @@
-"""The bag tower: the trigrams' rows added up, and nothing else.  y = Σ_t W l(t)
+"""Towers that read all words, or windows of them, at once: the bag of trigrams, DSSM and CLSM.
 
-With rows of random numbers the cosine of two texts is that of their trigram counts, to within 1/√d (Johnson and
+    bag     y = Σ_t W l(t)
+    DSSM    h = tanh(W Σ_t l(t) + b)                                              y = tanh(W_s h + b_s)
+    CLSM    h = max_t tanh(Σ_k W_k l(t + k) + b), unit by unit                    y = tanh(W_s h + b_s)
+
+CLSM's k goes from -w to w for a window of 2w + 1 words, with zero vectors beyond the text's ends; its columns are W_-w,
+..., W_w. The maximum is taken before tanh, which leaves it where it is.
+
+With rows of random numbers the cosine of two bags is that of their trigram counts, to within 1/√d (Johnson and
 Lindenstrauss); with rows that start in proportion to the trigrams' rarity (`start = idf`) it is that of their weighted
-trigrams. So it ranks by the letters that two texts share before the first click, and learns from there.
+trigrams. So a bag ranks by the letters that two texts share before the first click, and learns from there.
 
-Shapes as in tower, with N texts, d = G dimensions.
+Shapes as in tower, with H hidden units, K words in a window; G = d of a bag, H of DSSM, K H of CLSM.
 """
 
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding_bag
 
 from training.data.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes, text_of_row
+from training.towers.tower import Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +34,64 @@ class Bag:
     def parts(self) -> Shapes:
         return ()
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, None]:
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
         """As tower.Tower.forward."""
-        vectors_Nd = word_UG.new_zeros(batch.active(batch.num_steps - 1), self.dimensions)
-        for step in range(batch.num_steps):
-            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
-            vectors_Nd[: end - start] += word_UG.index_select(0, batch.packed_words[start:end])
-        return vectors_Nd, None
+        return text_sums(word_UG, batch), 0.0
 
-    def backward(
-        self, trace: None, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        """As tower.Tower.backward; there are no steps to go back."""
-        texts_of_words = text_of_row(batch)[batch.words_packed]
-        return embedding_bag(texts_of_words, by_vectors_Nd, batch.words_packed_offsets, mode="sum"), {}
+
+@dataclass(frozen=True, slots=True)
+class DSSM:
+    hidden: int
+    dimensions: int
+
+    @property
+    def columns(self) -> int:
+        return self.hidden
+
+    @property
+    def parts(self) -> Shapes:
+        return ("b", (self.hidden,)), ("W_s", (self.hidden, self.dimensions)), ("b_s", (self.dimensions,))
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
+        """As tower.Tower.forward."""
+        hidden_NH = (text_sums(word_UG, batch) + parts["b"]).tanh()
+        return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CLSM:
+    window: int
+    hidden: int
+    dimensions: int
+
+    @property
+    def columns(self) -> int:
+        return self.window * self.hidden
+
+    @property
+    def parts(self) -> Shapes:
+        return DSSM(self.hidden, self.dimensions).parts
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
+        """As tower.Tower.forward."""
+        hidden_NH = (highest(self._windows(word_UG, batch), batch) + parts["b"]).tanh()
+        return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
+
+    def _windows(self, word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+        """Σ_k W_k l(t + k) for each word of each text, [P, H]."""
+        if self.window == 1:
+            return packed_inputs(word_UG, batch)
+        words = torch.cat([batch.packed_words, torch.full((1,), len(word_UG), device=word_UG.device)])
+        half = self.window // 2
+        place_PK = torch.stack(
+            [words[neighbour(batch, k)] * self.window + at for at, k in enumerate(range(-half, half + 1))], dim=1
+        )
+        rows = torch.cat([word_UG, word_UG.new_zeros(1, self.columns)]).view(-1, self.hidden)
+        begins = torch.arange(0, place_PK.numel(), self.window, device=word_UG.device)
+        return gathered(rows, (place_PK.flatten(), begins))

@@ -1,67 +1,183 @@
-"""The bidirectional LSTM tower: one LSTM reads left to right, one right to left; their last vectors side by side.
+"""Towers of two LSTMs, one that reads left to right and one right to left.
 
-The second one ends at the text's first word, from which its T steps of truncated back-propagation are counted. Columns
-are those of the first LSTM, then those of the second, and so is the last axis of each part.
+    h(t) = y(t) of the one and of the other, side by side; the rows of H
 
-Shapes as in tower.
+    bilstm           the last vector of each, side by side
+    max_pooled       v = max_t h(t), dimension by dimension (the baseline of Lin et al., arXiv:1703.03130, section 4;
+                     of SNLI: Conneau et al., arXiv:1705.02364, section 3.2.2)
+    self_attentive   (Lin et al., section 2)
+                     A = softmax(W_s2 tanh(W_s1 Hᵀ)) over the words of the text, a row for each of r hops;   (eq. 6)
+                         no biases
+                     M = A H                                                                                 (eq. 7)
+                     P = ||A Aᵀ - I||²_F, times `penalty`, is added to the loss of every text                (eq. 8)
+    variational      (Deudon's VAR-Siamese) with s the vector of the bidirectional LSTM
+                     μ = s W_mu + b_mu
+                     σ = softplus(s W_sigma + b_sigma) + SIGMA_MIN               softplus(x) = log(1 + e^x)
+
+The one that reads right to left ends at the text's first word, from which its T steps of truncated back-propagation are
+counted. Columns are those of the first LSTM, then those of the second, and so is the last axis of each of its parts.
+
+Of a self-attentive text the embedding is the rows of M one after the other, or their mean. r = 1 is the vector form
+(eq. 5). W_s1 and W_s2 are stored transposed, as they multiply rows. In a text of one word every hop gives it the weight
+1, and P is r² - r whatever the parameters are.
+
+Of a variational text it is μ and σ side by side, so the Euclidean distance of two embeddings is the Wasserstein
+distance W₂ of their distributions: W₂² = ||μ1 - μ2||² + ||σ1 - σ2||². Our decision: where e^x underflows, σ is
+SIGMA_MIN, never 0, so that its logarithm and 1/σ are finite.
+
+Shapes as in tower, with D = 2 u states of u cells each, a attention units, r hops; n texts of T words each.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 from training.data.text_batch import TextBatch
-from training.towers.tower import Parts, Shapes, Tower, right_to_left
+from training.towers.lstm import LSTM
+from training.towers.tower import Parts, Shapes, gathered, highest, opposite, reading_order, texts_of_one_length
 
-
-@dataclass(frozen=True, slots=True)
-class BidirectionalTrace:
-    left_to_right: Any
-    right_to_left: Any
-    reversed_texts: TextBatch
+SIGMA_MIN = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalLSTM:
-    one_way: Tower  # an LSTM, whoever computes it
+    one_way: LSTM
 
     @property
     def columns(self) -> int:
         return 2 * self.one_way.columns
 
     @property
-    def dimensions(self) -> int:
+    def num_states(self) -> int:
+        """D."""
         return 2 * self.one_way.dimensions
 
     @property
-    def parts(self) -> Shapes:
+    def dimensions(self) -> int:
+        return self.num_states
+
+    @property
+    def recurrent_parts(self) -> Shapes:
+        """Those of both LSTMs."""
         return tuple((name, (*shape[:-1], 2 * shape[-1])) for name, shape in self.one_way.parts)
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, BidirectionalTrace]:
+    @property
+    def parts(self) -> Shapes:
+        return self.recurrent_parts
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
         """As tower.Tower.forward."""
-        reversed_texts = right_to_left(batch)
-        (to_right_UG, to_left_UG), (to_right, to_left) = word_UG.chunk(2, dim=1), both_ways(parts)
-        right_Nd, right_trace = self.one_way.forward(to_right_UG, to_right, batch)
-        left_Nd, left_trace = self.one_way.forward(to_left_UG, to_left, reversed_texts)
-        return torch.cat([right_Nd, left_Nd], dim=1), BidirectionalTrace(right_trace, left_trace, reversed_texts)
+        return self.last_states(word_UG, parts, batch, steps), 0.0
 
-    def backward(
-        self, trace: BidirectionalTrace, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        """As tower.Tower.backward."""
-        (by_right_Nd, by_left_Nd), (to_right, to_left) = by_vectors_Nd.chunk(2, dim=1), both_ways(parts)
-        by_right_UG, right = self.one_way.backward(trace.left_to_right, by_right_Nd, to_right, batch, steps)
-        by_left_UG, left = self.one_way.backward(trace.right_to_left, by_left_Nd, to_left, trace.reversed_texts, steps)
-        return torch.cat([by_right_UG, by_left_UG], dim=1), side_by_side(right, left)
+    def last_states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+        """The last vectors of both, [N, D]."""
+        return torch.cat([self.one_way.forward(*of, steps)[0] for of in self.both_ways(word_UG, parts, batch)], dim=1)
+
+    def every_state(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
+        """h(t) in each packed row, [P, D]."""
+        right_Pd, left_Pd = (self.one_way.states(*of) for of in self.both_ways(word_UG, parts, batch))
+        exchange = opposite(batch), None
+        return torch.cat([right_Pd, gathered(left_Pd, exchange, exchange)], dim=1)
+
+    def both_ways(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
+    ) -> list[tuple[torch.Tensor, Parts, TextBatch]]:
+        """The inputs, the parts and the texts of each LSTM."""
+        names = [name for name, _ in self.one_way.parts]
+        # Contiguous, since every step multiplies by them.
+        halves = [[half.contiguous() for half in parts[name].chunk(2, dim=-1)] for name in names]
+        of_ways = (dict(zip(names, way, strict=True)) for way in zip(*halves, strict=True))
+        return list(zip(word_UG.chunk(2, dim=1), of_ways, (batch, right_to_left(batch)), strict=True))
 
 
-def both_ways(parts: Parts) -> tuple[Parts, Parts]:
-    """The parts of each direction, contiguous, since every step multiplies by them."""
-    halves = {name: part.chunk(2, dim=-1) for name, part in parts.items()}
-    return {k: h[0].contiguous() for k, h in halves.items()}, {k: h[1].contiguous() for k, h in halves.items()}
+@dataclass(frozen=True, slots=True)
+class MaxPooled(BidirectionalLSTM):
+    """Every word is looked at, so there is no one step to count back from."""
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """As tower.Tower.forward."""
+        return highest(self.every_state(word_UG, parts, batch), batch), 0.0
 
 
-def side_by_side(to_right: Parts, to_left: Parts) -> Parts:
-    """The inverse of `both_ways`."""
-    return {name: torch.cat([to_right[name], to_left[name]], dim=-1) for name in to_right}
+@dataclass(frozen=True, slots=True)
+class SelfAttentive(BidirectionalLSTM):
+    """Every word is looked at, so there is no one step to count back from."""
+
+    attention_units: int  # d_a
+    hops: int  # r
+    penalty: float
+    average: bool  # the rows of M; otherwise they stand side by side
+
+    @property
+    def dimensions(self) -> int:
+        return self.num_states * (1 if self.average else self.hops)
+
+    @property
+    def parts(self) -> Shapes:
+        attention: Shapes = (
+            ("W_s1", (self.num_states, self.attention_units)),
+            ("W_s2", (self.attention_units, self.hops)),
+        )
+        return self.recurrent_parts + attention
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """As tower.Tower.forward."""
+        sums, penalties = [], []
+        identity_rr = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
+        for weight_nTr, state_nTD in self.attention(self.every_state(word_UG, parts, batch), parts, batch):
+            sums.append(weight_nTr.mT @ state_nTD)
+            penalties.append((weight_nTr.mT @ weight_nTr - identity_rr).square().sum())
+        sum_NrD = torch.cat(sums)
+        vectors_Nd = sum_NrD.mean(1) if self.average else sum_NrD.flatten(1)
+        return vectors_Nd, self.penalty * torch.stack(penalties).sum()
+
+    def attention(
+        self, state_PD: torch.Tensor, parts: Parts, batch: TextBatch
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(Aᵀ, H) of all texts of one length [n, T, r], [n, T, D], given h(t); longest texts first."""
+        order_P, place_P, _ = reading_order(batch)
+        state_PD = gathered(state_PD, (order_P, None), (place_P, None))
+        score_Pr = (state_PD @ parts["W_s1"]).tanh() @ parts["W_s2"]
+        lengths = texts_of_one_length(batch)
+        words = [texts * length for texts, length in lengths]
+        return [
+            (score.unflatten(0, shape).softmax(1), state.unflatten(0, shape))
+            for score, state, shape in zip(score_Pr.split(words), state_PD.split(words), lengths, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Variational(BidirectionalLSTM):
+    latent: int  # h
+
+    @property
+    def dimensions(self) -> int:
+        return 2 * self.latent
+
+    @property
+    def parts(self) -> Shapes:
+        weights, bias = (self.num_states, self.latent), (self.latent,)
+        ours: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
+        return self.recurrent_parts + ours
+
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """As tower.Tower.forward."""
+        state_ND = self.last_states(word_UG, parts, batch, steps)
+        mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
+        argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])
+        deviation_Nh = torch.logaddexp(argument_Nh, argument_Nh.new_zeros(())) + SIGMA_MIN
+        return torch.cat([mean_Nh, deviation_Nh], dim=1), 0.0
+
+
+def right_to_left(batch: TextBatch) -> TextBatch:
+    """The batch of the same texts with their words in reverse order."""
+    exchange_P = opposite(batch)
+    return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])

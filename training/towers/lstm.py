@@ -8,14 +8,15 @@
     y(t)   = o ∘ tanh(c(t))
 
 Columns are gates in the paper's order (output, forget, input, candidate) times cells, so that the row of one trigram
-holds all gates, contiguous. W_peep has a row for each gate that has peepholes, in the same order. The backward pass is
-written out: exact back-propagation through time of the equations above (the appendix of the paper leaves out paths
-through the gates; docs/model.md section 4).
+holds all gates, contiguous. W_peep has a row for each gate that has peepholes, in the same order. The backward pass of
+these steps alone is written out (autograd's takes three times as long): exact back-propagation through time of the
+equations above (the appendix of the paper leaves out paths through the gates; docs/model.md section 4).
 
-Shapes as in tower, with P packed rows (text_batch), d cells, G = 3 d or 4 d.
+Shapes as in tower, with d cells, G = 3 d or 4 d.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -23,16 +24,6 @@ from training.compute.elementary import tanh
 from training.compute.threads import empty
 from training.data.text_batch import TextBatch
 from training.towers.tower import Parts, Shapes, sum_by_word
-
-
-@dataclass(frozen=True, slots=True)
-class LSTMTrace:
-    """What the backward pass needs of the forward pass."""
-
-    gates_PG: torch.Tensor  # o, f, i, y_g after their nonlinearities
-    squashed_Pd: torch.Tensor  # tanh(c(t))
-    previous_Pd: torch.Tensor  # y(t-1), zero where a text begins
-    cell_Pd: torch.Tensor  # c(t); empty where neither forget gate nor peepholes need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,102 +46,138 @@ class LSTM:
         num_gates = self.columns // self.cells - 1  # the candidate is no gate
         return recurrent_and_bias + ((("W_peep", (num_gates, self.cells)),) if self.peepholes else ())
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, LSTMTrace]:
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
         """As tower.Tower.forward."""
-        input_UG = word_UG + parts["b"]
-        d, num_packed, sigmoids = self.cells, batch.step_offsets[-1], self.columns - self.cells
-        gates = empty((num_packed, self.columns), input_UG)
-        squashed, previous = empty((num_packed, d), gates), empty((num_packed, d), gates)
-        cell = gates.new_zeros(batch.active(batch.num_steps - 1), d)
-        cells = empty((num_packed if self.forget_gate or self.peepholes else 0, d), gates)
-        last = torch.empty_like(cell)
-        begun = 0  # texts that had a word at the step before
-        for step in range(batch.num_steps):
-            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
-            active, rows = end - start, gates[start:end]
-            torch.index_select(input_UG, 0, batch.packed_words[start:end], out=rows)
-            previous[start + begun : end].zero_()
-            if begun:
-                rows[:begun].addmm_(previous[start : start + begun], parts["W_rec"])
-            now = cell[:active]
-            if self.peepholes:  # the output gate's has to wait for c(t)
-                rows[:, d:sigmoids].unflatten(1, (-1, d)).addcmul_(now[:, None], parts["W_peep"][1:])
-            rows[:, d if self.peepholes else 0 : sigmoids].sigmoid_()
-            tanh(rows[:, sigmoids:], out=rows[:, sigmoids:])
-            if self.forget_gate:
-                now.mul_(rows[:, d : 2 * d])
-            now.addcmul_(rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:])
-            tanh(now, out=squashed[start:end])
-            if len(cells):
-                cells[start:end] = now
-            if self.peepholes:
-                rows[:, :d].addcmul_(now, parts["W_peep"][0]).sigmoid_()
-            following = last if step == batch.num_steps - 1 else previous[end : end + active]
-            torch.mul(rows[:, :d], squashed[start:end], out=following)
-            begun = active
-        return last, LSTMTrace(gates, squashed, previous, cells)
+        return self.states(word_UG, parts, batch, steps)[batch.step_offsets[-2] :], 0.0
 
-    def states(self, trace: LSTMTrace) -> torch.Tensor:
-        """y(t) in each packed row, [P, d]; to be asked for before `backward` uses up the trace."""
-        return trace.gates_PG[:, : self.cells] * trace.squashed_Pd
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+        """y(t) in each packed row, [P, d]."""
+        peepholes = parts["W_peep"] if self.peepholes else None
+        return _Steps.apply(word_UG + parts["b"], parts["W_rec"], peepholes, self, batch, steps)
 
-    def backward(
-        self,
-        trace: LSTMTrace,
-        by_vectors_Nd: torch.Tensor,
-        parts: Parts,
+    def trace(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> "LSTMTrace":
+        """Every gate and state, without a gradient."""
+        peepholes = parts["W_peep"] if self.peepholes else None
+        return _forward(self, word_UG + parts["b"], parts["W_rec"], peepholes, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class LSTMTrace:
+    """What the steps compute, in each packed row."""
+
+    gates_PG: torch.Tensor  # o, f, i, y_g after their nonlinearities
+    squashed_Pd: torch.Tensor  # tanh(c(t))
+    state_Pd: torch.Tensor  # y(t)
+    cell_Pd: torch.Tensor  # c(t); empty where neither forget gate nor peepholes need it
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input_UG: torch.Tensor,
+        recurrent_dG: torch.Tensor,
+        peepholes: torch.Tensor | None,
+        lstm: LSTM,
         batch: TextBatch,
-        steps: int = 0,
-        by_earlier_Pd: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, Parts]:
-        """As tower.Tower.backward.
+        steps: int,
+    ) -> torch.Tensor:
+        trace = _forward(lstm, input_UG, recurrent_dG, peepholes, batch)
+        ctx.of = lstm, batch, steps
+        ctx.save_for_backward(recurrent_dG, peepholes, trace.gates_PG, trace.squashed_Pd, trace.state_Pd, trace.cell_Pd)
+        return trace.state_Pd
 
-        `by_earlier_Pd`: the gradient of y(t) in each packed row before the last step's, where somebody looked at it.
-        """
-        d, offsets, sigmoids = self.cells, batch.step_offsets, self.columns - self.cells
-        gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
-        first = max(0, batch.num_steps - steps) if steps else 0
-        by_y, by_cell = by_vectors_Nd, torch.zeros_like(by_vectors_Nd)
-        by_parts = {"W_peep": torch.zeros_like(parts["W_peep"])} if self.peepholes else {}
-        buffers = torch.empty(3, *by_y.shape, dtype=by_y.dtype, device=by_y.device)
-        transposed = parts["W_rec"].t()
-        for step in reversed(range(first, batch.num_steps)):
-            start, end = offsets[step], offsets[step + 1]
-            begun = batch.active(step - 1) if step else 0
-            before = trace.cell_Pd[start - begun : start]  # c(t-1) where it is not zero
-            rows, squashed = gradient[start:end], trace.squashed_Pd[start:end]
-            out, inward, candidate = rows[:, :d], rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:]
-            y, product, factor = buffers[:, : end - start]
-            torch.mul(out, squashed, out=y)
-            torch.addcmul(out, y, squashed, value=-1, out=factor)  # dy/dc = o (1 - tanh²c)
-            by_cell = by_cell[: end - start].addcmul_(by_y, factor)
-            torch.addcmul(y, y, out, value=-1, out=factor)  # dy by o's argument: o (1 - o) tanh c
-            torch.mul(factor, by_y, out=out)
-            if self.peepholes:
-                by_cell.addcmul_(out, parts["W_peep"][0])
-                by_parts["W_peep"][0] += (out * trace.cell_Pd[start:end]).sum(0)
-            torch.mul(inward, candidate, out=product)
-            torch.addcmul(inward, product, candidate, value=-1, out=y)  # dc by y_g's argument: i (1 - y_g²)
-            torch.addcmul(product, product, inward, value=-1, out=factor)  # dc by i's argument: i (1 - i) y_g
-            torch.mul(factor, by_cell, out=inward)
-            torch.mul(y, by_cell, out=candidate)
-            if self.forget_gate:
-                forget = rows[:, d : 2 * d]
-                torch.mul(forget, by_cell, out=y)  # by c(t-1), through f ∘ c(t-1)
-                torch.addcmul(y, y, forget, value=-1, out=factor)
-                torch.mul(factor[:begun], before, out=forget[:begun])  # dc by f's argument: f (1 - f) c(t-1)
-                forget[begun:].zero_()
-                by_cell.copy_(y)
-            if self.peepholes:
-                looking = rows[:begun, d:sigmoids].unflatten(1, (-1, d))
-                by_parts["W_peep"][1:] += (looking * before[:, None]).sum(0)
-                by_cell[:begun] += (looking * parts["W_peep"][1:]).sum(1)
-            if step > first:
-                by_y = rows[:begun] @ transposed
-                if by_earlier_Pd is not None:
-                    by_y += by_earlier_Pd[start - begun : start]
-        begin = offsets[first]
-        gradient[:begin].zero_()
-        by_parts["W_rec"] = trace.previous_Pd[begin:].t() @ gradient[begin:]
-        by_word_UG = sum_by_word(gradient, batch)
-        return by_word_UG, by_parts | {"b": by_word_UG.sum(0)}
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_state_Pd: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        recurrent_dG, peepholes, *trace = ctx.saved_tensors
+        lstm, batch, steps = ctx.of
+        found = _backward(lstm, batch, steps, LSTMTrace(*trace), by_state_Pd, recurrent_dG, peepholes)
+        return *found, None, None, None
+
+
+def _forward(
+    lstm: LSTM, input_UG: torch.Tensor, recurrent_dG: torch.Tensor, peepholes: torch.Tensor | None, batch: TextBatch
+) -> LSTMTrace:
+    d, num_packed, sigmoids = lstm.cells, batch.step_offsets[-1], lstm.columns - lstm.cells
+    gates = empty((num_packed, lstm.columns), input_UG)
+    squashed, state = empty((num_packed, d), gates), empty((num_packed, d), gates)
+    cell = gates.new_zeros(len(batch.order), d)
+    cells = empty((num_packed if lstm.forget_gate or lstm.peepholes else 0, d), gates)
+    begun = 0  # texts that had a word at the step before
+    for step in range(batch.num_steps):
+        start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
+        rows, now = gates[start:end], cell[: end - start]
+        torch.index_select(input_UG, 0, batch.packed_words[start:end], out=rows)
+        if begun:
+            rows[:begun].addmm_(state[start - begun : start], recurrent_dG)
+        if peepholes is not None:  # the output gate's has to wait for c(t)
+            rows[:, d:sigmoids].unflatten(1, (-1, d)).addcmul_(now[:, None], peepholes[1:])
+        rows[:, 0 if peepholes is None else d : sigmoids].sigmoid_()
+        tanh(rows[:, sigmoids:], out=rows[:, sigmoids:])
+        if lstm.forget_gate:
+            now.mul_(rows[:, d : 2 * d])
+        now.addcmul_(rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:])
+        tanh(now, out=squashed[start:end])
+        if len(cells):
+            cells[start:end] = now
+        if peepholes is not None:
+            rows[:, :d].addcmul_(now, peepholes[0]).sigmoid_()
+        torch.mul(rows[:, :d], squashed[start:end], out=state[start:end])
+        begun = end - start
+    return LSTMTrace(gates, squashed, state, cells)
+
+
+def _backward(
+    lstm: LSTM,
+    batch: TextBatch,
+    steps: int,
+    trace: LSTMTrace,
+    by_state_Pd: torch.Tensor,
+    recurrent_dG: torch.Tensor,
+    peepholes: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Gradients (of the input of each distinct word, of W_rec, of W_peep), given that of y(t). Uses up the gates."""
+    d, offsets, sigmoids = lstm.cells, batch.step_offsets, lstm.columns - lstm.cells
+    gradient = trace.gates_PG  # overwritten step by step, while a step's rows are in the cache
+    first = max(0, batch.num_steps - steps) if steps else 0
+    by_y = by_state_Pd[offsets[-2] :]
+    by_cell = torch.zeros_like(by_y)
+    by_recurrent = torch.zeros_like(recurrent_dG)
+    by_peepholes = None if peepholes is None else torch.zeros_like(peepholes)
+    buffers = by_y.new_empty(2, *by_y.shape)
+    for step in reversed(range(first, batch.num_steps)):
+        start, end = offsets[step], offsets[step + 1]
+        begun = batch.active(step - 1) if step else 0
+        rows, y, before = gradient[start:end], trace.state_Pd[start:end], slice(start - begun, start)
+        out, inward, candidate = rows[:, :d], rows[:, sigmoids - d : sigmoids], rows[:, sigmoids:]
+        product, factor = buffers[:, : end - start]
+        torch.addcmul(out, y, trace.squashed_Pd[start:end], value=-1, out=factor)  # dy/dc = o (1 - tanh²c)
+        by_cell = by_cell[: end - start].addcmul_(by_y, factor)
+        torch.addcmul(y, y, out, value=-1, out=factor)  # dy by o's argument: o (1 - o) tanh c
+        torch.mul(factor, by_y, out=out)
+        if peepholes is not None and by_peepholes is not None:
+            by_cell.addcmul_(out, peepholes[0])
+            by_peepholes[0] += (out * trace.cell_Pd[start:end]).sum(0)
+        torch.mul(inward, candidate, out=product)
+        torch.addcmul(inward, product, candidate, value=-1, out=factor)  # dc by y_g's argument: i (1 - y_g²)
+        torch.mul(factor, by_cell, out=candidate)
+        torch.addcmul(product, product, inward, value=-1, out=factor)  # dc by i's argument: i (1 - i) y_g
+        torch.mul(factor, by_cell, out=inward)
+        if lstm.forget_gate:
+            forget = rows[:, d : 2 * d]
+            torch.mul(forget, by_cell, out=by_cell)  # by c(t-1), through f ∘ c(t-1)
+            torch.addcmul(by_cell, by_cell, forget, value=-1, out=factor)
+            torch.mul(factor[:begun], trace.cell_Pd[before], out=forget[:begun])  # dc by f's argument: f (1 - f) c(t-1)
+            forget[begun:].zero_()
+        if peepholes is not None and by_peepholes is not None:
+            looking = rows[:begun, d:sigmoids].unflatten(1, (-1, d))
+            by_peepholes[1:] += (looking * trace.cell_Pd[before, None]).sum(0)
+            by_cell[:begun] += (looking * peepholes[1:]).sum(1)
+        if begun:
+            by_recurrent.addmm_(trace.state_Pd[before].t(), rows[:begun])
+            by_y = torch.addmm(by_state_Pd[before], rows[:begun], recurrent_dG.t())
+    gradient[: offsets[first]].zero_()
+    return sum_by_word(gradient, batch), by_recurrent, by_peepholes

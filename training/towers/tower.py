@@ -1,11 +1,14 @@
 """What every tower is: texts, read as bags of letter trigrams, become one vector each.
 
-Shapes: N texts, U distinct words, G columns of the trigram table W, d dimensions of the embedding.
+A tower is a function of its parameters and of W l(t); its gradient is autograd's. What it needs of torch beyond that is
+`gathered`, whose sums have a fixed order on any device, and which is several times faster than index_add.
+
+Shapes: N texts, R rows of W that a batch touches, U distinct words, P packed rows (text_batch), G columns of W,
+d dimensions of the embedding.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import embedding_bag
@@ -14,10 +17,12 @@ from training.data.text_batch import TextBatch, copied
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients
+# Rows to take, and where each run of them that is added up begins; None: each stands for itself.
+Gather = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class Tower(Protocol):
-    """What training and encoding need of a tower. W l(t) and its gradient are tower's."""
+    """What training and encoding need of a tower."""
 
     @property
     def columns(self) -> int:
@@ -31,35 +36,96 @@ class Tower(Protocol):
     def parts(self) -> Shapes:
         """All other parameters."""
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, Any]:
-        """(the embedding of each sorted text [N, d], what backward needs). `word_UG`: W l of each distinct word."""
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """(the embedding of each sorted text [N, d], what the tower adds to the loss of the whole batch).
 
-    def backward(
-        self, trace: Any, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        """Gradients (of W l of each distinct word [U, G], of each part), given that of the embeddings.
-
-        `steps`: how many steps from the word a text ends with gradients reach back; 0 is all of them. Uses up the
-        trace.
+        `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's. `steps`: how many steps from
+        the word a text ends with gradients reach back, where the tower has such steps; 0 is all of them.
         """
 
 
-@runtime_checkable
-class Penalised(Protocol):
-    """A tower that adds a term of its own to the loss. Its `backward` adds that term's gradient."""
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, there: Gather, back: Gather | None) -> torch.Tensor:
+        ctx.there, ctx.back, ctx.num_rows = there, back, len(rows)
+        return _gather(rows, there)
 
-    def own_loss(self, trace: Any) -> torch.Tensor:
-        """That term, summed over the texts of a batch, []; to be asked for before `backward` uses up the trace."""
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, by_sums: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        back = _inverse(ctx.there, ctx.num_rows) if ctx.back is None else ctx.back
+        return _gather(by_sums.contiguous(), back), None, None
 
 
-# Where packed rows stand in their texts: texts read from right to left, and the words beside a word.
-#
-# Shapes: P packed rows (text_batch: text i of the sorted texts is in row step_offsets[s] + i at step s).
+def gathered(rows: torch.Tensor, there: Gather, back: Gather | None = None) -> torch.Tensor:
+    """Rows of a matrix, or sums of them. `back`: for each row what it was taken for; None: found when it is needed."""
+    return _Gathered.apply(rows, there, back)
+
+
+def _gather(rows: torch.Tensor, of: Gather) -> torch.Tensor:
+    index, begins = of
+    return rows.index_select(0, index) if begins is None else embedding_bag(index, rows, begins, mode="sum")
+
+
+def _inverse(of: Gather, num_rows: int) -> Gather:
+    index, begins = of
+    ordered, place = index.sort(stable=True)
+    if begins is not None:
+        place = torch.searchsorted(begins, place, right=True) - 1
+    return place, torch.searchsorted(ordered, torch.arange(num_rows, device=index.device))
+
+
+def word_inputs(table_RG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+    """W l of each distinct word, [U, G]; towers look words up by position."""
+    there, back = (batch.word_trigrams, batch.word_offsets), (batch.trigram_words, batch.trigram_offsets)
+    return gathered(table_RG, there, back)
+
+
+def packed_inputs(word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+    """W l of the word in each packed row, [P, G]."""
+    return gathered(word_UG, (batch.packed_words, None), (batch.words_packed, batch.words_packed_offsets))
+
+
+def sum_by_word(packed_PG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+    """[U, G] for each distinct word, the sum of the packed rows in which it stands."""
+    return _gather(packed_PG, (batch.words_packed, batch.words_packed_offsets))
+
+
+def text_sums(word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+    """Σ_t W l(t) of each sorted text, [N, G]."""
+    order_P, _, begins_N = reading_order(batch)
+    back = text_of_row(batch)[batch.words_packed], batch.words_packed_offsets
+    return gathered(word_UG, (batch.packed_words[order_P], begins_N), back)
 
 
 def text_of_row(batch: TextBatch) -> torch.Tensor:
-    """The sorted text in each packed row, [P]."""
+    """The sorted text in each packed row, [P]: text i of them is in row step_offsets[s] + i at step s."""
     return _steps_and_texts(batch)[1]
+
+
+def reading_order(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(packed rows text by text, word by word [P], each one's place among them [P], where texts begin [N])."""
+    step_P, text_P = _steps_and_texts(batch)
+    begin_N = torch.searchsorted(
+        _offsets(batch).diff(), torch.arange(len(batch.order), device=text_P.device), right=True
+    )
+    length_N = batch.num_steps - begin_N
+    begins_N = length_N.cumsum(0) - length_N
+    place_P = begins_N[text_P] + step_P - begin_N[text_P]
+    return (
+        torch.empty_like(place_P).scatter_(0, place_P, torch.arange(len(place_P), device=text_P.device)),
+        place_P,
+        begins_N,
+    )
+
+
+def texts_of_one_length(batch: TextBatch) -> list[tuple[int, int]]:
+    """(how many sorted texts, of how many words) for each length that occurs, longest first, as they are sorted."""
+    active = [0, *(batch.active(step) for step in range(batch.num_steps))]
+    begun = [(active[step + 1] - active[step], batch.num_steps - step) for step in range(batch.num_steps)]
+    return [(texts, length) for texts, length in begun if texts]
 
 
 def opposite(batch: TextBatch) -> torch.Tensor:
@@ -74,27 +140,6 @@ def opposite(batch: TextBatch) -> torch.Tensor:
     return offsets[begin_P + batch.num_steps - 1 - step_P] + text_P
 
 
-def right_to_left(batch: TextBatch) -> TextBatch:
-    """The batch of the same texts with their words in reverse order."""
-    exchange_P = opposite(batch)
-    return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])
-
-
-def texts_of_one_length(batch: TextBatch) -> list[torch.Tensor]:
-    """The packed rows of the texts of each length that occurs, longest first: [texts, words], in the texts' order.
-
-    The sorted texts are one length after the other, so the lists are too.
-    """
-    offsets, found, end = batch.step_offsets, [], 0
-    device = batch.packed_words.device
-    for step in range(batch.num_steps):
-        if (active := batch.active(step)) > end:  # these begin here
-            starts_of_steps = copied(torch.tensor(offsets[step:-1]), device)
-            found.append(starts_of_steps + torch.arange(end, active, device=device)[:, None])
-            end = active
-    return found
-
-
 def neighbour(batch: TextBatch, distance: int) -> torch.Tensor:
     """The packed row of the word `distance` places to the right in the same text, [P]; P beyond the text's ends."""
     step_P, text_P = _steps_and_texts(batch)
@@ -104,6 +149,24 @@ def neighbour(batch: TextBatch, distance: int) -> torch.Tensor:
     step_P.clamp_(0, batch.num_steps - 1)
     inside &= text_P < offsets.diff()[step_P]
     return torch.where(inside, offsets[step_P] + text_P, batch.step_offsets[-1])
+
+
+def highest(value_PH: torch.Tensor, batch: TextBatch) -> torch.Tensor:
+    """The maximum over the words of each sorted text, unit by unit, [N, H].
+
+    Of words that share it, the earliest one gets the gradient. No two texts share a row, so nothing is added.
+    """
+    with torch.no_grad():
+        highest_NH = value_PH.new_full((len(batch.order), value_PH.shape[1]), -torch.inf)
+        winner_NH = torch.zeros_like(highest_NH, dtype=torch.int64)
+        row_P1 = torch.arange(len(value_PH), device=value_PH.device)[:, None]
+        for step in range(batch.num_steps):
+            start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
+            so_far, winner = highest_NH[: end - start], winner_NH[: end - start]
+            higher = value_PH[start:end] > so_far
+            torch.where(higher, row_P1[start:end], winner, out=winner)
+            torch.maximum(so_far, value_PH[start:end], out=so_far)
+    return value_PH.gather(0, winner_NH)
 
 
 def _steps_and_texts(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,84 +179,3 @@ def _steps_and_texts(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _offsets(batch: TextBatch) -> torch.Tensor:
     return copied(torch.tensor(batch.step_offsets), batch.packed_words.device)
-
-
-# The maximum over the words of each text, unit by unit, and where it is.
-#
-# Shapes: N texts, P packed rows (text_batch), H units.
-
-
-def highest(value_PH: torch.Tensor, batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """(each text's maximum [N, H], the packed row that has it [N, H]); of words that share it, the earliest one's."""
-    num_texts = batch.active(batch.num_steps - 1)
-    highest_NH = value_PH.new_full((num_texts, value_PH.shape[1]), -torch.inf)
-    winner_NH = torch.zeros_like(highest_NH, dtype=torch.int64)
-    row_P1 = torch.arange(len(value_PH), device=value_PH.device)[:, None]
-    for step in range(batch.num_steps):
-        start, end = batch.step_offsets[step], batch.step_offsets[step + 1]
-        so_far, winner = highest_NH[: end - start], winner_NH[: end - start]
-        higher = value_PH[start:end] > so_far
-        torch.where(higher, row_P1[start:end], winner, out=winner)
-        torch.maximum(so_far, value_PH[start:end], out=so_far)
-    return highest_NH, winner_NH
-
-
-def by_value(by_highest_NH: torch.Tensor, winner_NH: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """The gradient of each row's values, [num_rows, H], given that of the maxima: zero but for the winners.
-
-    No two texts share a row, so nothing is added.
-    """
-    by_value_PH = by_highest_NH.new_zeros(num_rows, by_highest_NH.shape[1])
-    return by_value_PH.scatter_(0, winner_NH, by_highest_NH)
-
-
-# The last layer of DSSM and CLSM: tanh(W_s h + b_s) of a text's hidden vector, itself a tanh.
-#
-# Shapes: N texts, H hidden units, d dimensions of the embedding.
-
-
-def semantic_parts(hidden: int, dimensions: int) -> Shapes:
-    """The hidden layer's bias b, then this layer's own."""
-    return ("b", (hidden,)), ("W_s", (hidden, dimensions)), ("b_s", (dimensions,))
-
-
-def semantic_vectors(hidden_NH: torch.Tensor, parts: Parts) -> torch.Tensor:
-    """The embeddings, [N, d]."""
-    return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh_()
-
-
-def semantic_gradient(
-    hidden_NH: torch.Tensor, vectors_Nd: torch.Tensor, by_vectors_Nd: torch.Tensor, parts: Parts
-) -> tuple[torch.Tensor, Parts]:
-    """Gradients (of the hidden tanh's arguments [N, H], of b, W_s and b_s), given that of the embeddings."""
-    by_argument_Nd = (1 - vectors_Nd.square()).mul_(by_vectors_Nd)
-    by_hidden_NH = (by_argument_Nd @ parts["W_s"].t()).mul_(1 - hidden_NH.square())
-    by_parts = {
-        "b": by_hidden_NH.sum(0),
-        "W_s": hidden_NH.t() @ by_argument_Nd,
-        "b_s": by_argument_Nd.sum(0),
-    }
-    return by_hidden_NH, by_parts
-
-
-# W l(t) of every tower's equations, and its gradient: gather-sums over the rows of W that occur, each word once.
-#
-# Both scatters of the gradient are written as gathers over the inverse index: no two threads write one row, the order
-# of each sum is fixed, and it is several times faster than index_add.
-#
-# Shapes: R rows of W that a batch touches, U distinct words, P packed rows, G columns of W.
-
-
-def word_inputs(table_RG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
-    """W l of each distinct word, [U, G]; towers look words up by position."""
-    return embedding_bag(batch.word_trigrams, table_RG, batch.word_offsets, mode="sum")
-
-
-def sum_by_word(packed_PG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
-    """[U, G] for each distinct word, the sum of the packed rows in which it stands."""
-    return embedding_bag(batch.words_packed, packed_PG, batch.words_packed_offsets, mode="sum")
-
-
-def table_gradient(by_word_UG: torch.Tensor, batch: TextBatch) -> torch.Tensor:
-    """The gradient of the touched rows of W, [R, G], given that of W l of each distinct word."""
-    return embedding_bag(batch.trigram_words, by_word_UG, batch.trigram_offsets, mode="sum")

@@ -1,4 +1,4 @@
-"""The loss of a clicked document against unclicked ones (eq. 3-5; docs/model.md section 3), and its gradient.
+"""The loss of a clicked document against unclicked ones (eq. 3-5; docs/model.md section 3).
 
     R(Q, D) = cosine,   Δ_j = R(Q, D+) - R(Q, D-_j),   l = log(1 + Σ_j exp(-γ Δ_j)),   L = Σ over pairs of w l
 
@@ -13,12 +13,12 @@ Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first, d
 from dataclasses import dataclass, replace
 
 import torch
-from torch.nn.functional import embedding_bag
 
 from training.compute.reduction import RowGradient
 from training.data.pairs import Pairs
 from training.data.text_batch import TextBatch, copied, text_batch
-from training.network.encoder import Encoder, encoded
+from training.network.encoder import Encoder, encoded, gradients
+from training.towers.tower import gathered
 
 DENSE = 1 / 16  # the share of all B x N similarities from which it is faster to compute every one of them
 
@@ -33,9 +33,7 @@ class Taught:
 
 def cosines(query_Bd: torch.Tensor, document_BCd: torch.Tensor) -> torch.Tensor:
     """R of each query and each of its candidates, [B, C]; 0 where a vector is zero."""
-    query_unit, _ = _unit(query_Bd)
-    document_unit, _ = _unit(document_BCd)
-    return torch.einsum("bd,bcd->bc", query_unit, document_unit)
+    return torch.einsum("bd,bcd->bc", _unit(query_Bd), _unit(document_BCd))
 
 
 def click_losses(similarity_BC: torch.Tensor, gamma: float) -> torch.Tensor:
@@ -51,99 +49,42 @@ def teacher_losses(similarity_BC: torch.Tensor, gamma: float, probability_BC: to
     return (torch.xlogy(probability_BC, probability_BC) - agreed).sum(1) + torch.logsumexp(scaled, dim=1)
 
 
-def click_loss_gradient(
+def pair_losses(
     query_Bd: torch.Tensor,
     document_Nd: torch.Tensor,
     candidates_BC: torch.Tensor,
     gamma: float,
     weight_B: torch.Tensor | None = None,
     taught: Taught | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(w l of each pair [B], gradient of their SUM by the query vectors [B, d], by the document vectors [N, d]).
+) -> torch.Tensor:
+    """w l of each pair, [B].
 
     `candidates_BC`: the numbers of each pair's documents, the clicked one first; -1 where there is none, which has the
     probability 0 exactly. A document that stands in several pairs, or in one pair several times, gets the sum of its
     gradients, in a fixed order. `weight_B`: w of each pair; None: 1. `taught`: by a teacher; None: by clicks alone.
 
-    dl/dR of candidate c is γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
-    α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7. With a teacher it is γ (softmax(γR)_c - (1 - a) [c is the clicked
-    one] - a p_c).
+    dl/dR of candidate c comes out as γ (softmax(γR)_c - [c is the clicked one]): for c = j unclicked this is -α_j, with
+    α_j = -γ exp(-γΔ_j) / (1 + Σ exp(-γΔ)) of eq. 7.
     """
-    query_unit, query_scale = _unit(query_Bd)
-    document_unit, document_scale = _unit(document_Nd)
-    absent = candidates_BC < 0
-    candidates_BC = candidates_BC.long().clamp(min=0)  # what stands there for an absent one gets the factor 0 below
-    dense = candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd)
-    similarities, through = (_all_similarities, _through_all) if dense else (_similarities, _through)
-
-    similarity_BC = similarities(query_unit, document_unit, candidates_BC).masked_fill(absent, -torch.inf)
-    losses = click_losses(similarity_BC, gamma)
-    by_similarity = torch.softmax(similarity_BC * gamma, dim=1)
-    if taught is None:
-        by_similarity[:, 0] -= 1
+    query_unit, document_unit, absent = _unit(query_Bd), _unit(document_Nd), candidates_BC < 0
+    candidates_BC = candidates_BC.long().clamp(min=0)  # what stands there for an absent one is not looked at
+    if candidates_BC.numel() >= DENSE * len(query_Bd) * len(document_Nd):
+        similarity_BC = (query_unit @ document_unit.T).gather(1, candidates_BC)
     else:
-        losses = (1 - taught.share) * losses
-        losses += taught.share * teacher_losses(similarity_BC, gamma, taught.probability_BC)
-        by_similarity[:, 0] -= 1 - taught.share
-        by_similarity -= taught.share * taught.probability_BC
-    by_similarity *= gamma
-    if weight_B is not None:
-        losses *= weight_B
-        by_similarity *= weight_B[:, None]
-    by_query, by_document = through(by_similarity, query_unit, document_unit, candidates_BC)
-    return (
-        losses,
-        _before_unit(by_query, query_unit, query_scale),
-        _before_unit(by_document, document_unit, document_scale),
-    )
+        document_BCd = gathered(document_unit, (candidates_BC.flatten(), None)).unflatten(0, candidates_BC.shape)
+        similarity_BC = torch.einsum("bd,bcd->bc", query_unit, document_BCd)
+    similarity_BC = similarity_BC.masked_fill(absent, -torch.inf)
+    losses = click_losses(similarity_BC, gamma)
+    if taught is not None:
+        theirs = teacher_losses(similarity_BC, gamma, taught.probability_BC)
+        losses = (1 - taught.share) * losses + taught.share * theirs
+    return losses if weight_B is None else losses * weight_B
 
 
-def _similarities(query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("bd,bcd->bc", query_Bd, document_Nd[candidates_BC])
-
-
-def _through(
-    by_similarity_BC: torch.Tensor, query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients by the vectors that `_similarities` multiplied. The scatter to documents is written as a gather."""
-    by_query_Bd = torch.einsum("bc,bcd->bd", by_similarity_BC, document_Nd[candidates_BC])
-    document, place = candidates_BC.flatten().sort(stable=True)
-    first = torch.searchsorted(document, torch.arange(len(document_Nd), device=document.device))
-    pair = place.div(candidates_BC.shape[1], rounding_mode="floor")
-    by_document_Nd = embedding_bag(
-        pair, query_Bd, first, mode="sum", per_sample_weights=by_similarity_BC.flatten()[place]
-    )
-    return by_query_Bd, by_document_Nd
-
-
-def _all_similarities(query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor) -> torch.Tensor:
-    return (query_Bd @ document_Nd.T).gather(1, candidates_BC)
-
-
-def _through_all(
-    by_similarity_BC: torch.Tensor, query_Bd: torch.Tensor, document_Nd: torch.Tensor, candidates_BC: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients by the vectors that `_all_similarities` multiplied."""
-    by_similarity_BN = by_similarity_BC.new_zeros(len(query_Bd), len(document_Nd))
-    by_similarity_BN.scatter_add_(1, candidates_BC, by_similarity_BC)
-    return by_similarity_BN @ document_Nd, by_similarity_BN.T @ query_Bd
-
-
-def _unit(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(vectors of length 1, 1/length); both 0 for a zero vector, whose similarity to anything is defined as 0."""
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors of length 1; a zero vector, whose similarity to anything is 0, stays as it is and has no gradient."""
     length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    scale = torch.where(length > 0, 1 / length, torch.zeros_like(length))
-    return vectors * scale, scale
-
-
-def _before_unit(by_unit: torch.Tensor, unit: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """The gradient by vectors from that by their unit vectors u: its part across u, divided by the length."""
-    return (by_unit - (by_unit * unit).sum(-1, keepdim=True) * unit) * scale
-
-
-# The click loss's gradient for one micro-batch: everything that is computed between two sums.
-#
-# Shapes: B pairs, C = 1 + n candidates with the clicked one first.
+    return vectors * ((length > 0) / length.masked_fill(length == 0, 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,13 +129,13 @@ def pair_batch(pairs: Pairs) -> PairBatch:
 def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
     """(the gradient of each side's tower, the loss), summed over the pairs of a micro-batch.
 
-    A tower's own loss (tower.Penalised) is added for each text that the micro-batch encodes.
+    A tower's own loss is added for each text that the micro-batch encodes.
     """
     queries = encoded(batch.queries, "query", encoder)
     documents = encoded(batch.documents, "document", encoder)
     taught = None if batch.taught is None else Taught(batch.taught, encoder.recipe.teacher_share)
-    losses, by_query, by_document = click_loss_gradient(
+    losses = pair_losses(
         queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights, taught
     )
-    (of_query, query_own), (of_document, document_own) = queries.gradient(by_query), documents.gradient(by_document)
-    return [of_query, of_document], losses.sum() + query_own + document_own
+    loss = losses.sum() + queries.own_loss + documents.own_loss
+    return gradients(loss, (queries, documents), encoder), loss.detach()

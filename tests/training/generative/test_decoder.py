@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.rounding import assert_equal_but_for_rounding
-from tests.training.finite_differences import STEP
+from tests.training.finite_differences import STEP, by_autograd
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
 from training.generative.decoder import Decoder, initial_decoder
@@ -16,15 +16,27 @@ from training.generative.targets import END
 torch.set_num_threads(1)
 
 
+def loss_and_gradients(decoder: Decoder, z_Bh: torch.Tensor, texts: list[list[int]], parts: dict[str, torch.Tensor]):
+    """(-log p of the texts, its gradient by each part and by `z`)."""
+    said = targets(texts, decoder).to(z_Bh.device)
+
+    def loss(z: torch.Tensor, *of_parts: torch.Tensor) -> torch.Tensor:
+        return decoder.loss(z, said, dict(zip(parts, of_parts, strict=True)))
+
+    value, by_z, *by_parts = by_autograd(loss, z_Bh, *parts.values())
+    return value.item(), {"z": by_z, **dict(zip(parts, by_parts, strict=True))}
+
+
 def test_losses_equal_the_printed_equations_cell_by_cell():
     decoder = Decoder(latent=3, cells=4, vocabulary=9, word_columns=2)
     rng = np.random.default_rng(3)
     texts = [[*rng.integers(1, 9, rng.integers(0, 7)).tolist(), END] for _ in range(30)]
     parts, z_Bh = some_parts(decoder), some_z(30, decoder)
-    losses, _ = decoder.losses(z_Bh, targets(texts, decoder), parts)
     arrays = as_arrays(parts)
     expected = [reference.loss(arrays, z, text) for z, text in zip(z_Bh.numpy(), texts, strict=True)]
-    np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-12)
+    alone = [decoder.loss(z_Bh[i : i + 1], targets([text], decoder), parts).item() for i, text in enumerate(texts)]
+    np.testing.assert_allclose(alone, expected, rtol=1e-12)
+    assert decoder.loss(z_Bh, targets(texts, decoder), parts).item() == pytest.approx(sum(expected), rel=1e-12)
     num_words = sum(map(len, texts))
     assert decoder.cross_entropy(z_Bh, targets(texts, decoder), parts) == pytest.approx(sum(expected) / num_words)
 
@@ -44,23 +56,19 @@ def test_a_text_of_one_word_worked_by_hand():
         "decoder.W_out": [[0.0, 0.0, 2.0]], "decoder.b_out": [0.0] * 3,
     }  # fmt: skip
     z_Bh = torch.tensor([[0.5]])
-    losses, _ = decoder.losses(z_Bh, targets([[2, END]], decoder), {k: torch.tensor(v) for k, v in parts.items()})
-    assert losses.tolist() == pytest.approx([0.836741 + 1.132880], abs=2e-6)
+    loss = decoder.loss(z_Bh, targets([[2, END]], decoder), {k: torch.tensor(v) for k, v in parts.items()})
+    assert loss.item() == pytest.approx(0.836741 + 1.132880, abs=2e-6)
 
 
 def test_gradient_of_every_parameter_and_of_z_equals_finite_differences_of_the_printed_equations():
     parts, z_Bh = some_parts(SMALL), some_z(len(TEXTS))
-    by_losses_B = torch.tensor([1.0, 0.5, 2.0, -1.5], dtype=torch.float64)
-    _, trace = SMALL.losses(z_Bh, targets(TEXTS), parts)
-    by_z_Bh, by_parts = SMALL.backward(trace, by_losses_B, parts)
+    _, gradients = loss_and_gradients(SMALL, z_Bh, TEXTS, parts)
     arrays = {**as_arrays(parts), "z": z_Bh.numpy().copy()}
 
     def total() -> float:
-        texts = zip(by_losses_B.tolist(), arrays["z"], TEXTS, strict=True)
-        return sum(weight * reference.loss(arrays, z, text) for weight, z, text in texts)
+        return sum(reference.loss(arrays, z, text) for z, text in zip(arrays["z"], TEXTS, strict=True))
 
-    assert list(by_parts) == [name for name, _ in SMALL.parts]
-    for name, found in {**by_parts, "z": by_z_Bh}.items():
+    for name, found in gradients.items():
         expected = np.zeros(arrays[name].shape)
         for at in np.ndindex(expected.shape):
             middle = arrays[name][at]
@@ -71,8 +79,8 @@ def test_gradient_of_every_parameter_and_of_z_equals_finite_differences_of_the_p
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
-def library_losses(z_Bh: torch.Tensor, texts: list[list[int]], parts: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The losses by nn.LSTM, whose gates are input, forget, candidate, output, and cross_entropy; padded."""
+def library_loss(z_Bh: torch.Tensor, texts: list[list[int]], parts: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The loss by nn.LSTM, whose gates are input, forget, candidate, output, and cross_entropy; padded."""
 
     def gates(ours: torch.Tensor) -> torch.Tensor:
         output, forget, inward, candidate = ours.chunk(4, dim=-1)
@@ -92,7 +100,7 @@ def library_losses(z_Bh: torch.Tensor, texts: list[list[int]], parts: dict[str, 
     x = torch.cat([F.embedding(read, parts["decoder.E"]), z_Bh[:, None].expand(-1, said.shape[1], -1)], dim=2)
     states, _ = torch.func.functional_call(lstm, weights, (x,))
     scores = states @ parts["decoder.W_out"] + parts["decoder.b_out"]
-    return F.cross_entropy(scores.mT, said, reduction="none").sum(1)
+    return F.cross_entropy(scores.mT, said, reduction="sum")
 
 
 def test_losses_and_gradients_equal_the_librarys_lstm_and_autograd():
@@ -100,19 +108,17 @@ def test_losses_and_gradients_equal_the_librarys_lstm_and_autograd():
     rng = np.random.default_rng(4)
     texts = [[*rng.integers(1, 40, rng.integers(0, 12)).tolist(), END] for _ in range(50)]
     parts, z_Bh = some_parts(decoder), some_z(50, decoder)
-    by_losses_B = torch.from_numpy(rng.normal(size=50))
-    losses, trace = decoder.losses(z_Bh, targets(texts, decoder), parts)
-    by_z_Bh, by_parts = decoder.backward(trace, by_losses_B, parts)
+    loss, gradients = loss_and_gradients(decoder, z_Bh, texts, parts)
 
     leaves = {name: value.clone().requires_grad_() for name, value in {**parts, "z": z_Bh}.items()}
-    expected = library_losses(leaves["z"], texts, leaves)
-    np.testing.assert_allclose(losses.numpy(), expected.detach().numpy(), rtol=1e-12)
-    (expected * by_losses_B).sum().backward()
-    for name, found in {**by_parts, "z": by_z_Bh}.items():
+    expected = library_loss(leaves["z"], texts, leaves)
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    expected.backward()
+    for name, found in gradients.items():
         np.testing.assert_allclose(found.numpy(), leaves[name].grad.numpy(), rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_batch_mates_and_their_order_never_change_a_loss_or_the_gradient_of_its_z():
+def test_batch_mates_and_their_order_never_change_the_loss_or_the_gradient_of_its_z():
     decoder = Decoder(latent=4, cells=8, vocabulary=30, word_columns=5)
     rng = np.random.default_rng(5)
     texts = [[*rng.integers(1, 30, rng.integers(0, 9)).tolist(), END] for _ in range(20)]
@@ -120,15 +126,15 @@ def test_batch_mates_and_their_order_never_change_a_loss_or_the_gradient_of_its_
     z_Bh = some_z(20, decoder).float()
 
     def of(index: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        losses, trace = decoder.losses(z_Bh[index], targets([texts[i] for i in index], decoder), parts)
-        return losses.numpy(), decoder.backward(trace, torch.ones(len(index)), parts)[0].numpy()
+        loss, gradients = loss_and_gradients(decoder, z_Bh[index], [texts[i] for i in index], parts)
+        return np.array([loss], np.float32), gradients["z"].numpy()
 
     alone = [of([i]) for i in range(20)]
     losses, by_z = (np.concatenate(found) for found in zip(*alone, strict=True))
     for _ in range(5):
         index = rng.permutation(20)[: rng.integers(2, 21)].tolist()
-        found_losses, found_by_z = of(index)
-        assert_equal_but_for_rounding(found_losses, losses[index])
+        found_loss, found_by_z = of(index)
+        assert_equal_but_for_rounding(found_loss, losses[index].sum(keepdims=True))
         assert_equal_but_for_rounding(found_by_z, by_z[index])
 
 
@@ -149,8 +155,7 @@ def test_a_decoder_learns_to_say_each_text_from_its_z():
     before = decoder.cross_entropy(z_Bh, said, parts)
     assert before == pytest.approx(math.log(5), abs=0.3), "a new decoder knows nothing"
     for _ in range(150):
-        _, trace = decoder.losses(z_Bh, said, parts)
-        _, gradient = decoder.backward(trace, torch.ones(4, dtype=torch.float64), parts)
+        _, gradient = loss_and_gradients(decoder, z_Bh, texts, parts)
         parts = {name: part - 0.3 * gradient[name] for name, part in parts.items()}
     assert decoder.cross_entropy(z_Bh, said, parts) < 0.1
     assert decoder.generate(z_Bh, parts, 5) == [text[:-1] for text in texts]
@@ -178,11 +183,10 @@ def test_a_gpu_gives_the_losses_and_gradients_of_the_cpu():
     rng = np.random.default_rng(6)
     texts = [[*rng.integers(1, 3000, rng.integers(0, 12)).tolist(), END] for _ in range(64)]
     parts = {name: part.float() for name, part in some_parts(decoder).items()}
-    z_Bh, said, found = some_z(64, decoder).float(), targets(texts, decoder), []
+    z_Bh, found = some_z(64, decoder).float(), []
     for place in (torch.device("cpu"), torch.device("cuda", 0)):
         there = {name: part.to(place) for name, part in parts.items()}
-        losses, trace = decoder.losses(z_Bh.to(place), said.to(place), there)
-        by_z, by_parts = decoder.backward(trace, torch.ones(64, device=place), there)
-        found.append([losses.cpu(), by_z.cpu(), *(by_parts[name].cpu() for name, _ in decoder.parts)])
+        loss, gradients = loss_and_gradients(decoder, z_Bh.to(place), texts, there)
+        found.append([torch.tensor(loss), *(gradient.cpu() for gradient in gradients.values())])
     for on_cpu, on_gpu in zip(*found, strict=True):
         torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-3, atol=1e-4)

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
 from training.data.pairs import apart
 from training.data.text_batch import TextBatch, text_batch
@@ -56,9 +57,13 @@ def inputs(tower: Tower, batch: TextBatch, seed: int = 4) -> tuple[torch.Tensor,
 
 def both_ways(tower: Tower, batch: TextBatch, word_UG, parts, by_Nd, steps: int) -> dict[str, np.ndarray]:
     """Everything a tower gives: embeddings, and the gradients by words and parts."""
-    vectors_Nd, trace = tower.forward(word_UG, parts, batch)
-    by_word_UG, by_parts = tower.backward(trace, by_Nd, parts, batch, steps)
-    return {k: v.cpu().numpy() for k, v in {"y": vectors_Nd, "words": by_word_UG, **by_parts}.items()}
+
+    def embeddings(words: torch.Tensor, *of_parts: torch.Tensor) -> torch.Tensor:
+        return tower.forward(words, dict(zip(parts, of_parts, strict=True)), batch, steps)[0]
+
+    vectors_Nd, by_words, *by_parts = by_autograd(embeddings, word_UG, *parts.values(), by_value=by_Nd)
+    found = {"y": vectors_Nd, "words": by_words, **dict(zip(parts, by_parts, strict=True))}
+    return {k: v.cpu().numpy() for k, v in found.items()}
 
 
 def check_against_float64(recipe: Recipe, batch: TextBatch, steps: int, device: Device) -> None:

@@ -2,11 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.finite_differences import STEP
+from tests.training.finite_differences import STEP, by_autograd
 from tests.training.heads import reference
-from training.heads.head import HeadSettings, initial_head
-from training.heads.heads import head_of
-from training.heads.layers import draw_masks
+from training.heads.head import HeadSettings, draw_masks, head_of, initial_head
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5
@@ -49,7 +47,7 @@ def by_reference(features, vectors, parts, masks=None, dropout=0.0) -> np.ndarra
 def test_logits_equal_the_printed_equations_number_by_number(features, kind):
     head = small(features, kind)
     vectors, parts = random_case(head, features)
-    logits_BC, _ = head.forward(vectors, parts, None)
+    logits_BC = head.logits(vectors, parts)
     np.testing.assert_allclose(logits_BC.numpy(), by_reference(features, vectors, parts), rtol=1e-12, atol=1e-13)
 
 
@@ -60,7 +58,7 @@ def test_logits_under_dropout_equal_those_of_what_is_kept_scaled_up(features, ki
     masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
     assert not masks.features.all()
     assert not masks.hidden.all()
-    logits_BC, _ = head.forward(vectors, parts, masks)
+    logits_BC = head.logits(vectors, parts, masks)
     expected = by_reference(features, vectors, parts, masks, 0.4)
     np.testing.assert_allclose(logits_BC.numpy(), expected, rtol=1e-12, atol=1e-13)
 
@@ -72,41 +70,24 @@ def test_gradients_of_every_part_and_vector_equal_finite_differences(features, k
     vectors, parts = random_case(head, features)
     masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
     by_logits_BC = torch.from_numpy(np.random.default_rng(1).normal(size=(SIZE, CLASSES)))
-    _, trace = head.forward(vectors, parts, masks)
-    by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
-
-    assert list(by_parts) == [name for name, _ in head.parts]
     moved = {**{f"vector {place}": vector for place, vector in enumerate(vectors)}, **parts}
-    found = {**{f"vector {place}": vector for place, vector in enumerate(by_vectors)}, **by_parts}
+
+    def weighted(*at: torch.Tensor) -> torch.Tensor:
+        of_vectors, of_parts = at[: len(vectors)], dict(zip(parts, at[len(vectors) :], strict=True))
+        return head.logits(of_vectors, of_parts, masks) * by_logits_BC
+
+    found = dict(zip(moved, by_autograd(weighted, *moved.values())[1:], strict=True))
     for name, numbers in moved.items():
         expected, flat = np.zeros(tuple(numbers.shape)), numbers.view(-1)
         for at in range(flat.numel()):
             middle, ends = flat[at].item(), []
             for end in (middle + STEP, middle - STEP):
                 flat[at] = end
-                logits_BC, _ = head.forward(vectors, parts, masks)
+                logits_BC = head.logits(vectors, parts, masks)
                 ends.append((logits_BC * by_logits_BC).sum().item())
             flat[at] = middle
             expected.flat[at] = (ends[0] - ends[1]) / (2 * STEP)
         np.testing.assert_allclose(found[name].numpy(), expected, rtol=1e-6, atol=1e-8, err_msg=name)
-
-
-@every_head
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_gradients_equal_automatic_differentiation(features, kind, dropout):
-    head = small(features, kind, dropout=dropout)
-    vectors, parts = random_case(head, features)
-    masks = draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))
-    by_logits_BC = torch.from_numpy(np.random.default_rng(1).normal(size=(SIZE, CLASSES)))
-    _, trace = head.forward(vectors, parts, masks)
-    by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
-    leaves = [*vectors, *parts.values()]
-    for leaf in leaves:
-        leaf.requires_grad_()
-    logits_BC, _ = head.forward(vectors, parts, masks)
-    expected = torch.autograd.grad((logits_BC * by_logits_BC).sum(), leaves)
-    for found, wanted in zip([*by_vectors, *by_parts.values()], expected, strict=True):
-        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-13)
 
 
 @every_head
@@ -116,11 +97,7 @@ def test_float32_stays_float32_and_what_went_in_is_left_as_it_was(features, kind
     vectors, parts = tuple(v.float() for v in vectors), {name: part.float() for name, part in parts.items()}
     before = [tensor.clone() for tensor in (*vectors, *parts.values())]
     for masks in (None, draw_masks(head, SIZE, np.random.Generator(np.random.Philox(key=3)))):
-        logits_BC, trace = head.forward(vectors, parts, masks)
-        by_logits_BC = torch.ones_like(logits_BC)
-        by_vectors, by_parts = head.backward(trace, by_logits_BC, parts)
-        assert {tensor.dtype for tensor in (logits_BC, *by_vectors, *by_parts.values())} == {torch.float32}
-        assert torch.equal(by_logits_BC, torch.ones_like(logits_BC))
+        assert head.logits(vectors, parts, masks).dtype == torch.float32
     for now, then in zip((*vectors, *parts.values()), before, strict=True):
         assert torch.equal(now, then)
 
@@ -129,7 +106,7 @@ def test_float32_stays_float32_and_what_went_in_is_left_as_it_was(features, kind
 def test_a_text_or_pair_has_the_same_logits_alone_and_among_others(features, kind):
     head = small(features, kind)
     vectors, parts = random_case(head, features)
-    together, _ = head.forward(vectors, parts, None)
+    together = head.logits(vectors, parts)
     for i in range(SIZE):
-        alone, _ = head.forward(tuple(vector[i : i + 1] for vector in vectors), parts, None)
+        alone = head.logits(tuple(vector[i : i + 1] for vector in vectors), parts)
         np.testing.assert_allclose(alone[0].numpy(), together[i].numpy(), rtol=1e-12, atol=1e-13)

@@ -1,9 +1,7 @@
 import numpy as np
 import torch
 
-from training.heads.head import HeadSettings
-from training.heads.heads import head_of
-from training.heads.layers import draw_masks, dropped
+from training.heads.head import HeadSettings, draw_masks, dropped, head_of
 
 
 def head(dropout: float):

@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from schemas.errors import UsageError
-from training.heads.head import HeadSettings
-from training.heads.heads import head_of
+from training.heads.head import HeadSettings, draw_masks, head_of
 
 
 @pytest.mark.parametrize(
@@ -47,4 +48,5 @@ def test_factors_are_as_many_as_a_row_is_wide_unless_said():
     settings = HeadSettings(features="gated", hidden=5)
     head = head_of(settings, dimensions=24, rows=4, classes=3, unit="pairs")
     assert dict(head.parts)["head.W_fh"] == (4, 6, 6)
-    assert head.droppable == (24, 5)
+    masks = draw_masks(replace(head, dropout=0.5), 2, np.random.default_rng(1))
+    assert [tuple(mask.shape) for mask in masks] == [(2, 24), (2, 5)]

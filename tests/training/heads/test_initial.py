@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.heads.head import HeadSettings, initial_head
-from training.heads.heads import head_of
+from training.heads.head import HeadSettings, head_of, initial_head
 
 
 def gated(factors: int = 5):

@@ -23,7 +23,7 @@ from training.models.model import load_model
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.towers import Parts, Shapes, add_tower, tower_of
-from training.towers.tower import text_of_row
+from training.towers.tower import text_of_row, text_sums
 
 torch.set_num_threads(1)
 
@@ -40,25 +40,11 @@ class TanhOfMean:
     def parts(self) -> Shapes:
         return (("b", (self.dimensions,)),)
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        sum_NG = word_UG.new_zeros(batch.active(batch.num_steps - 1), self.columns)
-        for step in range(batch.num_steps):
-            rows = batch.packed_words[batch.step_offsets[step] : batch.step_offsets[step + 1]]
-            sum_NG[: len(rows)] += word_UG[rows]
-        vectors_Nd = torch.tanh(sum_NG / self._lengths(batch)[:, None] + parts["b"])
-        return vectors_Nd, vectors_Nd
-
-    def backward(
-        self, trace: torch.Tensor, by_vectors_Nd: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, Parts]:
-        by_argument_Nd = by_vectors_Nd * (1 - trace.square())
-        by_row_Pd = (by_argument_Nd / self._lengths(batch)[:, None])[text_of_row(batch)]
-        by_word_UG = by_row_Pd.new_zeros(len(batch.word_offsets), self.columns)
-        return by_word_UG.index_add_(0, batch.packed_words, by_row_Pd), {"b": by_argument_Nd.sum(0)}
-
-    @staticmethod
-    def _lengths(batch: TextBatch) -> torch.Tensor:
-        return torch.bincount(text_of_row(batch))
+    def forward(
+        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
+    ) -> tuple[torch.Tensor, float]:
+        lengths_N = torch.bincount(text_of_row(batch))
+        return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
 
 
 add_tower("tanh_of_mean", lambda recipe: TanhOfMean(recipe.cells))
