@@ -30,30 +30,30 @@ COMMANDS = {
     "run": "Run the whole pipeline that a TOML file describes.",
     "backfill": "Run it for a range of dates: missed nights, or the past.",
     "simulate": "Make a search log with known truth, labelled simulated.",
-    "check": "Say what a log holds and what looks wrong with it, from a sample.",
+    "check": "Report what a log contains and what looks wrong with it, from a sample.",
     "ingest": "Read a search log into a private daily aggregate.",
     "build": "Turn days and documents into training shards, behind the privacy gate.",
-    "build-labelled": "Turn labelled pairs or texts into shards, no sentence on both sides of the split.",
-    "texts": "Write the texts that training meets, for a teacher of your own to encode.",
+    "build-labelled": "Turn labelled pairs or texts into shards, with no sentence on both sides of the split.",
+    "texts": "Write the texts that training meets, for your own teacher to encode.",
     "train": "Train the twin towers on shards.",
-    "combine": "Put trained models side by side as one.",
+    "combine": "Make an ensemble of trained models.",
     "sweep": "Train many variants of a recipe, and rank them on held-out data.",
     "judgments": "Derive graded judgments from the clicks of a later period.",
-    "pool": "Have people judge: the best of several systems as a sheet, and sheets as qrels.",
-    "evaluate": "Judge a model by NDCG, beside BM25 and a random order.",
-    "evaluate-labelled": "Measure similarities on labelled pairs: a model beside lexical baselines.",
-    "compare": "The paper's whole table on your data: every baseline and tower, honestly compared.",
+    "pool": "Make a sheet of several systems' best documents for people to judge, and qrels from sheets.",
+    "evaluate": "Evaluate a model by NDCG, compared with BM25 and a random order.",
+    "evaluate-labelled": "Evaluate a model on labelled pairs or texts, compared with lexical baselines.",
+    "compare": "Compare all rows of the paper's table on your data, with intervals and tests.",
     "publish": "Encode all documents into a release and make it the live one.",
     "releases": "List the releases that are kept: which is live, and why a candidate is not.",
-    "rollback": "Make the release live again that was before, or any that is kept.",
-    "export": "Write the live release as Parquet, for OpenSearch, or as a TREC run.",
+    "rollback": "Make the previous release live again, or any that is kept.",
+    "export": "Export the live release as Parquet, for OpenSearch, or as a TREC run.",
     "explain": "Show what a recurrent model reads in a text: keywords, traces of every gate.",
     "search": "Rank the documents of the live release for a query.",
-    "serve": "Answer searches over HTTP, with a page to type into, from the live release.",
+    "serve": "Answer searches over HTTP from the live release, with a search page.",
     "encode": "Turn lines of text into vectors.",
-    "erase": "Take people who ask for it out of the private days of a store.",
+    "erase": "Erase people, on their request, from the private days of a store.",
     "verify": "Check every byte of an output against its manifest.",
-    "doctor": "Say whether this machine can run it, how fast a path training takes, and what to mend.",
+    "doctor": "Report whether this machine can run everything, which path training takes, and what to fix.",
 }
 
 
@@ -116,7 +116,7 @@ def run(arguments: list[str]) -> int:
             )
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; what was finished is kept, and the same command goes on from there\n")
+        sys.stderr.write("interrupted; what was finished is kept, and the same command continues from there\n")
         return 130
     except BrokenPipeError:  # `clicktower search ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
