@@ -1,4 +1,4 @@
-"""What a teacher brings: recipes trained on clicks alone, and taught by all of them side by side or by another encoder.
+"""The effect of a teacher: recipes trained on clicks alone, and distilled from their ensemble or another encoder.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/distillation.py --work /tmp/quality [--seeds 1 2 3]
     ... --vectors vectors.parquet --set teacher_share=0.9 teacher_gamma=20

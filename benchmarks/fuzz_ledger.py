@@ -32,7 +32,7 @@ NUM_FILES = 8
 
 
 def write_log(folder: Path, lines: Iterable[bytes]) -> tuple[int, int]:
-    """(lines, bytes) written, dealt out to several files."""
+    """(lines, bytes) written, distributed over several files."""
     folder.mkdir()
     number = size = 0
     files = [(folder / f"part-{part}.ndjson").open("wb") for part in range(NUM_FILES)]

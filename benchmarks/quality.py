@@ -1,4 +1,4 @@
-"""How well recipes rank on real judgments: each alone, seeds side by side, towers side by side, and with BM25.
+"""How well recipes rank on real judgments: alone, as ensembles over seeds or towers, and with BM25.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/quality.py --dataset homedepot --work /tmp/quality [--seeds 1 2 3]
 

@@ -85,7 +85,7 @@ def _example(value: Mapping[str, Any]) -> Example:
 
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
-            "Nats a word": "dev_word_repeat", "Nats a word, reformulated": "dev_word_reformulate"}  # fmt: skip
+            "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip
 NUM_POINTS = 240  # of a picture's line: its width in pixels, about
 WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
 BAND = (10, 90)  # percent of the steps of a window that are inside the band
@@ -95,7 +95,7 @@ TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": 
 
 SHOWN = 8  # classes by name
 LEARNT = {"clicks": "pairs of query and clicked title", "classify": "labelled examples",
-          "generate": "texts to be said again"}  # fmt: skip
+          "generate": "texts to reconstruct"}  # fmt: skip
 ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
 
 

@@ -134,7 +134,7 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     raise TransientError(
         asked=f"the stage {stage} was run as a process of its own",
         found=ended,
-        follows="its finished parts are kept: the same command goes on from there",
+        follows="its finished parts are kept: the same command continues from there",
         do="read what it printed above; if it was killed, look for too little memory",
     )
 
@@ -143,7 +143,7 @@ def _too_slow(stage: str, seconds: float) -> StageError:
     return StageError(
         asked=f"the stage {stage} was to be done in {seconds / 60:,.4g} minutes",
         found="it was not, and has been ended",
-        follows="its finished parts are kept: the same command goes on from there",
+        follows="its finished parts are kept: the same command continues from there",
         do=f"look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file",
     )
 

@@ -1,7 +1,7 @@
 """How a query's vector and a document's are compared: a model is trained for one way, and a release says which.
 
 cosine      vectors of length 1: a score is their dot product
-euclidean   vectors as they are: a score is minus their distance. Of means and deviations side by side the distance is
+euclidean   vectors as they are: a score is minus their distance. For means and deviations concatenated the distance is
             W2, the 2-Wasserstein distance of the two diagonal Gaussians
 
 Either way a higher score is nearer.

@@ -146,7 +146,7 @@ def read_now(uri: str) -> bytes:
 
 
 def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
-    """The bytes of each (file, first byte, number of bytes); those of an object store are fetched side by side.
+    """The bytes of each (file, first byte, number of bytes); those of an object store are fetched in parallel.
 
     Raises OSError where a file is shorter than that.
     """

@@ -60,7 +60,7 @@ def in_full(measured: Mapping[str, Any]) -> list[str]:
 
 
 def counted(measured: Mapping[str, Any]) -> str:
-    """What training counted: examples of labels or of texts said again, or pairs of clicks."""
+    """The name of what training counted: labelled examples, reconstructed texts, or pairs of clicks."""
     return "examples" if {"dev_accuracy", "dev_kl"} & set(measured) else "pairs"
 
 

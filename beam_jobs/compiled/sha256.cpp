@@ -22,7 +22,7 @@ alignas(16) constexpr uint32_t ROUND[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-// Blocks of one text, or of several side by side: `states` and where the blocks begin, of each.
+// Blocks of one text, or of several in parallel: `states` and the beginnings of the blocks, one per text.
 using Compress = void (*)(uint32_t* const* states, const uint8_t* const* blocks, size_t num_blocks);
 
 uint32_t rotated(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }
@@ -63,7 +63,7 @@ void compress_plain(uint32_t* const* states, const uint8_t* const* blocks, size_
 #if defined(__x86_64__) && defined(__GNUC__)
 
 // The same, four rounds at a time, of one or two texts. The instructions keep the state as the words ABEF and CDGH,
-// highest first. Each waits for the one before, so two texts side by side take half as long again as one.
+// highest first. Each waits for the one before, so two texts in parallel take 1.5 times as long as one.
 template <int TEXTS>
 __attribute__((target("sha,sse4.1"))) void compress_sha(
     uint32_t* const* states, const uint8_t* const* blocks, size_t num_blocks) {

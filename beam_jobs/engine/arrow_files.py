@@ -29,7 +29,7 @@ def read_table(uri: str) -> pa.Table:
 
 
 def map_table(uri: str) -> pa.Table:
-    """The same, memory-mapped where the file is on this machine: workers side by side share one copy."""
+    """The same, memory-mapped where the file is on this machine: parallel workers share one copy."""
     if not storage.is_local(uri):
         return read_table(uri)
     return pa.ipc.open_file(pa.memory_map(storage.filesystem(uri)[1])).read_all()

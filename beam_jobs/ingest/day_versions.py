@@ -4,7 +4,7 @@ No line counts twice. That two ingests read the same lines is known from their f
 delivered again longer, packed in another way, cut or joined, from samples of their lines (line_sample).
 
 Decided twice: before the job, so that nobody waits for what will be refused, and when its day is committed, by what
-is the newest version then. Two late files that are ingested side by side both end up in the day, in either order.
+is the newest version then. Two late files that are ingested concurrently both end up in the day, in either order.
 """
 
 import json

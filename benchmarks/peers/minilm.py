@@ -1,4 +1,4 @@
-"""A sentence transformer, all-MiniLM-L6-v2 as it comes or fine-tuned, on the judgments that towers are measured on.
+"""A sentence transformer, all-MiniLM-L6-v2 off the shelf or fine-tuned, on the judgments that towers are measured on.
 
     python benchmarks/peers/minilm.py --model FOLDER --documents documents.tsv --queries queries.dev.tsv \\
         --qrels qrels.dev.txt [--min-judged 5] [--run minilm.run]

@@ -56,7 +56,7 @@ class StockBilstm(nn.Module):
         one_bias(self.lstm)
 
     def forward(self, texts: StockTexts) -> tuple[PackedSequence, torch.Tensor]:
-        """(both directions' states at every word, packed; their last ones side by side [B, 2 c])."""
+        """(both directions' states at every word, packed; their last ones concatenated [B, 2 c])."""
         word_Ue = self.bag(texts.trigrams, texts.word_offsets)
         word_BTe = F.embedding(texts.words_BT, word_Ue)
         packed = pack_padded_sequence(word_BTe, texts.lengths_B, batch_first=True, enforce_sorted=False)

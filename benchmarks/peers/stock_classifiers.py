@@ -66,7 +66,7 @@ class Attention(nn.Module):
 
 
 class Distribution(nn.Module):
-    """var-siamese's: μ and σ side by side."""
+    """The head inputs of var-siamese: μ and σ concatenated."""
 
     own_parts: Mapping[str, str] = {
         "W_mu": "mu.weight",

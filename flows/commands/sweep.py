@@ -42,6 +42,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         cells = [64, 96]
 
     Start it, or continue it, with
+
         clicktower sweep sweep.toml
 
     Each trial is an ordinary training: one that is in the store is reused, a killed

@@ -5,7 +5,7 @@
     vector           float32 [dimensions], of length 1 where vectors are compared by cosine
 
 Cutting a text into words and trigrams is the client's part, and golden.jsonl its test; words beyond the recipe's
-max_words are dealt with in the graph. A text without a word has no vector and must not be asked for.
+max_words are handled in the graph. A text without a word has no vector and must not be passed.
 
 Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
 and right at one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a

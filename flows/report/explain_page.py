@@ -138,7 +138,7 @@ def _shaded(text: TracedText, found: Keywords) -> list[tuple[str, int, bool, str
 
 
 def _table(readings: Sequence[tuple[str, TracedText, Keywords]]) -> dict[str, Any]:
-    """Counts side by side: the words as columns, a row for each model and direction, as Tables I and V to VIII."""
+    """The table of counts: words as columns, one row per model and direction, as in Tables I and V to VIII."""
     longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
     for _, _, found in readings:

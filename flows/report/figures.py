@@ -346,7 +346,7 @@ def reliability_chart(found: Mapping[str, Any]) -> Markup:
 # What a tower reads: the words of a text as columns, one each, or, of a long text, runs of words, each as its mean.
 
 
-MOST = 80  # columns whose labels can still be read side by side
+MOST = 80  # columns whose labels are still readable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ def pictures(training: TrainingSummary) -> list[tuple[str, str, Markup]]:
             [Line(name=name, points=_of_epochs(training.epochs, key)) for name, key in (
                 ("area", "dev_area_under_roc"), ("accuracy", "dev_accuracy"))],
             "Accuracy and area under ROC", most=1.0, first=first)),
-        ("Cross-entropy per word", "in nats, of held-out texts said again, after each epoch", line_chart(
+        ("Cross-entropy per word", "in nats, of reconstructed held-out texts, after each epoch", line_chart(
             [Line(name=name, points=_of_epochs(training.epochs, f"dev_word_{name}")) for name in (
                 "reformulate", "repeat")], "Cross-entropy per word", first=first)),
         ("KL divergence", "from N(0, I), in nats, of held-out texts, after each epoch", line_chart(

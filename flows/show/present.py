@@ -175,7 +175,7 @@ def _train(r: Mapping[str, Any]) -> str:
 
 def _combine(r: Mapping[str, Any]) -> str:
     m = r["metrics"]
-    return f"{len(m['members'])} models side by side ({', '.join(m['members'])}), {m['dimensions']:,} dimensions"
+    return f"an ensemble of {len(m['members'])} models ({', '.join(m['members'])}), {m['dimensions']:,} dimensions"
 
 
 def _sweep(r: Mapping[str, Any]) -> str:

@@ -267,7 +267,7 @@ def file_name(number: int) -> str:
 class LogFiles:
     """`log/` and the two Parquet files of `truth/` below a folder.
 
-    A block's lines are shuffled and dealt out to all files, so that a search and its events part company.
+    A block's lines are shuffled over all files, so that a search and its events are in different ones.
     """
 
     def __init__(self, folder: Path, num_files: int, open_files: ExitStack) -> None:

@@ -163,7 +163,7 @@ def _lstm_step(q: Params, lt: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple
 
 
 def both_states(p: Params, text: Text) -> np.ndarray:
-    """h(t) of both directions side by side, [words, 2 units], word by word."""
+    """h(t) of both directions concatenated, [words, 2 units], word by word."""
     ends = []
     for way, words in (("right ", text), ("left ", text[::-1])):
         q = _way(p, way)

@@ -105,7 +105,7 @@ def test_a_single_model_is_read_as_itself(members):
 
 
 def test_what_needs_one_model_says_that_there_are_several(combined):
-    with pytest.raises(StageError, match="3 models side by side"):
+    with pytest.raises(StageError, match="an ensemble of 3 models"):
         load_model(combined.data)
 
 
@@ -122,7 +122,7 @@ def test_models_of_other_table_sizes_are_refused(members, store, tmp_path):
 
 
 def test_a_member_that_is_itself_combined_is_refused(members, combined, store):
-    with pytest.raises(StageError, match="side by side"):
+    with pytest.raises(StageError, match="ensemble"):
         combine([combined.folder, members[0]], store=store)
 
 

@@ -133,9 +133,9 @@ def _require(field: str, value: float, wanted: str, holds: bool) -> None:
         )
 
 
-# Keywords from the gates of whatever a release holds: one recurrent tower, or several models side by side.
+# Keywords from the gates of whatever a release holds: one recurrent tower, or an ensemble.
 #
-# Of models side by side the recurrent ones are asked, and a word is a keyword if at least half of them say so. A text
+# In an ensemble the recurrent members decide: a word is a keyword if it is one for at least half of them. A text
 # of more than MOST_TRACED words is not traced.
 
 

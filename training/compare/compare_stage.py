@@ -1,4 +1,4 @@
-"""The comparison: every row made or found in the store, measured, and set side by side.
+"""The comparison: every row made or found in the store, measured, and compared.
 
     compare(all_rows(), shards="store/build/DIGEST", files=Judged(...), store="store")
 

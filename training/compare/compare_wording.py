@@ -145,9 +145,7 @@ def legend(comparison: Comparison) -> str:
 
 def paper_remark() -> str:
     """Why differences are set beside the paper's, and not the figures themselves."""
-    return (
-        "The paper's figures come from its authors' own data, so only the differences to BM25 can be held side by side."
-    )
+    return "The paper's figures come from its authors' own data, so only the differences to BM25 are comparable."
 
 
 def in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:

@@ -63,7 +63,7 @@ def from_model(row: Row, trained: StageResult, material: Material, progress: Pro
 
 
 def train_seconds(trained: StageResult) -> float:
-    """How long a model was trained; of models side by side, all of them together."""
+    """The training time of a model in seconds; of an ensemble, of all members together."""
     manifest = trained.manifest
     return manifest.outcome.metrics.get("train_seconds", manifest.duration_seconds)
 

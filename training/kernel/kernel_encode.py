@@ -133,7 +133,7 @@ def _text_encode() -> Callable[..., int]:
 
 
 class Distribution:
-    """States -> μ and σ side by side, one text at a time: its bits do not depend on the texts beside it."""
+    """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch."""
 
     def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
         self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)

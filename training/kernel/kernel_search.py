@@ -152,7 +152,7 @@ class _Postings(ctypes.Structure):
 
 
 class Postings:
-    """Entries: a title, and what a word adds to its score; a word's lie side by side. Safe to ask from many threads."""
+    """Entries: a title, and what a word adds to its score; a word's are contiguous. Safe for many threads."""
 
     def __init__(self, titles: np.ndarray, parts: np.ndarray) -> None:
         """int32, ascending for each word, and float32 above 0; both are kept and not copied.

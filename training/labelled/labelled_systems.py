@@ -40,7 +40,7 @@ def systems_of(
         for of_train, of_dev in zip(sampled.sides, data.dev.sides, strict=True)
     )
     found: dict[str, np.ndarray] = {}
-    refused = refused_because(model, data) if isinstance(model, Model) else "models side by side have no classifier"
+    refused = refused_because(model, data) if isinstance(model, Model) else "an ensemble has no classifier"
     if not refused:
         assert isinstance(model, Model)
         found[CLASSIFIER] = probabilities(model, texts, rows, data.classes, progress)
@@ -94,7 +94,7 @@ def _similarities(
 def distances(
     model: TextEncoder, texts: list[str], first: np.ndarray, second: np.ndarray, progress: Progress = silent
 ) -> np.ndarray:
-    """W₂ of each pair of texts, given by their places, float64: the Euclidean distance of μ and σ side by side."""
+    """W₂ of each pair of texts, given by their places, float64: the Euclidean distance of μ and σ concatenated."""
     used = np.unique(np.concatenate([first, second]))
     progress("encode", 0, len(used))
     vectors = model.encode([texts[i] for i in used.tolist()], "query").astype(np.float64)

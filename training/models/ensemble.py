@@ -1,4 +1,4 @@
-"""Several models as one: their unit vectors side by side, so that its cosine is the mean of theirs.
+"""Ensembles: the members' unit vectors concatenated, so that the cosine is the mean of theirs.
 
 Of m members that agree on a text's direction, each with errors of its own, the mean errs less than each: other seeds of
 one recipe, and more so other towers. It is stored as a model folder, whose two files hold every member:
@@ -25,7 +25,7 @@ from training.ranking.embedding import unit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ensemble:
-    """Models of one text contract that encode side by side."""
+    """An ensemble of models with one text contract."""
 
     members: tuple[Model, ...]
 
@@ -64,7 +64,7 @@ def load_encoder(folder: str) -> Model | Ensemble:
 
 
 def write_ensemble(folder: str, members: Sequence[Model]) -> None:
-    """Write models side by side as one model folder."""
+    """Write an ensemble as one model folder."""
     tensors: dict[str, torch.Tensor] = {}
     descriptions = []
     for at, member in enumerate(members):
@@ -81,7 +81,7 @@ def write_ensemble(folder: str, members: Sequence[Model]) -> None:
     write_folder(folder, tensors, description)
 
 
-# Combine: trained models -> one model that holds them side by side (ensemble).
+# Combine: trained models -> one model that is their ensemble.
 #
 #     combine(["store/train/DIGEST", "store/train/DIGEST"], store="store")
 #

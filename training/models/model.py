@@ -130,14 +130,14 @@ def load_model(folder: str) -> Model:
     if several:
         raise StageError(
             asked=f"the model in {folder} was to be loaded",
-            found=f"it holds {len(models)} models side by side",
+            found=f"it is an ensemble of {len(models)} models",
             do="give the folder of one of them",
         )
     return models[0]
 
 
 def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
-    """(the models in a folder, whether it is one of models side by side). Raises as `load_model`."""
+    """(the models in a folder, whether it is an ensemble). Raises as `load_model`."""
     asked = f"the model in {folder} was to be loaded"
     try:
         description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))

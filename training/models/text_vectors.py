@@ -123,7 +123,7 @@ class TeacherSource:
 
 
 def teacher_in(path: str, recipe: Recipe) -> TeacherSource:
-    """The model, or the models side by side, in a stage's folder; or a file of vectors (text_vectors).
+    """The model or ensemble in a stage's folder, or a file of vectors (text_vectors).
 
     Raises UsageError for the output of another stage or another file.
     """

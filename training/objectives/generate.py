@@ -1,4 +1,4 @@
-"""The generative objective (Deudon, VAR-Siamese): a text is said again, word by word, from a draw of its distribution.
+"""The generative objective (Deudon, VAR-Siamese): reconstruct a text, word by word, from a sample of its distribution.
 
     L = Σ over examples of ( -log p(s'|z) + κ KL(q(z|s) || N(0, I)) ),    z = μ + σ ∘ ε,  ε ~ N(0, I)
 
@@ -176,7 +176,7 @@ class GenerateTask:
 
 
 class WatchedRephrasings:
-    """As objective.Watched: how well held-out texts are said again, and what their z costs.
+    """As objective.Watched: how well held-out texts are reconstructed, and the KL divergence of their z.
 
     dev_loss: -log p(s'|z) + KL of an example, with one fixed draw of z each; dev_kl: KL alone; dev_word_repeat and
     dev_word_reformulate: -log p of a word (the end of the text among them), in nats.
@@ -184,7 +184,7 @@ class WatchedRephrasings:
 
     def __init__(self, batches: dict[str, list[RephrasingBatch]]) -> None:
         self._batches = batches
-        self.source = "held-out texts, said again" if any(batches.values()) else "nothing: no held-out texts"
+        self.source = "reconstruction of held-out texts" if any(batches.values()) else "nothing: no held-out texts"
 
     @property
     def table_rows(self) -> torch.Tensor:

@@ -117,7 +117,7 @@ def _check(shards: LabelledShards, recipe: Recipe, asked: str) -> None:
         )
 
 
-# What a text is to be said again as: itself, or another text that the data say means the same.
+# The target of a text: itself (reconstruction), or another text with the same meaning (paraphrase).
 #
 # Shapes: E examples of a shard.
 

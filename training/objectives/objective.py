@@ -2,7 +2,7 @@
 
     clicks      a clicked title against n unclicked ones (click_loss), the paper's
     classify    the class of a labelled text or pair of texts, by a head above the tower (training.heads)
-    generate    a text said again, word by word, from what the tower made of it (training.generative)
+    generate    a text reconstructed, word by word, from the tower's output (training.generative)
 
 The order, the large update, checkpoints, workers and what is written are the same for all of them.
 """

@@ -1,4 +1,4 @@
-"""A teacher, whose ranking a model learns: a trained model, several side by side, or another encoder's vectors.
+"""A teacher, whose ranking a model learns: a trained model, an ensemble, or another encoder's vectors.
 
     p(c) = exp(γ_t R_t(Q, D_c)) / Σ_k exp(γ_t R_t(Q, D_k))
 

@@ -143,7 +143,7 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
 def similarity_of(recipe: Recipe) -> Similarity:
     """How the vectors of a recipe's towers are compared: as they were in training.
 
-    Of distributions, told apart by the terms of W2 or learnt by saying texts again, by distance.
+    Distributions that were trained by the terms of W2 or by reconstruction compare by distance.
     """
     return "euclidean" if recipe.features == "w2" or recipe.objective == "generate" else "cosine"
 

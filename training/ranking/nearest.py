@@ -67,7 +67,7 @@ class Nearest:
             fits = len(of_N) == len(vectors_ND) and dimensions == vectors_ND.shape[1]
             if not fits or of_N.min() < 0 or of_N.max() >= num_partitions:
                 raise ValueError("the partitions are not of these vectors")
-            self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # one partition's vectors lie side by side
+            self._row_at = np.argsort(of_N, kind="stable").astype(np.int32)  # one partition's vectors are contiguous
             self._place_of = np.empty(len(of_N), np.int32)
             self._place_of[self._row_at] = np.arange(len(of_N), dtype=np.int32)
             self._vectors_ND = self._vectors_ND[self._row_at]

@@ -75,7 +75,7 @@ def attentive_texts() -> Recipe:
 
 
 def var_siamese() -> Recipe:
-    """Deudon's VAR-Siamese: texts are learnt as distributions by being said again, then told apart by the terms of W₂.
+    """Deudon's VAR-Siamese: distributions of texts, learnt by reconstruction, then classified by the terms of W₂.
 
     `paraphrase` names the class of pairs that mean the same. Sizes are ours: 48 cells a direction and h = 96 for 1,000,
     and so is the schedule of κ. With the paper's (rate 0.002, middle 2,500) 38,000 questions end with a divergence of
@@ -112,8 +112,8 @@ LABELLED_RECIPES: tuple[Callable[[], Recipe], ...] = (
 def lstm_96() -> Recipe:
     """The paper's main model: an LSTM of 96 cells without forget gate and peepholes, n = 4; one tower for both sides.
 
-    W's rows start by how rare each trigram is, and what goes round from word to word hardly starts at all: before the
-    first update it ranks as weighted trigrams do. What goes round moves by a hundredth of W's step, since its gradient
+    W's rows are initialised by trigram rarity, and the recurrent parameters start near zero: before the first update
+    it ranks like weighted trigrams. The recurrent parameters move by a hundredth of W's step, since their gradient
     is a sum over all words of all texts. Product titles, entity names, Chinese titles, the first 32 words of abstracts:
     0.862, 0.330, 0.808, 0.876. In two towers with everything in ±0.2, γ 5, one step of 0.002 and twenty epochs: 0.859,
     0.272, 0.702, 0.821. With this start in ±0.3: 0.857, 0.310, 0.806, 0.870, and then in two towers 0.857, 0.290,
@@ -146,7 +146,7 @@ def rnn_288() -> Recipe:
     """The RNN row of Table IV: as many parameters in W as lstm-96.
 
     288 recurrent units in ±0.2 have a spectral radius near 2 (0.2 / √3 x √288): tanh saturates and nothing is learned.
-    ±0.05 keeps it below 1; but what goes round must not start near nothing, as an LSTM's does: a plain RNN has no other
+    ±0.05 keeps it below 1; but the recurrence must not start near zero, as an LSTM's does: a plain RNN has no other
     memory. Judged NDCG@10 of product titles 0.856; of longer ones hardly above a random order (Chinese: 0.733).
     """
     return replace(

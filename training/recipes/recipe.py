@@ -71,7 +71,7 @@ class Recipe:
     l1: float = 0.0  # what the head's absolute weights count in the loss of each example
     l2: float = 0.0  # what their squares count
     pretrain_epochs: int = 0  # first so many epochs of `generate` on the same texts
-    reformulate: bool = False  # a text is also said again as one that means the same: as its clicked title, or
+    reformulate: bool = False  # a text is also paraphrased: as its clicked title, or
     paraphrase: str = ""  # as the other of a labelled pair of this class
     decoder_cells: int = 0
     decoder_columns: int = 0  # of the decoder's word vectors
@@ -123,7 +123,7 @@ class Recipe:
             _require(self, "tie_towers", f"true (objective {self.objective} has one tower)", self.tie_towers)
             _require(self, "start", "uniform (only titles tell how rare a trigram is)", self.start == "uniform")
         if self.objective == "generate" or self.pretrain_epochs:
-            _require(self, "tower", "variational (a text is said again from a draw)", self.tower == "variational")
+            _require(self, "tower", "variational (a text is reconstructed from a sample)", self.tower == "variational")
         if self.features == "w2":
             _require(self, "tower", "variational (the features w2 are of μ and σ)", self.tower == "variational")
         _require(self, "paraphrase", "unset without reformulate", self.reformulate or not self.paraphrase)

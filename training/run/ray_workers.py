@@ -288,7 +288,7 @@ class EndWithoutRoom(ControllerCallback):
                 asked=f"training was to run on {self._workers} Ray workers",
                 found=f"for {self._seconds:,.0f} seconds the cluster has had no room for them: a node is missing",
                 follows="the last checkpoint is kept",
-                do="add a node, or run the same command with fewer --workers (or --min-workers): it goes on from there",
+                do="add a node, or run the same command with fewer --workers (or --min-workers): it continues there",
             )
         if type(previous_state) is type(current_state):
             time.sleep(WAIT_SECONDS)  # Ray would ask again at once

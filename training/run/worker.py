@@ -50,7 +50,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     # Build.
     if workers.rank == 0:
         progress("reading the shards", 0, None)
-    torch.set_num_threads(1)  # the share's micro-batches are what threads compute side by side
+    torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
     recipe = job.recipe

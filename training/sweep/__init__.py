@@ -1,1 +1,1 @@
-"""A sweep: many trainings that differ in a few fields, their trials side by side, and a table of them, best first."""
+"""A sweep: many trainings that differ in a few fields, run as parallel trials, and a table of them, best first."""

@@ -37,7 +37,7 @@ TELL_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """What a trial takes up, and how many may run side by side (None: as many as there is room for)."""
+    """The resources of a trial, and the number of concurrent trials (None: as many as there is room for)."""
 
     workers: int
     threads: int
@@ -54,7 +54,7 @@ class Room:
 
     @property
     def most(self) -> int:
-        """Trials side by side; 0: no limit but the cluster's own."""
+        """The number of concurrent trials; 0: no limit but the cluster's own."""
         if self.at_once or self.workers == 1:
             return self.at_once or 0
         return max(1, int(ray.cluster_resources().get("CPU", 0)) // (self.workers * self.threads))

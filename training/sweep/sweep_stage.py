@@ -66,7 +66,7 @@ def sweep(
 ) -> StageResult:
     """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.MEASURES).
 
-    `at_once` trials run side by side (by default one, on Ray as many as there is room for), each with `workers` of
+    `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
     `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes a page
     of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out, once all others are
     (of its rung, with halving).

@@ -83,7 +83,7 @@ LISTEN_SECONDS = 0.5
 
 @contextmanager
 def in_processes(at_once: int) -> Iterator[CarryOut]:
-    """Trainings in processes of this machine, `at_once` side by side. An interrupt ends them."""
+    """Trainings in processes of this machine, `at_once` of them concurrently. An interrupt ends them."""
     with interrupts_held() as let_interrupts_through:
 
         def carry_out(trainings: Mapping[Key, Mapping[str, Any]], hear: Hear) -> None:

@@ -1,4 +1,4 @@
-"""One training in a process of its own: what it dies of stays there, and many run side by side.
+"""One training in its own process: a crash stays there, and many run in parallel.
 
     with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
         told = trial.read()     # a Told, and at last an Ended

@@ -1,8 +1,8 @@
 """Towers of two LSTMs, one that reads left to right and one right to left.
 
-    h(t) = y(t) of the one and of the other, side by side; the rows of H
+    h(t) = y(t) of the one and of the other, concatenated; the rows of H
 
-    bilstm           the last vector of each, side by side
+    bilstm           the last vector of each, concatenated
     max_pooled       v = max_t h(t), dimension by dimension (the baseline of Lin et al., arXiv:1703.03130, section 4;
                      of SNLI: Conneau et al., arXiv:1705.02364, section 3.2.2)
     self_attentive   (Lin et al., section 2)
@@ -17,11 +17,11 @@
 The one that reads right to left ends at the text's first word, from which its T steps of truncated back-propagation are
 counted. Columns are those of the first LSTM, then those of the second, and so is the last axis of each of its parts.
 
-Of a self-attentive text the embedding is the rows of M one after the other, or their mean. r = 1 is the vector form
+Of a self-attentive text the embedding is the rows of M concatenated, or their mean. r = 1 is the vector form
 (eq. 5). W_s1 and W_s2 are stored transposed, as they multiply rows. In a text of one word every hop gives it the weight
 1, and P is r² - r whatever the parameters are.
 
-Of a variational text it is μ and σ side by side, so the Euclidean distance of two embeddings is the Wasserstein
+Of a variational text it is μ and σ concatenated, so the Euclidean distance of two embeddings is the Wasserstein
 distance W₂ of their distributions: W₂² = ||μ1 - μ2||² + ||σ1 - σ2||². Our decision: where e^x underflows, σ is
 SIGMA_MIN, never 0, so that its logarithm and 1/σ are finite.
 

@@ -1,4 +1,4 @@
-// Two rankings side by side: each result with its score and its place in the other ranking.
+// Two rankings in two columns: each result with its score and its place in the other ranking.
 
 const SHOWN = 10;
 const MOST_SHOWN = 50; // after "Show more"

@@ -1,4 +1,4 @@
-"""One micro-batch of labels, or of texts said again, over random texts, with the parameters it is computed at."""
+"""One micro-batch of labels, or of texts to reconstruct, over random texts, with the parameters it is computed at."""
 
 from dataclasses import dataclass
 from typing import Any

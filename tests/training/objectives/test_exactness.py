@@ -1,4 +1,4 @@
-"""One model, whoever computes it, for labels and for texts said again: as tests.training.test_exactness for clicks."""
+"""One model, whoever computes it, for labels and for reconstruction: as tests.training.test_exactness for clicks."""
 
 from dataclasses import replace
 

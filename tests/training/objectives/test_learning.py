@@ -70,7 +70,7 @@ def test_texts_are_said_again_better_with_each_epoch(generated):
     # A word at random of 30, the unknown one and the end costs ln 32 = 3.47.
     assert points[-1]["dev_word_repeat"] < 2.5
     assert points[-1]["dev_kl"] >= 0
-    assert generated.manifest.outcome.metrics["watched"] == "held-out texts, said again"
+    assert generated.manifest.outcome.metrics["watched"] == "reconstruction of held-out texts"
 
 
 def test_the_model_folder_has_what_it_says_of_a_text(generated, pairs_build, store):
