@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flows.simulation import simulation_config
 from flows.simulation.people import CLICKING_BOT, CROWD_BOT, DECLARED_BOT, HUMAN, SLOW_BOT, UNDECLARED_BOT, Population
 from flows.simulation.searches import ADULT, EMPTY, INTENT, PAGE, PRIVATE, SPAM, WHAT, Pages, Searches
 from flows.simulation.simulated_catalogue import document_id, unknown_document_id
-from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.simulation_config import SimulationConfig, bits_of, uniform_of
 from schemas.ledger import FATES
 from schemas.log_row import SIMULATED_APPLICATION
 
@@ -57,8 +56,8 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     rank = np.concatenate([np.zeros(num, int), shown[1], clicked[1]])
     slot = np.where(kind == SEARCH, 0, rank + 1 + PAGE * (kind == CLICK))
     number = searches.numbers[row]
-    mishap = _mishaps(config, kind, simulation_config.uniform(simulation_config.stream(seed, "mishap"), number, slot))
-    detail = simulation_config.bits(simulation_config.stream(seed, "mishap's detail"), number, slot)
+    mishap = _mishaps(config, kind, uniform_of(seed, "mishap", number, slot))
+    detail = bits_of(seed, "mishap's detail", number, slot)
     document = np.where(kind == SEARCH, -1, pages.documents[row, rank])
     times = _times(seed, searches, row, rank, kind, slot)
 
@@ -156,7 +155,7 @@ def _times(
     seed: int, searches: Searches, row: np.ndarray, rank: np.ndarray, kind: np.ndarray, slot: np.ndarray
 ) -> list[str]:
     """When each line was logged: impressions at once, people's clicks some seconds later, bots' at once as well."""
-    unit = simulation_config.uniform(simulation_config.stream(seed, "delay"), searches.numbers[row], slot)
+    unit = uniform_of(seed, "delay", searches.numbers[row], slot)
     is_human = np.isin(searches.who.role[row], (*HUMAN, CROWD_BOT))
     delay = np.where(
         kind == IMPRESSION, 60 + 200 * unit, 100 + 150 * unit + is_human * (1_500 + rank * 900 + 20_000 * unit)

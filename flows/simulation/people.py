@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from flows.simulation import simulation_config
-from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.simulation_config import SimulationConfig, bits_of, pick, stream, uniform, uniform_of
 
 PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT, CROWD_BOT, PROFESSIONAL = range(8)
 HUMAN = (PERSON, HEAVY_PERSON, PROFESSIONAL)
@@ -101,9 +100,7 @@ class Population:
         within = place - np.concatenate([[0], self._bounds])[role]
         each, first = self._each[role], self._first[role]
         # The power gives people a long tail: most search once or twice, a few dozens of times.
-        person = (
-            simulation_config.uniform(simulation_config.stream(seed, "person"), place) ** 1.3 * self.num_people
-        ).astype(np.int64)
+        person = (uniform_of(seed, "person", place) ** 1.3 * self.num_people).astype(np.int64)
         actor = first + np.where(role == PERSON, person, within // each)
         turn = np.where(role == PERSON, 0, within % each)
         return Searchers(actor=actor, role=role, turn=turn, time_ms=self._times(place, actor, role, turn))
@@ -114,9 +111,7 @@ class Population:
 
     def agent(self, actor: int, role: int) -> str:
         agents = BOT_AGENTS if role == DECLARED_BOT else PERSON_AGENTS
-        return agents[
-            int(simulation_config.bits(simulation_config.stream(self._config.seed, "agent"), actor)) % len(agents)
-        ]
+        return agents[int(bits_of(self._config.seed, "agent", actor)) % len(agents)]
 
     def bots(self) -> list[tuple[str, str]]:
         """(client, kind) of every bot."""
@@ -132,7 +127,7 @@ class Population:
 
     def victim(self, actor: np.ndarray) -> np.ndarray:
         """The person whose private query the crowd of each of these actors asks for."""
-        drawn = simulation_config.bits(simulation_config.stream(self._config.seed, "victim"), self.crowd(actor))
+        drawn = bits_of(self._config.seed, "victim", self.crowd(actor))
         return (drawn % np.uint64(self.num_people)).astype(np.int64)
 
     def _actors(self, role: int) -> range:
@@ -140,18 +135,14 @@ class Population:
 
     def _times(self, place: np.ndarray, actor: np.ndarray, role: np.ndarray, turn: np.ndarray) -> np.ndarray:
         seed, days = self._config.seed, self._config.days
-        clock = simulation_config.stream(seed, "clock")
-        day = (simulation_config.uniform(clock, place, 0) * days).astype(np.int64)
-        hour = simulation_config.pick(HOURS, simulation_config.uniform(clock, place, 1))
-        human = (
-            day * DAY_MS + hour * 3_600_000 + (simulation_config.uniform(clock, place, 2) * 3_600_000).astype(np.int64)
-        )
+        clock = stream(seed, "clock")
+        day = (uniform(clock, place, 0) * days).astype(np.int64)
+        hour = pick(HOURS, uniform(clock, place, 1))
+        human = day * DAY_MS + hour * 3_600_000 + (uniform(clock, place, 2) * 3_600_000).astype(np.int64)
         # An undeclared bot works through its list at one go, a search every 0.6 to 1.4 seconds, with little jitter.
-        pace = 600 + simulation_config.uniform(clock, actor, 3) * 800
-        begin = simulation_config.uniform(clock, actor, 4) * (
-            days * DAY_MS - pace * self._config.searches_per_bot - 120_000
-        )
-        burst = begin + pace * turn + simulation_config.uniform(clock, place, 5) * 0.3 * pace
+        pace = 600 + uniform(clock, actor, 3) * 800
+        begin = uniform(clock, actor, 4) * (days * DAY_MS - pace * self._config.searches_per_bot - 120_000)
+        burst = begin + pace * turn + uniform(clock, place, 5) * 0.3 * pace
         times = np.where(role == UNDECLARED_BOT, np.maximum(burst, 0).astype(np.int64), human)
         for kind, when in ((SLOW_BOT, self._slow), (CROWD_BOT, self._gathering), (PROFESSIONAL, self._at_work)):
             of_kind = role == kind
@@ -160,30 +151,28 @@ class Population:
 
     def _slow(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Every 4 to 12 minutes, day and night: evenly, or with much jitter, or with a pause of 7 hours a day."""
-        style, gap = actor % 3, 60_000 * (4 + 8 * simulation_config.uniform(clock, actor, 3))
-        jitter = np.array([0.04, 0.9, 0.9])[style] * gap * simulation_config.uniform(clock, place, 5)
+        style, gap = actor % 3, 60_000 * (4 + 8 * uniform(clock, actor, 3))
+        jitter = np.array([0.04, 0.9, 0.9])[style] * gap * uniform(clock, place, 5)
         since = gap * turn + jitter
         awake = 17 * HOUR_MS
         since = np.where(style == 2, since // awake * DAY_MS + since % awake, since)
         room = self._config.days * DAY_MS - 24 / 17 * gap * self._config.searches_per_slow_bot - DAY_MS
-        return (np.maximum(room, 0) * simulation_config.uniform(clock, actor, 4) + since).astype(np.int64)
+        return (np.maximum(room, 0) * uniform(clock, actor, 4) + since).astype(np.int64)
 
     def _gathering(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """All of a crowd within its minutes; the second search of each follows within half a minute."""
         crowd = self.crowd(actor)
         minutes = np.array(CROWD_MINUTES)[crowd % len(CROWD_MINUTES)]
-        first = simulation_config.uniform(clock, crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
-        return (first + minutes * 60_000 * simulation_config.uniform(clock, actor, 7) + turn * 25_000).astype(np.int64)
+        first = uniform(clock, crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
+        return (first + minutes * 60_000 * uniform(clock, actor, 7) + turn * 25_000).astype(np.int64)
 
     def _at_work(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Sessions of many searches in an hour of an office day; or an account whose shifts search from 6 to 22."""
         days, shared = self._config.days, actor % 2 == 1
         session = turn // SESSION
         office = (actor + session) % days * DAY_MS + (8 + session % 9) * HOUR_MS
-        office = office + simulation_config.uniform(clock, place, 1) * HOUR_MS
-        shifts = (actor * 5 + turn // 40) % days * DAY_MS + (
-            6 + 16 * simulation_config.uniform(clock, place, 2)
-        ) * HOUR_MS
+        office = office + uniform(clock, place, 1) * HOUR_MS
+        shifts = (actor * 5 + turn // 40) % days * DAY_MS + (6 + 16 * uniform(clock, place, 2)) * HOUR_MS
         return np.where(shared, shifts, office).astype(np.int64)
 
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from flows.simulation import simulation_config
 from flows.simulation.simulated_catalogue import (
     MAX_ATTRIBUTES,
     MODEL_SHARE,
@@ -17,6 +16,7 @@ from flows.simulation.simulated_catalogue import (
     Term,
     model_numbers,
 )
+from flows.simulation.simulation_config import pick, uniform, uniform_of
 
 FORMS = (0.46, 0.22, 0.12, 0.09, 0.07, 0.04)  # an intent has six forms of words; most people use the first ones
 BY_TITLE_WORD, PLURAL, POPULAR_MISSPELLING, FILLER = 0.42, 0.22, 0.13, 0.05
@@ -215,7 +215,7 @@ class Intents:
 
 def draw_popular(key: np.uint64, counters: np.ndarray, num_intents: int, head: float) -> np.ndarray:
     """An intent number for each counter, by popularity: the inverse of the Zipf-Mandelbrot distribution's sum."""
-    unit = simulation_config.uniform(key, counters)
+    unit = uniform(key, counters)
     rank = head * ((num_intents + head) / head) ** unit - head
     return np.minimum(rank.astype(np.int64), num_intents - 1)
 
@@ -223,25 +223,14 @@ def draw_popular(key: np.uint64, counters: np.ndarray, num_intents: int, head: f
 def draw_intents(vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue, numbers: np.ndarray) -> Intents:
     """The intents of these numbers."""
     sold = np.where(catalogue.num_products > 0, catalogue.type_share, 0)
-    kind = simulation_config.pick(
-        sold, simulation_config.uniform(simulation_config.stream(seed, "intent type"), numbers)
-    )
-    unit = (
-        simulation_config.uniform(simulation_config.stream(seed, "intent product"), numbers) ** 1.5
-    )  # popular products first
+    kind = pick(sold, uniform_of(seed, "intent type", numbers))
+    unit = uniform_of(seed, "intent product", numbers) ** 1.5  # popular products first
     document = catalogue.order[catalogue.type_start[kind] + (unit * catalogue.num_products[kind]).astype(np.int64)]
     attributes = catalogue.attributes[document]
-    matters = (
-        simulation_config.uniform(
-            simulation_config.stream(seed, "matters"), numbers[:, None], np.arange(MAX_ATTRIBUTES + 1)
-        )
-        < MENTIONED
-    )
+    matters = uniform_of(seed, "matters", numbers[:, None], np.arange(MAX_ATTRIBUTES + 1)) < MENTIONED
     source = catalogue.source[document]
-    has_model = simulation_config.uniform(simulation_config.stream(seed, "has model"), source) < MODEL_SHARE
-    by_model = has_model & (
-        simulation_config.uniform(simulation_config.stream(seed, "by model"), numbers) < BY_MODEL / MODEL_SHARE
-    )
+    has_model = uniform_of(seed, "has model", source) < MODEL_SHARE
+    by_model = has_model & (uniform_of(seed, "by model", numbers) < BY_MODEL / MODEL_SHARE)
     wanted = np.where(matters & (attributes != NONE), attributes, ANY)
     wanted[by_model] = attributes[by_model]
     return Intents(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.simulation import phrases, simulation_config
+from flows.simulation import phrases
 from flows.simulation.people import (
     CLICKING_BOT,
     CROWD_BOT,
@@ -25,15 +25,13 @@ from flows.simulation.people import (
 )
 from flows.simulation.phrases import FORMS, Dice, Intents, Phrasebook, draw_intents, draw_popular, grades, match_shares
 from flows.simulation.simulated_catalogue import Catalogue, ShopVocabulary
-from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.simulation_config import SimulationConfig, bits, bits_of, pick, stream, uniform, uniform_of
 
 INTENT, PRIVATE, ADULT, SPAM, EMPTY = range(5)
 WHAT = ("intent", "private", "adult", "spam", "empty")
 FAVOURITE = 0.10  # of a person's searches are for the same thing again, in the same words
-STOCK, OF_STOCK = (
-    12,
-    0.4,
-)  # a professional asks for a few things again and again: so many, in this share of its searches
+# A professional asks for a few things again and again: so many, in this share of its searches.
+STOCK, OF_STOCK = 12, 0.4
 PRIVATE_OF_HEAVY = 6  # times as often: they repeat their private query more than k times, so people must be counted
 
 
@@ -67,7 +65,7 @@ def draw_searches(
     is_human = np.isin(who.role, HUMAN)
 
     what = np.full(len(numbers), INTENT, np.int8)
-    unit = simulation_config.uniform(simulation_config.stream(seed, "what"), numbers)
+    unit = uniform_of(seed, "what", numbers)
     private = np.where(who.role == HEAVY_PERSON, PRIVATE_OF_HEAVY * config.private, config.private)
     for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
         what[is_human & (unit >= 0) & (unit < rate)] = kind
@@ -78,29 +76,21 @@ def draw_searches(
     author = np.where(in_crowd, population.victim(who.actor), who.actor)
 
     # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
-    favourite = (who.role == PERSON) & (
-        simulation_config.uniform(simulation_config.stream(seed, "favourite"), numbers) < FAVOURITE
-    )
+    favourite = (who.role == PERSON) & (uniform_of(seed, "favourite", numbers) < FAVOURITE)
     counter = np.where(favourite, config.num_searches + who.actor, numbers)
-    of_stock = (who.role == PROFESSIONAL) & (
-        simulation_config.uniform(simulation_config.stream(seed, "stock"), numbers) < OF_STOCK
-    )
-    item = (simulation_config.bits(simulation_config.stream(seed, "item"), numbers) % np.uint64(STOCK)).astype(np.int64)
+    of_stock = (who.role == PROFESSIONAL) & (uniform_of(seed, "stock", numbers) < OF_STOCK)
+    item = (bits_of(seed, "item", numbers) % np.uint64(STOCK)).astype(np.int64)
     counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
-    wanted = draw_popular(simulation_config.stream(seed, "wanted"), counter, config.intents, config.flattened_head)
-    crawled = (
-        simulation_config.bits(simulation_config.stream(seed, "crawled"), numbers) % np.uint64(config.intents)
-    ).astype(np.int64)
+    wanted = draw_popular(stream(seed, "wanted"), counter, config.intents, config.flattened_head)
+    crawled = (bits_of(seed, "crawled", numbers) % np.uint64(config.intents)).astype(np.int64)
     intents = draw_intents(vocabulary, seed, catalogue, np.where(is_human | wants_popular, wanted, crawled))
-    form = simulation_config.pick(FORMS, simulation_config.uniform(simulation_config.stream(seed, "form"), counter))
+    form = pick(FORMS, uniform_of(seed, "form", counter))
 
-    alteration = simulation_config.uniform(simulation_config.stream(seed, "altered"), numbers[:, None], np.arange(3))
+    alteration = uniform_of(seed, "altered", numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
     altered &= (what == INTENT)[:, None]
     text, understood = _texts(vocabulary, seed, phrasebook, numbers, author, what, intents, form, altered)
-    nobody = (who.role == PERSON) & (
-        simulation_config.uniform(simulation_config.stream(seed, "nobody"), numbers) < config.without_client
-    )
+    nobody = (who.role == PERSON) & (uniform_of(seed, "nobody", numbers) < config.without_client)
     return Searches(
         numbers=numbers,
         who=who,
@@ -189,12 +179,8 @@ def result_pages(vocabulary: ShopVocabulary, seed: int, catalogue: Catalogue, se
     score = is_type * (0.5 + 0.7 * knows + 0.9 * knows * match_shares(intents, catalogue, documents))
     score += 0.3 * catalogue.popularity[documents] - 0.35 * catalogue.is_part[documents] + 4.0 * knows * is_asked_for
     words = intents.number * len(FORMS) + searches.form
-    score += 0.9 * simulation_config.uniform(
-        simulation_config.stream(seed, "engine's error"), words[:, None], documents
-    )
-    score += 0.6 * simulation_config.uniform(
-        simulation_config.stream(seed, "error of the day"), numbers[:, None], documents
-    )
+    score += 0.9 * uniform_of(seed, "engine's error", words[:, None], documents)
+    score += 0.6 * uniform_of(seed, "error of the day", numbers[:, None], documents)
     score[again] = -np.inf
     best = np.argpartition(-score, PAGE, axis=1)[:, :PAGE]
     rows = np.arange(len(numbers))[:, None]
@@ -215,7 +201,7 @@ def _candidates(
     near = np.array([t.near for t in vocabulary.types])[intents.type]
     sizes = np.diff(catalogue.type_start)
     of_type = min(OF_TYPE, int(sizes.max()))
-    key = simulation_config.stream(seed, "candidates")
+    key = stream(seed, "candidates")
     parts = []
     for kind, count, popular in (
         (intents.type, of_type, int(of_type * POPULAR_PART)),
@@ -225,13 +211,13 @@ def _candidates(
         place = np.arange(count)[None, :]
         # Beyond the popular ones: one document out of each equal stretch of the rest.
         stretch = np.maximum(size - popular, 1) / max(count - popular, 1)
-        jitter = simulation_config.uniform(key, intents.number[:, None], place)
+        jitter = uniform(key, intents.number[:, None], place)
         spread = popular + ((place - popular + jitter) * stretch).astype(np.int64)
         chosen = np.where((place < popular) | (size <= count), place, spread)
         parts.append(np.where(chosen < size, catalogue.order[np.minimum(start + chosen, len(catalogue) - 1)], -1))
     places = np.concatenate([*parts, np.full((len(intents), OF_OTHERS), -1)], axis=1)
     # Neighbours by number have nothing to do with each other, and they differ.
-    first = (simulation_config.bits(key, intents.number) % np.uint64(len(catalogue))).astype(np.int64)
+    first = (bits(key, intents.number) % np.uint64(len(catalogue))).astype(np.int64)
     anywhere = (first[:, None] + np.arange(places.shape[1])) % len(catalogue)
     documents = np.sort(np.where(places >= 0, places, anywhere), axis=1)
     again = np.zeros(documents.shape, bool)
@@ -243,14 +229,14 @@ def _behaviour(seed: int, truth: np.ndarray, searches: Searches) -> tuple[np.nda
     """(shown, clicked): how far each searcher looked down the page, and what they clicked."""
     actor, role, numbers = searches.who.actor, searches.who.role, searches.numbers
     rank = np.arange(PAGE)
-    depth = simulation_config.uniform(simulation_config.stream(seed, "depth"), numbers)
+    depth = uniform_of(seed, "depth", numbers)
     depth = np.where(depth < 0.4, PAGE, 4 + (depth * 10).astype(np.int64) % 6)
     looks = np.isin(role, (*HUMAN, CROWD_BOT))  # the others are shown all of a page
     shown = (rank < depth[:, None]) | ~looks[:, None]
     shown &= ~searches.silent[:, None]
-    unit = simulation_config.uniform(simulation_config.stream(seed, "click"), numbers[:, None], rank)
+    unit = uniform_of(seed, "click", numbers[:, None], rank)
     clicked = shown & (unit < EXAMINED * np.array(ATTRACTION)[truth])
-    clicks_all = simulation_config.bits(simulation_config.stream(seed, "bot's habit"), actor) % np.uint64(3) < 2
+    clicks_all = bits_of(seed, "bot's habit", actor) % np.uint64(3) < 2
     clicked &= (role != SLOW_BOT)[:, None]
     mechanical = (role == UNDECLARED_BOT) | (role == CLICKING_BOT)
     clicked = np.where(mechanical[:, None], clicks_all[:, None] | (rank == FIXED_RANK), clicked)

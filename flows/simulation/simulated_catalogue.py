@@ -10,7 +10,7 @@ from importlib import resources
 
 import numpy as np
 
-from flows.simulation import simulation_config
+from flows.simulation.simulation_config import bits, bits_of, pick, stream, uniform, uniform_of
 
 # The words of the simulated shop, read from vocabulary.toml (which explains its form).
 
@@ -104,14 +104,10 @@ def draw_catalogue(vocabulary: ShopVocabulary, seed: int, num_documents: int, sh
     """The catalogue of a seed. Document i is the same whatever `num_documents` is."""
     source = _sources(seed, np.arange(num_documents), shared_titles)
     num_types = len(vocabulary.types)
-    popular_rank = np.argsort(
-        simulation_config.bits(simulation_config.stream(seed, "type popularity"), np.arange(num_types))
-    )
+    popular_rank = np.argsort(bits_of(seed, "type popularity", np.arange(num_types)))
     type_share = 1 / (20 + np.argsort(popular_rank))
     type_share /= type_share.sum()
-    kind = simulation_config.pick(
-        type_share, simulation_config.uniform(simulation_config.stream(seed, "type"), source)
-    ).astype(np.int16)
+    kind = pick(type_share, uniform_of(seed, "type", source)).astype(np.int16)
     sizes = np.array(
         [
             [len(vocabulary.values[k]) for k in t.kinds] + [0] * (MAX_ATTRIBUTES - len(t.kinds)) + [BRANDS_OF_TYPE]
@@ -119,17 +115,10 @@ def draw_catalogue(vocabulary: ShopVocabulary, seed: int, num_documents: int, sh
         ]
     )[kind]
     # Squared: the first values of a kind are common, the last are rare.
-    unit = (
-        simulation_config.uniform(
-            simulation_config.stream(seed, "attribute"), source[:, None], np.arange(MAX_ATTRIBUTES + 1)
-        )
-        ** 2
-    )
+    unit = uniform_of(seed, "attribute", source[:, None], np.arange(MAX_ATTRIBUTES + 1)) ** 2
     attributes = np.where(sizes > 0, np.floor(unit * sizes), NONE).astype(np.int8)
-    is_part = simulation_config.uniform(simulation_config.stream(seed, "part"), source) < PART_SHARE
-    popularity = simulation_config.uniform(
-        simulation_config.stream(seed, "popularity"), np.arange(num_documents)
-    ).astype(np.float32)
+    is_part = uniform_of(seed, "part", source) < PART_SHARE
+    popularity = uniform_of(seed, "popularity", np.arange(num_documents)).astype(np.float32)
     order = np.lexsort([-popularity, is_part, kind]).astype(np.int32)
     return Catalogue(
         source=source.astype(np.int32), type=kind, attributes=attributes, is_part=is_part, popularity=popularity,
@@ -152,22 +141,20 @@ def brand_numbers(vocabulary: ShopVocabulary, seed: int) -> np.ndarray:
 
     Types of one category share brands, as they do in shops.
     """
-    key = simulation_config.stream(seed, "brand")
+    key = stream(seed, "brand")
     categories = {name: i for i, name in enumerate(dict.fromkeys(t.category for t in vocabulary.types))}
     rows = []
     for number, product_type in enumerate(vocabulary.types):
-        by_category = np.argsort(
-            simulation_config.bits(key, categories[product_type.category], np.arange(len(vocabulary.brands)))
-        )
-        of_type = np.argsort(simulation_config.bits(key, 1000 + number, np.arange(BRANDS_OF_CATEGORY)))[:BRANDS_OF_TYPE]
+        by_category = np.argsort(bits(key, categories[product_type.category], np.arange(len(vocabulary.brands))))
+        of_type = np.argsort(bits(key, 1000 + number, np.arange(BRANDS_OF_CATEGORY)))[:BRANDS_OF_TYPE]
         rows.append(by_category[of_type])
     return np.array(rows)
 
 
 def model_numbers(seed: int, source: np.ndarray) -> list[str | None]:
     """The makers' model numbers that titles carry, or None: only some do."""
-    carried = simulation_config.uniform(simulation_config.stream(seed, "has model"), source) < MODEL_SHARE
-    numbers = simulation_config.bits(simulation_config.stream(seed, "model"), source)
+    carried = uniform_of(seed, "has model", source) < MODEL_SHARE
+    numbers = bits_of(seed, "model", source)
     return [
         f"{chr(65 + n % 26)}{chr(65 + n // 26 % 26)}-{1000 + n // 676 % 90_000}" if has else None
         for n, has in zip(numbers.tolist(), carried.tolist(), strict=True)
@@ -184,7 +171,7 @@ class Titles:
     def of(self, numbers: np.ndarray) -> list[str]:
         catalogue, values_of = self._catalogue, self._vocabulary.values
         source = catalogue.source[numbers]
-        layout = simulation_config.bits(simulation_config.stream(self._seed, "layout"), source)
+        layout = bits_of(self._seed, "layout", source)
         models = model_numbers(self._seed, source)
         rows = zip(
             catalogue.type[numbers].tolist(),
@@ -232,10 +219,10 @@ def _product_title(product_type: ProductType, texts: dict[str, str], brand: str,
 
 def _sources(seed: int, numbers: np.ndarray, share: float) -> np.ndarray:
     """Each document's own number, or for a `share` of them the number of an earlier document with the same title."""
-    shares, which = simulation_config.stream(seed, "shared title"), simulation_config.stream(seed, "shared with")
+    shares, which = stream(seed, "shared title"), stream(seed, "shared with")
     source = numbers
     while True:
-        shared = (simulation_config.uniform(shares, source) < share) & (source > 0)
+        shared = (uniform(shares, source) < share) & (source > 0)
         if not shared.any():
             return source
-        source = np.where(shared, np.floor(simulation_config.uniform(which, source) * source).astype(np.int64), source)
+        source = np.where(shared, np.floor(uniform(which, source) * source).astype(np.int64), source)

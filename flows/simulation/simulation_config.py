@@ -125,6 +125,16 @@ def uniform(key: np.uint64, *counters: np.ndarray | int) -> np.ndarray:
     return (bits(key, *counters) >> np.uint64(11)) * _TO_UNIT
 
 
+def bits_of(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
+    """`bits` of a purpose."""
+    return bits(stream(seed, purpose), *counters)
+
+
+def uniform_of(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
+    """`uniform` of a purpose."""
+    return uniform(stream(seed, purpose), *counters)
+
+
 def pick(weights: Sequence[float] | np.ndarray, unit: np.ndarray) -> np.ndarray:
     """The index that each number in [0, 1) falls on when [0, 1) is divided in proportion to the weights."""
     edges = np.cumsum(np.asarray(weights, float))

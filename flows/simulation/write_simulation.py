@@ -25,7 +25,6 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.simulation import simulation_config
 from flows.simulation.log_lines import FATE_NAMES, ROLES, Lines, LogFiles, log_lines
 from flows.simulation.people import PERSON, Population
 from flows.simulation.phrases import Phrasebook, draw_intents, grades, private_text
@@ -39,7 +38,7 @@ from flows.simulation.simulated_catalogue import (
     draw_catalogue,
     load,
 )
-from flows.simulation.simulation_config import VERSION, SimulationConfig
+from flows.simulation.simulation_config import VERSION, SimulationConfig, bits_of, stream, uniform
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request
@@ -93,16 +92,14 @@ def _judge(
 ) -> list[JudgedQuery]:
     seed = config.seed
     intents = draw_intents(vocabulary, seed, catalogue, numbers)
-    key = simulation_config.stream(seed, "judged documents")
+    key = stream(seed, "judged documents")
     near = np.array([t.near for t in vocabulary.types])[intents.type]
     columns = []
     for kind, count, salt in ((intents.type, OF_TYPE, 0), (near, OF_NEAR_TYPE, 1)):
         start, size = catalogue.type_start[kind][:, None], np.diff(catalogue.type_start)[kind][:, None]
-        place = (simulation_config.uniform(key, numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
+        place = (uniform(key, numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
         columns.append(np.where(size > 0, catalogue.order[np.minimum(start + place, len(catalogue) - 1)], 0))
-    columns.append(
-        (simulation_config.uniform(key, numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64)
-    )
+    columns.append((uniform(key, numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64))
     target = intents.source[:, None].astype(np.int64)  # the product itself is always among them
     shown = np.concatenate([target, *columns], axis=1)
     truth = grades(vocabulary, intents, catalogue, shown)
@@ -267,11 +264,7 @@ def _write_log(
             typed_private[searches.author[searches.what == PRIVATE]] = True
             _add_counts(counts, searches, lines)
             fates += np.bincount(lines.fate, minlength=len(fates))
-            order = np.argsort(
-                simulation_config.bits(
-                    simulation_config.stream(config.seed, "shuffle"), begin, np.arange(len(lines.text))
-                )
-            )
+            order = np.argsort(bits_of(config.seed, "shuffle", begin, np.arange(len(lines.text))))
             if behind:
                 behind.result()
             behind = thread.submit(files.write, population, searches, lines, order)
