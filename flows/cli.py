@@ -56,6 +56,13 @@ COMMANDS = {
     "doctor": "Report whether this machine can run everything, which path training takes, and what to fix.",
 }
 
+# The files in flows/commands that hold several commands; any other command has a file of its name.
+FILES = {
+    "pipelines": ("demo", "run", "backfill"),
+    "preprocess": ("simulate", "ingest", "erase", "build", "build-labelled", "judgments"),
+    "train_and_evaluate": ("train", "texts", "combine", "evaluate", "evaluate-labelled", "encode"),
+    "publish_and_serve": ("publish", "releases", "rollback", "verify", "export", "search", "serve"),
+}
 
 # What they run is Beam and Arrow, in a process of their own.
 ONLY_BEAM = frozenset({"ingest", "build", "build-labelled", "judgments"})
@@ -71,10 +78,10 @@ def build_app(command: str) -> App:
         default_parameter=cyclopts.Parameter(negative=()),
         suppress_keyboard_interrupt=False,  # `run` says what an interrupt leaves
     )
+    file_of = {name: file for file, names in FILES.items() for name in names}
     for order, (name, line) in enumerate(COMMANDS.items()):
-        module = name.replace("-", "_")
-        help_line = None if name == command else line
-        app.command(f"flows.commands.{module}:{module}", name=name, help=help_line, sort_key=order)
+        where = f"flows.commands.{file_of.get(name, name)}:{name.replace('-', '_')}"
+        app.command(where, name=name, help=None if name == command else line, sort_key=order)
     return app
 
 

@@ -58,13 +58,13 @@ def explain(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows import explain as explaining
+    from flows import explain_texts
     from flows.config.toml_file import with_fields
     from flows.show import present_explain
     from training.analysis.explained import as_json
     from training.analysis.keywords import CountingRule, rule_json
 
-    asked = explaining.Asked(
+    asked = explain_texts.Asked(
         models=(model, beside) if beside else (model,),
         text=text,
         title=title,
@@ -73,8 +73,8 @@ def explain(
         rule=with_fields(CountingRule(), set or []),
     )
     with console.progress_bar("explain") as progress:
-        found, simulated = explaining.explain(asked, progress)
-        files = explaining.write(into, asked, found, colours=colours, simulated=simulated) if into else {}
+        found, simulated = explain_texts.explain(asked, progress)
+        files = explain_texts.write(into, asked, found, colours=colours, simulated=simulated) if into else {}
     result = {
         "stage": "explain",
         "rule": rule_json(asked.rule),

@@ -82,7 +82,7 @@ def pool(
     if read and not runs:
         if not qrels or sheet:
             raise _usage("sheets were to be read", "where the qrels are to go is not said", "give --qrels FILE")
-        from flows.pool import read_pool
+        from flows.pool_files import read_pool
 
         result = read_pool(read, qrels=qrels, queries=write_queries, merge=merge, allow_partial=allow_partial)
         console.emit(result, json, show_judged)
@@ -97,7 +97,7 @@ def pool(
         raise _usage("a pool was to be written", "a file is missing", "give --queries, --documents and --sheet")
     if depth < 1 or (num_queries is not None and num_queries < 1):
         raise _usage("a pool was to be written", "--depth or --num-queries is below 1", "give at least 1")
-    from flows.pool import write_pool
+    from flows.pool_files import write_pool
 
     result = write_pool(
         runs, queries=queries, documents=documents, sheet=sheet, depth=depth, num_queries=num_queries,

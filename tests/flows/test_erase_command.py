@@ -9,7 +9,7 @@ import pytest
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
 from flows.cli import run
-from flows.commands.erase import read_client_ids
+from flows.commands.preprocess import read_client_ids
 from schemas.errors import UsageError
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 

@@ -1,0 +1,513 @@
+"""clicktower simulate, ingest, erase, build, build-labelled, judgments: from a log to shards and judgments."""
+
+import sys
+from dataclasses import asdict
+from getpass import getpass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from flows.config.toml_file import with_fields
+from flows.show import console, present
+from flows.show.console import errors, output, plain
+from schemas import storage
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from beam_jobs.ingest.erase import Erasure
+
+
+def simulate(
+    out: str, *, searches: int = 30_000, seed: int = 0, set: list[str] | None = None, json: bool = False
+) -> None:
+    """Make a search log with known truth: documents, searches, clicks, bots, noise, judgments.
+
+    Everything made from it is labelled simulated.
+
+        clicktower simulate demo-data --searches 100000 --seed 7
+
+    Parameters
+    ----------
+    out
+        A new folder for the log, the documents, the judgments and the truth (grades, bots, the fate of each line).
+    searches
+        The number of searches by people and bots; the log has about ten lines per search.
+    seed
+        The same seed makes the same bytes.
+    set
+        field=value for any field of the simulation's settings; may be repeated.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows.simulation import SimulationConfig, write_simulation
+
+    config = with_fields(SimulationConfig(), [f"num_searches={searches}", f"seed={seed}", *(set or [])])
+    with console.progress_bar("simulate") as progress:
+        result = write_simulation.simulate(out, config=config, progress=progress)
+    console.emit({"stage": "simulate", **result}, json, present.simulated)
+
+
+def ingest(
+    logs: Annotated[list[str], Parameter(negative=())],
+    *,
+    into: str,
+    date: str | None = None,
+    format: str = "ubi",
+    mapping: str | None = None,
+    person_key: str | None = None,
+    renew_key: bool = False,
+    replace_day: bool = False,
+    set: list[str] | None = None,
+    beam_options: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Read a search log into a private daily aggregate.
+
+    Drops exact repeats, bots and empty queries, joins searches and events, and
+    counts people by keyed hashes. Every input line has one fate in the ledger.
+    Unreadable lines are listed as file, offset and reason.
+
+        clicktower ingest logs/2026-09-01/*.ndjson.gz --date 2026-09-01 --into store
+        clicktower ingest aol/*.txt.gz --format delimited --mapping aol.toml --into store
+        clicktower ingest logs/ --into store -- --direct_running_mode=multi_processing --direct_num_workers=2
+
+    Parameters
+    ----------
+    logs
+        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    date
+        The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of that
+        day. A file that has grown replaces what it was before.
+    format
+        The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
+        query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
+    mapping
+        TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are clicks.
+    person_key
+        File with the key that people are hashed by; by default one is made in the store's private folder.
+    renew_key
+        If the store's key has expired, make a new one. This begins a new window, which cannot be combined with the
+        old one.
+    replace_day
+        Make the date from these files alone; whatever it was made from before is superseded.
+    set
+        field=value for any field of the ingest settings; may be repeated.
+    beam_options
+        Options of the Beam runner; write them after a bare `--`.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.ingest import ingest_stage
+    from beam_jobs.ingest.ingest_stage import IngestConfig
+    from beam_jobs.sources.mapping import read_mapping
+    from flows.config.settings import Settings
+    from flows.show.present import day_of
+
+    fields = [*(set or []), f"format={format}"]
+    fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []
+    fields += [f"person_key={person_key}"] if person_key else []
+    fields += [f"date={date}"] if date else []
+    fields += ["renew_key=true"] if renew_key else []
+    fields += ["replace_day=true"] if replace_day else []
+    config = with_fields(IngestConfig(), fields)
+    with console.progress_bar("ingest") as progress:
+        result = ingest_stage.ingest(
+            logs,
+            store=into,
+            config=config,
+            beam_options=with_engines(beam_options or (), Settings().engines),
+            progress=progress,
+        )
+    console.emit(result.to_json() | day_of(into, result), json, present.stage_with_details)
+
+
+# Client ids from stdin or a file: no argument, error or message ever holds one.
+
+
+def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
+    """The ids, each once. `client_id` may only be `-`, for stdin. Raises UsageError."""
+    asked = "people were to be erased"
+    if client_id is not None and client_id != "-":
+        raise UsageError(
+            asked=asked,
+            found="a client id stands on the command line",
+            follows="the shell's history and the list of processes would keep it",
+            do="write `--client-id -` and give the id on stdin, or use --client-ids-file; and clear your history",
+        )
+    if (client_id is None) == (file is None):
+        raise UsageError(
+            asked=asked,
+            found="it must be said once where their client ids are",
+            do="give either `--client-id -` (stdin) or `--client-ids-file FILE`",
+        )
+    return _parse(_read(file), asked)
+
+
+def _read(file: str | None) -> bytes:
+    if file is not None:
+        try:
+            return storage.read_bytes(file)
+        except FileNotFoundError:
+            raise UsageError(
+                asked="client ids were to be read from a file", found="there is no such file", do="check the path"
+            ) from None
+    if sys.stdin.isatty():
+        return getpass("client id (not shown): ").encode()
+    return sys.stdin.buffer.read()
+
+
+def _parse(content: bytes, asked: str) -> list[str]:
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise UsageError(asked=asked, found="the client ids are no UTF-8 text", do="give one id a line") from None
+    ids = list(dict.fromkeys(line.removesuffix("\r") for line in lines if line.strip()))
+    if not ids:
+        raise UsageError(asked=asked, found="there is no client id", do="give one client id a line")
+    return ids
+
+
+def erase(
+    *,
+    store: str,
+    client_id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    client_ids_file: str | None = None,
+    person_key: str | None = None,
+    json: bool = False,
+) -> None:
+    """Erase people, on their request, from the private days of a store.
+
+    The ids are read from a file or from stdin, never from the command line,
+    which other users of the machine and the shell's history can see. Queries
+    that only these people typed are removed; from all others their hash is
+    removed. Reports which shards and models were made before.
+
+        clicktower erase --store store --client-id -
+        clicktower erase --store store --client-ids-file ids.txt
+
+    Parameters
+    ----------
+    store
+        The store whose days are changed.
+    client_id
+        `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
+    client_ids_file
+        A file with one client id per line.
+    person_key
+        The key file that logs were ingested with, if it was not the store's own.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from beam_jobs.ingest import erase
+
+    client_ids = read_client_ids(client_id, client_ids_file)
+    with console.progress_bar("erase") as progress:
+        erasure = erase.erase(client_ids, store=store, person_key=person_key, progress=progress)
+    console.emit(as_result(store, erasure), json, show)
+
+
+# What an erasure did, as JSON and as a person reads it. Never who it was about.
+
+
+def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:
+    """The JSON object of an erasure. `reused`: there was nothing to change."""
+    return {
+        "stage": "erase",
+        "digest": "",  # an erasure has no name of its own: what names it would name the person
+        "path": store,
+        "reused": not erasure.num_ingests,
+        "counts": {
+            "ingests_changed": erasure.num_ingests,
+            "queries_removed": erasure.num_queries,
+            "queries_with_one_person_less": erasure.num_sets,
+            "lines_removed": erasure.num_lines,
+        },
+        "days": dict(erasure.dates),
+        "without_key": list(erasure.keyless),
+        "unfinished": list(erasure.unfinished),
+        "made_before": [asdict(made) for made in erasure.made_before],
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """What was removed, what could not be, and what was made before."""
+    counts = result["counts"]
+    if result["reused"]:
+        present.stage_line("erase", "nothing to remove: no day whose key is there holds these people")
+    else:
+        present.stage_line(
+            "erase",
+            f"{counts['queries_removed']:,} queries that nobody else typed are removed"
+            f" ({counts['lines_removed']:,} lines), {counts['queries_with_one_person_less']:,} count fewer people,"
+            f" in {counts['ingests_changed']:,} ingests",
+        )
+    for date, version in result["days"].items():
+        output.print(f"{date} is now version {version}")
+    _list("Cannot be changed any more, since the key of their window is gone:", result["without_key"])
+    _list("Left behind by ingests that did not finish; run them again, or remove these folders:", result["unfinished"])
+    made = [f"{one['stage']:<9} {one['path']} ({one['created']})" for one in result["made_before"]]
+    _list("Made before from days that an erasure has changed since; build, train and publish again, then remove:", made)
+    errors.print("[dim]Raw logs, and copies of the store, are not touched: remove the person from them too.[/]")
+
+
+def _list(title: str, lines: list[str]) -> None:
+    if lines:
+        output.print(f"\n{title}")
+        for line in lines:
+            output.print(f"  {plain(line)}", soft_wrap=True)
+
+
+def build(
+    *,
+    days: Annotated[list[str], Parameter(consume_multiple=True)],
+    documents: str,
+    into: str,
+    first: Annotated[str | None, Parameter(name="--from")] = None,
+    until: Annotated[str | None, Parameter(name="--to")] = None,
+    last: int | None = None,
+    allow_missing_days: bool = False,
+    k: int = 5,
+    judged_queries: str | None = None,
+    adult_list: str | None = None,
+    set: list[str] | None = None,
+    beam_options: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Turn daily aggregates and documents into training shards, behind the privacy
+    gate.
+
+    A query leaves the private aggregate only if at least k distinct people
+    issued it. Clicked titles become pairs, each with n random unclicked titles;
+    a keyed share of the queries is held out.
+
+        clicktower build --days store --documents documents.tsv --k 5 --into store
+        clicktower build --days store --last 30 --documents documents.tsv --into store
+
+    Parameters
+    ----------
+    days
+        A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
+        ingested without a date; with --from, --to or --last only the dates of that window.
+    documents
+        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    first
+        First date of the window (2026-09-01); by default the store's first.
+    until
+        Last date of the window; by default the store's newest.
+    last
+        The number of dates up to the last one, instead of a first one.
+    allow_missing_days
+        Build although the store has nothing for some date of the window; the manifest then names it.
+    k
+        How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
+    judged_queries
+        Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
+    adult_list
+        Your own list of adult words, one per line, instead of the built-in one.
+    set
+        field=value for any field of the build settings; may be repeated.
+    beam_options
+        Options of the Beam runner; write them after a bare `--`.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from beam_jobs.build import build_stage
+    from beam_jobs.build.build_stage import BuildConfig
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.ingest.windows import Window
+    from flows.config.settings import Settings
+
+    window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
+    fields = [f"k={k}", *(set or [])]
+    fields += [f"adult_list={adult_list}"] if adult_list else []
+    config = with_fields(BuildConfig(), fields)
+    with console.progress_bar("build") as progress:
+        result = build_stage.build(
+            days,
+            documents,
+            store=into,
+            config=config,
+            judged_queries=judged_queries,
+            window=window,
+            beam_options=with_engines(beam_options or (), Settings().engines),
+            progress=progress,
+        )
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+def build_labelled(
+    files: Annotated[list[str], Parameter(negative=())],
+    *,
+    into: str,
+    dev: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
+    first: str | None = None,
+    second: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    no_header: bool = False,
+    delimiter: str | None = None,
+    mapping: str | None = None,
+    format: Literal["delimited", "jsonl", "parquet"] | None = None,
+    label_kind: Literal["class", "value"] = "class",
+    set: list[str] | None = None,
+    beam_options: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Turn labelled pairs (text, text, label) or labelled texts (text, label) into
+    shards with the words and texts of click shards.
+
+    No sentence is on both sides of the split: pairs link sentences, so connected
+    components are held out as a whole, by a keyed hash. Every line has one fate
+    in the ledger.
+
+        clicktower build-labelled questions.tsv --first 2 --second 3 --label 1 --no-header --into store
+        clicktower build-labelled train.csv --dev dev.csv --delimiter , --first premise --second hypothesis \\
+            --label gold --into store
+        clicktower build-labelled scored.jsonl --first a --second b --label score --label-kind value --into store
+        clicktower build-labelled reviews.parquet --text review --label stars --into store
+
+    Parameters
+    ----------
+    files
+        Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or Parquet.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    dev
+        Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
+    first
+        The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
+    second
+        The column of its second text.
+    text
+        The column of the text, where a line has one text only.
+    label
+        The column of the label.
+    no_header
+        The first line of delimited text is already a row; its columns are then numbers.
+    delimiter
+        The delimiter of delimited text, if it is not a tab.
+    mapping
+        A TOML file that says all this, instead of the flags (docs/labelled.md has an example).
+    format
+        The format of the files; by default it follows from the ending of the first file's name.
+    label_kind
+        class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets its bounds).
+    set
+        field=value for any field of the settings; may be repeated.
+    beam_options
+        Options of the Beam runner; write them after a bare `--`.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from beam_jobs.engine.engine_options import with_engines
+    from beam_jobs.labelled import labelled_stage
+    from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
+    from beam_jobs.labelled.labelled_stage import LabelledConfig
+    from flows.config.settings import Settings
+
+    columns = {"first": first, "second": second, "text": text, "label": label}
+    named = {name: _column(column) for name, column in columns.items() if column is not None}
+    if mapping and (named or no_header or delimiter):
+        raise UsageError(
+            asked=f"the columns were to be named by {mapping}",
+            found="and also by flags",
+            do="use one or the other",
+        )
+    found = (
+        read_labelled_mapping(mapping)
+        if mapping
+        else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
+    )
+    config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
+    with console.progress_bar("build-labelled") as progress:
+        result = labelled_stage.build_labelled(
+            files,
+            store=into,
+            config=with_fields(config, set or []),
+            dev=dev or (),
+            beam_options=with_engines(beam_options or (), Settings().engines),
+            progress=progress,
+        )
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+def _column(name: str) -> str | int:
+    return int(name) if name.isdecimal() else name
+
+
+def judgments(
+    *,
+    days: Annotated[list[str], Parameter(consume_multiple=True)],
+    into: str,
+    first: Annotated[str | None, Parameter(name="--from")] = None,
+    until: Annotated[str | None, Parameter(name="--to")] = None,
+    last: int | None = None,
+    allow_missing_days: bool = False,
+    k: int = 5,
+    trained_on: str | None = None,
+    min_impressions: int = 10,
+    set: list[str] | None = None,
+    beam_options: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Derive graded judgments from the clicks of a later period, corrected for where
+    documents were shown.
+
+    Writes queries.tsv and qrels.txt, which `evaluate` takes, logged.run, the ranking
+    that was shown, and the propensities of ranks. They are labelled click-derived,
+    and so is every evaluation with them.
+
+        clicktower judgments --days store --from 2026-10-01 --to 2026-10-14 --trained-on store/build/DIGEST --into store
+
+    Parameters
+    ----------
+    days
+        A store, or folders that `ingest` printed, as in `build`: days after those of training.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    first
+        First date of the window (2026-10-01); by default the store's first.
+    until
+        Last date of the window; by default the store's newest.
+    last
+        The number of dates up to the last one, instead of a first one.
+    allow_missing_days
+        Continue although the store has nothing for some date of the window; the manifest then names it.
+    k
+        How many distinct people must have issued a query.
+    trained_on
+        The folder of a build; days that it was made from, or that are not later, are refused.
+    min_impressions
+        How often a document must have been shown for a query to get a grade.
+    set
+        field=value for any field of the settings of judgments; may be repeated.
+    beam_options
+        Options of the Beam runner; write them after a bare `--`.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from beam_jobs.ingest.windows import Window
+    from beam_jobs.judgments import judgments_stage
+    from beam_jobs.judgments.judgments_stage import JudgmentsConfig
+
+    window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
+    config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(set or [])])
+    with console.progress_bar("judgments") as progress:
+        result = judgments_stage.judgments(
+            days,
+            store=into,
+            config=config,
+            window=window,
+            trained_on=trained_on,
+            beam_options=tuple(beam_options or ()),
+            progress=progress,
+        )
+    console.emit(result.to_json(), json, present.stage_with_details)

@@ -1,0 +1,373 @@
+"""clicktower publish, releases, rollback, verify, export, search, serve: what is done with releases."""
+
+from dataclasses import asdict
+from typing import Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from flows.config.toml_file import with_fields
+from flows.show import console, present
+from schemas.errors import StageError
+
+
+def publish(
+    *,
+    model: str,
+    documents: str,
+    to: str,
+    evaluation: str | None = None,
+    candidate: bool = False,
+    if_better: bool = False,
+    queries: str | None = None,
+    qrels: str | None = None,
+    frequencies: str | None = None,
+    into: str | None = None,
+    rule: list[str] | None = None,
+    workers: int = 1,
+    set: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Encode all documents into a release and make it the live one.
+
+    Titles that an earlier release of the same model has encoded are reused. The
+    release is read back and its index checked against exact search before the
+    pointer is swapped in one step; until then, and if anything fails, the old
+    release stays live.
+
+        clicktower publish --model store/train/DIGEST --documents documents.tsv --to release
+
+    Parameters
+    ----------
+    model
+        The folder that `train` printed.
+    documents
+        The documents that are searched.
+    to
+        The folder or URI of the releases, as for `search --release`.
+    evaluation
+        The folder that `evaluate` printed; its table becomes part of the release.
+    candidate
+        Make the release but leave the live one unchanged; `rollback --release`
+        makes it live.
+    if_better
+        Make it live only if its model is better than the live one by the rules of promotion;
+        otherwise it is kept as a candidate, and the reason is printed. Needs --evaluation.
+    queries
+        With --if-better, --qrels and --into: the queries on which the live model is evaluated again,
+        if it was evaluated on other judgments or documents than this one.
+    qrels
+        The judgments of those queries.
+    frequencies
+        How often each query was asked, if the evaluation was given it.
+    into
+        The store for the evaluation of the live model.
+    rule
+        field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
+    workers
+        Workers that encode: 1 is this machine with all its cores; more are tasks of
+        a Ray cluster, the one that RAY_ADDRESS names or one started here.
+    set
+        field=value for any field of the publish settings; may be repeated.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows.releases import publish
+    from flows.releases.publish_config import PublishConfig
+
+    config = with_fields(PublishConfig(), set or [])
+    with console.progress_bar("publish") as progress:
+        decide = None
+        if if_better:
+            from flows.guards.promotion import asked
+
+            decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
+        result = publish.publish(
+            model, documents=documents, to=to, config=config, evaluation=evaluation, candidate=candidate,
+            decide=decide, workers=workers, progress=progress,
+        )  # fmt: skip
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+_STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "damaged": "bold red"}
+
+
+def releases(*, to: str, json: bool = False) -> None:
+    """List the releases that are kept: which is live, and which was before.
+
+    For a candidate it says why it is not live.
+
+        clicktower releases --to release
+
+    Parameters
+    ----------
+    to
+        The folder or URI of the releases, as given to `publish`.
+    json
+        Print the list as one JSON object.
+    """
+    from flows.releases.kept_releases import list_releases
+
+    kept = list_releases(to)
+    live = next((one.digest for one in kept if one.state == "live"), None)
+    result = {"stage": "releases", "digest": live, "path": to, "releases": [one.to_json() for one in kept]}
+    console.emit(result, json, _show_releases)
+
+
+def _show_releases(result: dict) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("release", no_wrap=True)
+    table.add_column("made", no_wrap=True)
+    table.add_column("documents", justify="right")
+    table.add_column("NDCG@10", justify="right")
+    for row in result["releases"]:
+        style = _STYLES.get(row["state"], "dim")
+        ndcg, documents = row["ndcg@10"], row["num_documents"]
+        table.add_row(
+            Text(row["state"], style=style),
+            Text(row["digest"], style="bold" if row["state"] == "live" else ""),
+            (row["created"] or "")[:16].replace("T", " "),
+            f"{documents:,}" if documents is not None else "",
+            f"{ndcg['mean']:.3f}" if ndcg else "",
+        )
+    console.output.print(table)
+    for row in result["releases"]:
+        if said := row["wrong"] or (row["decision"] or {}).get("reason"):
+            console.output.print(Text(f"{row['digest']}: {console.plain(said)}", style="dim"), soft_wrap=True)
+
+
+def rollback(*, to: str, release: str | None = None, json: bool = False) -> None:
+    """Make the previous release live again, or any that is kept.
+
+    Nothing is encoded or copied: every byte of the release is checked, and the
+    pointer is swapped in one step. Rolling back twice returns to the start.
+
+        clicktower rollback --to release
+        clicktower rollback --to release --release DIGEST
+
+    Parameters
+    ----------
+    to
+        The folder or URI of the releases, as given to `publish`.
+    release
+        The digest of a release or candidate that `clicktower releases` lists; by
+        default the release that was live before.
+    json
+        Print the result as one JSON object.
+    """
+    from flows.releases import kept_releases
+
+    result = kept_releases.rollback(to, release=release)
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+def verify(folder: str, *, json: bool = False) -> None:
+    """Check every byte of a stage's output, of a whole store, or of a release.
+
+    Each file is compared with the hash that was recorded when it was made.
+
+        clicktower verify store
+        clicktower verify release
+
+    Parameters
+    ----------
+    folder
+        A folder that a stage printed, a store, or a release.
+    json
+        Print the findings as one JSON object.
+    """
+    from flows.releases import verify
+
+    with console.progress_bar("verify") as progress:
+        findings = verify.verify(folder, progress=progress)
+    if findings:
+        raise StageError(
+            asked=f"every file of {folder} was compared with its manifest",
+            found=f"{len(findings)} do not match: {'; '.join(findings[:10])}",
+            follows="what is read from them cannot be believed",
+            do="run the stage again (it notices and makes the output anew), or restore the files",
+        )
+    console.emit(
+        {"stage": "verify", "path": folder, "findings": []},
+        json,
+        lambda _: console.output.print(f"[green]✓[/] every byte of {console.plain(folder)} is as it was written"),
+    )
+
+
+def export(*, release: str, form: str, into: str, queries: str | None = None, k: int = 100, json: bool = False) -> None:
+    """Export the live release in a format that another system reads.
+
+    parquet: a file of id, title and vector. opensearch: a folder with the
+    definition of a k-NN index and bulk bodies. trec: the run of a file of
+    queries, as the release answers them. Existing files are not overwritten.
+
+        clicktower export --release release --form parquet --into titles.parquet
+        clicktower export --release release --form trec --queries queries.tsv --into titles.run
+
+    Parameters
+    ----------
+    release
+        The folder or URI that `publish` wrote to.
+    form
+        parquet, opensearch or trec.
+    into
+        The file to write; for opensearch, the folder.
+    queries
+        For trec: queries as `id<TAB>text` lines.
+    k
+        For trec: documents per query.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows.releases import export_release
+
+    with console.progress_bar("export") as progress:
+        result = export_release.export(release, form=form, into=into, queries=queries, k=k, progress=progress)  # type: ignore[arg-type]
+    console.emit(result.to_json(), json, present.stage_with_details)
+
+
+def search(
+    text: str,
+    *,
+    release: str,
+    k: int = 10,
+    mode: Literal["vector", "bm25", "hybrid"] = "vector",
+    weight: float | None = None,
+    rerank: int | None = None,
+    json: bool = False,
+) -> None:
+    """Rank the documents of the live release for a query.
+
+    By vector unless --mode says otherwise: bm25 ranks by shared words, hybrid by both.
+
+        clicktower search --release release "angle bracket"
+        clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
+        clicktower search --release questions --rerank 100 "how do I learn to cook"
+
+    Parameters
+    ----------
+    text
+        The query, as a person would type it.
+    release
+        The folder or URI that `publish` wrote to.
+    k
+        How many documents to show.
+    mode
+        vector: by cosine, or by distance if the model compares by it. bm25: by the words that query
+        and title share. hybrid: cosine (or minus the distance) + weight * BM25.
+    weight
+        The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
+    rerank
+        Rerank this many of the nearest by the confidence of the model's own classifier that they are of the query's
+        class, for example duplicates. For a model that was trained on labelled pairs.
+    json
+        Print the hits as one JSON object.
+    """
+    from flows.releases import search
+    from flows.releases.search import WEIGHT
+
+    hits = search.search(release, text, k, mode, weight=WEIGHT if weight is None else weight, rerank=rerank)
+    result = {"stage": "search", "query": text, "mode": mode, "hits": [asdict(hit) for hit in hits]}
+    console.emit(result, json, _show_search)
+
+
+def _show_search(result: dict) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("", justify="right", style="dim")
+    by_distance = any(hit["distance"] is not None for hit in result["hits"])
+    near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
+    # A distance is shown as it is, and not as the score that it makes.
+    by = near if by_distance and not hybrid else "score"
+    again = any(hit["confidence"] is not None for hit in result["hits"])
+    if again:
+        table.add_column("confidence", justify="right")
+    table.add_column(by, justify="right", style="dim" if again else "")
+    if hybrid:
+        table.add_column(near, justify="right", style="dim")
+        table.add_column("BM25", justify="right", style="dim")
+    table.add_column("title", overflow="fold")
+    table.add_column("id", style="dim", no_wrap=True)
+    for hit in result["hits"]:
+        parts = [f"{hit[near]:.3f}", f"{hit['bm25']:.2f}"] if hybrid else []
+        title, name = console.plain(hit["title"]), console.plain(hit["id"])
+        sure = [f"{hit['confidence']:.3f}"] if again else []
+        table.add_row(str(hit["rank"]), *sure, f"{hit[by]:.3f}", *parts, title, name)
+    console.output.print(table)
+
+
+def serve(
+    *,
+    release: str,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    workers: int = 1,
+    poll_seconds: float = 2.0,
+    drain_seconds: int = 30,
+    allow_host: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Answer searches over HTTP from the live release, and follow the pointer to each new one.
+
+    / is a page for typing queries, /docs documents the API. A release that is
+    published while it runs is opened beside the old one and replaces it between
+    two requests; SIGTERM finishes what is under way. By default it listens on
+    this machine only: there is no authentication, so put a proxy in front of it.
+
+        clicktower serve --release release
+        curl -H 'Content-Type: application/json' -d '{"query": "angle bracket"}' http://127.0.0.1:8080/v1/search
+
+    Parameters
+    ----------
+    release
+        The folder or URI that `publish` wrote to.
+    host
+        The address to listen on.
+    port
+        The port to listen on; 0 takes any free port.
+    workers
+        Processes that answer requests; each holds the release in memory.
+    poll_seconds
+        How often the pointer is checked.
+    drain_seconds
+        How long SIGTERM waits for requests under way.
+    allow_host
+        A host name that requests may use, besides localhost and its address; may be repeated. A service that listens
+        to other machines answers to any name unless this is given.
+    json
+        Print where it listens as one JSON object, before it answers.
+    """
+    import os
+
+    # Searches are short: a pool of threads for each would cost more than it saves. Read when NumPy is first imported.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    from flows.serve import service
+    from flows.serve.service import ServeConfig, is_loopback, listen
+    from schemas.release import read_release
+
+    config = ServeConfig(
+        release=release, host=host, port=port, workers=workers, poll_seconds=poll_seconds, drain_seconds=drain_seconds,
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()),
+    )  # fmt: skip
+    folder, about = read_release(release)
+    with listen(config) as listening:
+        if not is_loopback(host):
+            console.errors.print(
+                f"[bold yellow]warning:[/] {console.plain(host)} can be reached from other machines, and there is no "
+                "authentication: put a proxy that has it before this port",
+                soft_wrap=True,
+            )
+        address = f"[{host}]" if ":" in host else host
+        url = f"http://{address}:{listening.getsockname()[1]}"
+        result = {"stage": "serve", "digest": about.digest, "path": folder, "reused": True, "url": url,
+                  "counts": {"documents": about.num_documents}}  # fmt: skip
+        console.emit(result, json, _show_serve)
+        service.serve(config, listening)
+
+
+def _show_serve(result: dict) -> None:
+    console.output.print(
+        f"serving {result['counts']['documents']:,} documents of release {result['digest']} at {result['url']}",
+        soft_wrap=True,
+    )

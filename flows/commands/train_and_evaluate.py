@@ -1,0 +1,341 @@
+"""clicktower train, texts, combine, evaluate, evaluate-labelled, encode: from shards to models, figures and vectors."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from flows.config.toml_file import with_fields
+from flows.show import console, present
+from schemas import storage
+from schemas.errors import UsageError
+
+
+def train(
+    *,
+    shards: str,
+    into: str,
+    recipe: str = "lstm-96",
+    start: str | None = None,
+    epochs: int | None = None,
+    reduction: Literal["exact", "fast"] | None = None,
+    workers: int = 1,
+    min_workers: int | None = None,
+    threads: int | None = None,
+    path: Literal["auto", "compiled", "torch"] = "auto",
+    device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
+    documents: str | None = None,
+    queries: str | None = None,
+    qrels: str | None = None,
+    word_vectors: str | None = None,
+    teacher: str | None = None,
+    set: list[str] | None = None,
+    report: str | None = None,
+    json: bool = False,
+) -> None:
+    """Train towers on shards; a killed run continues from its last checkpoint.
+
+    The shards of `build` train twin towers on clicks; those of `build-labelled`
+    train a classifier of texts or pairs, where the recipe's objective is classify.
+
+    One worker trains in this process, more train through Ray. With the exact
+    reduction the weights are the same, bit for bit, for any number of workers
+    and threads.
+
+        clicktower train --shards store/build/DIGEST --into store
+        clicktower train --shards store/build/DIGEST --into store --workers 2 --set step=0.001 --epochs 20
+
+    Parameters
+    ----------
+    shards
+        The folder that `build` printed.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    recipe
+        The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
+        dssm, clsm-1, clsm-3, clsm-5, or, not in the paper, lstm-pool-192, lstm-pool-96, lstm-long-96, bag-pool-512,
+        bag-512, self-attentive, max-pooled and variational (docs/quality.md compares them). Or a TOML file: the
+        best.toml of a sweep, or your own, with `objective` classify (labels) or generate (reconstruction, paraphrase)
+        among its settings (docs/objectives.md).
+    start
+        The folder of another training whose towers this one starts from, instead of from random numbers.
+    epochs
+        Epochs, instead of the recipe's.
+    reduction
+        How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
+    workers
+        Data-parallel workers; 1 runs in process, more run through Ray Train.
+    min_workers
+        Continue with as few workers when nodes are lost, and with more again when they come back; without it the run
+        waits ten minutes for a replacement.
+    threads
+        Threads of each worker; by default the cores of this machine divided by the workers.
+    path
+        On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or torch, the
+        reference. auto: compiled where it supports the recipe. The two round differently.
+    device
+        cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. They
+        round differently, so each gives a different model.
+    documents
+        With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
+    queries
+        Judged queries, id<TAB>text.
+    qrels
+        Judgments in TREC format.
+    word_vectors
+        A file of word vectors (GloVe text, word2vec text or binary): words in it start from their vectors, all others
+        are read by their letter trigrams. They are trained further unless you --set word_vectors=frozen.
+    teacher
+        The model to distil, with half of the loss or what you --set teacher_share=: the folder that `train` or
+        `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+    set
+        field=value for any field of the recipe; may be repeated.
+    report
+        The file for a page about the training, with its curves (self-contained HTML).
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows.config.recipe_file import recipe_named
+    from training.run import launch
+    from training.run.launch import Judged
+
+    given = [documents, queries, qrels]
+    if any(given) and not all(given):
+        raise UsageError(
+            asked="NDCG was to be watched during training",
+            found="only some of the three files were given",
+            do="give --documents, --queries and --qrels together, or none",
+        )
+    fields = [f"epochs={epochs}"] if epochs is not None else []
+    fields += [f"reduction={reduction}"] if reduction else []
+    judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
+    named, its_vectors = recipe_named(recipe)
+    with console.progress_bar("train", share=True) as progress:
+        result = launch.train(
+            shards,
+            store=into,
+            recipe=with_fields(named, [*fields, *(set or [])]),
+            workers=workers,
+            min_workers=min_workers,
+            threads=threads,
+            path=path,
+            device=device,
+            judged=judged,
+            start=start,
+            progress=progress,
+            word_vectors=word_vectors or its_vectors,
+            teacher=teacher,
+        )
+    value = result.to_json()
+    if report:
+        from flows.report import write_report
+        from flows.run_summary import training_page
+
+        write_report(report, training_page(value))
+    console.emit(value, json, present.stage_with_details)
+
+
+def texts(*, shards: str, to: str, json: bool = False) -> None:
+    """Write the texts that training meets, for your own teacher to encode.
+
+    Give each text a vector with any encoder, a transformer or a service, as a
+    second column `vector`, and train towers to rank like it:
+
+        clicktower texts --shards store/build/DIGEST --to texts.parquet
+        clicktower train --shards store/build/DIGEST --teacher vectors.parquet --into store
+
+    docs/model.md ("A teacher") shows the code in between. The texts are those of
+    the shards, behind the privacy gate: released queries and your titles.
+
+    Parameters
+    ----------
+    shards
+        The folder that `build` printed.
+    to
+        The Parquet file to write, with a column `text`: each text once. A file that
+        exists is not overwritten.
+    json
+        Print the result as one JSON object.
+    """
+    from training.data.shard_folder import write_texts
+
+    number = write_texts(shards, to)
+    console.emit(
+        {"texts": number, "path": to},
+        json,
+        lambda _: console.output.print(f"[green]✓[/] {number:,} texts in {console.plain(to)}"),
+    )
+
+
+def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: str, json: bool = False) -> None:
+    """Make an ensemble of trained models: its score is the mean of their cosines.
+
+    Models of different seeds and, even more, of different towers make different
+    errors, so their mean can rank better than each; docs/quality.md says where it
+    did. The result is a model like any other for evaluate, compare, publish and
+    search; its vectors have as many dimensions as all of its members' together.
+
+        clicktower combine --models store/train/DIGEST store/train/DIGEST --into store
+
+    Parameters
+    ----------
+    models
+        Folders that `train` printed, two or more, trained on shards of one table size.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    json
+        Print the result as one JSON object.
+    """
+    from training.models import ensemble
+
+    console.emit(ensemble.combine(models, store=into).to_json(), json, present.stage_with_details)
+
+
+def evaluate(
+    *,
+    model: str,
+    documents: str,
+    queries: str,
+    qrels: str,
+    into: str,
+    min_judged: int = 1,
+    frequencies: str | None = None,
+    set: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Evaluate a model by NDCG@1/3/10, compared with BM25 and a random order.
+
+    TREC run files of all of them are written, too, so that others can check the figures.
+
+        clicktower evaluate --model store/train/DIGEST --documents documents.tsv --queries queries.tsv \\
+            --qrels qrels.txt --into store
+
+    Parameters
+    ----------
+    model
+        The folder that `train` printed, or the URI of a release, whose live model is used.
+    documents
+        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+    queries
+        Judged queries, id<TAB>text.
+    qrels
+        Judgments in TREC format: query id, 0, document id, grade.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    min_judged
+        Skip queries with fewer judged documents than this; the output says how many.
+    frequencies
+        How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
+    set
+        field=value for any field of the evaluation settings; may be repeated.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from training.evaluate import evaluate_stage
+    from training.evaluate.evaluate_stage import EvaluateConfig
+
+    config = with_fields(EvaluateConfig(), [f"min_judged={min_judged}", *(set or [])])
+    with console.progress_bar("evaluate") as progress:
+        result = evaluate_stage.evaluate(
+            model, documents=documents, queries=queries, qrels=qrels, store=into, config=config,
+            frequencies=frequencies, progress=progress,
+        )  # fmt: skip
+    run_file = storage.join(result.data, result.manifest.outcome.metrics["run_files"]["model"])
+    console.emit({**result.to_json(), "run_file": run_file}, json, present.stage_with_details)
+
+
+def evaluate_labelled(
+    *,
+    model: str,
+    labelled: str,
+    into: str,
+    set: list[str] | None = None,
+    report: str | None = None,
+    json: bool = False,
+) -> None:
+    """Evaluate a model on labelled pairs or texts, compared with baselines that see
+    words alone: majority, TF-IDF, BM25 and word mover's distance, naive Bayes.
+
+    A model trained on these labels is evaluated by its classes; any model by the cosine
+    of two texts, a variational one by W₂ too. Classes: accuracy (of a similarity at
+    thresholds chosen on the training part) and area under ROC. Values: Spearman's rank
+    correlation. All on the held-out part, with intervals.
+
+        clicktower evaluate-labelled --model store/train/DIGEST --labelled store/build-labelled/DIGEST --into store \\
+            --report labelled.html
+
+    The page shows the distribution of similarities in each class, the confusion matrix and
+    calibration of a classifier, where the hops of a self-attentive model look, and rows
+    that it got wrong. It contains their texts, so it is as private as your data.
+
+    Parameters
+    ----------
+    model
+        The folder that `train` printed, or the URI of a release, whose live model is used.
+    labelled
+        The folder that `build-labelled` printed.
+    into
+        The store: a folder or URI that holds the output of all stages.
+    set
+        field=value for any field of the settings, such as sides=document; may be repeated.
+    report
+        The file for a page about the result (self-contained HTML).
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+    from flows.show import present_labelled
+    from training.evaluate import evaluate_labelled_stage
+    from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig
+
+    config = with_fields(EvaluateLabelledConfig(), set or [])
+    with console.progress_bar("evaluate-labelled") as progress:
+        result = evaluate_labelled_stage.evaluate_labelled(
+            model, labelled, store=into, config=config, progress=progress
+        )
+    value = result.to_json()
+    if report:
+        from flows.report.labelled_page import write_labelled_page
+
+        write_labelled_page(report, value)
+        value["report"] = report
+    console.emit(value, json, present_labelled.show)
+
+
+def encode(
+    *,
+    side: Literal["query", "document"],
+    model: str | None = None,
+    release: str | None = None,
+    raw: bool = False,
+    json: bool = False,
+) -> None:
+    """Turn lines of text into vectors, one at a time.
+
+    Each line of standard input is a text, and each line of output its vector as
+    a JSON array: of length 1, so that a dot product of two is their cosine, or
+    not normalised if the model compares by distance. A line without a word has
+    no vector and gives null. With --raw the vectors are consecutive little-endian
+    float32 values instead, and such a line gives zeros.
+
+        clicktower encode --release release --side query < queries.txt > vectors.jsonl
+
+    Parameters
+    ----------
+    side
+        The tower: query or document.
+    model
+        The folder that `train` or `combine` printed.
+    release
+        Instead of a model: the folder or URI that `publish` wrote to.
+    raw
+        Write float32 bytes instead of JSON lines.
+    json
+        Write {"vector": ...} objects instead of arrays.
+    """
+    import sys
+
+    from flows.releases.encode_lines import encode_lines, open_encoder
+
+    encoder = open_encoder(model, release)
+    for vectors in encode_lines(encoder, sys.stdin.buffer, side):
+        sys.stdout.buffer.write(vectors.raw() if raw else vectors.lines(objects=json))
+        sys.stdout.buffer.flush()
