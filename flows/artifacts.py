@@ -13,7 +13,10 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from flows.config.pipeline_config import PipelineConfig
 from flows.guards.drift import WatchedFigure, alarms
-from flows.show import present_markdown
+from flows.report import markdown
+from flows.report.blocks import Block, Table, Text
+from flows.report.run_page import drift as drift_blocks
+from flows.report.run_page import promotion, ranking, usual
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError
@@ -46,23 +49,30 @@ def _ledger(config: PipelineConfig, shards: Mapping[str, Any]) -> None:
 def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
     """The NDCG table with intervals."""
     about = f"NDCG over {evaluation['metrics']['n']:,} judged queries, with 95% intervals"
-    _markdown(config, "ndcg", f"# NDCG\n\n{present_markdown.ranking(evaluation)}", about)
+    blocks = ranking(evaluation["metrics"])
+    if evaluation["labels"].get("simulated"):
+        blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
+    _markdown(config, "ndcg", "NDCG", blocks, about)
 
 
 def drift(config: PipelineConfig, rows: Sequence[WatchedFigure]) -> None:
     """Every watched figure beside its usual value."""
     count, shown = len(alarms(rows)), [row.to_json() for row in rows]
-    about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else present_markdown.usual(shown)
-    _markdown(config, "drift", f"# Drift\n\n{present_markdown.drift(shown)}", about)
+    about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else usual(shown)
+    _markdown(config, "drift", "Drift", drift_blocks(shown), about)
 
 
 def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
     """The decision on the release, and its model card."""
     metrics = published["metrics"]
     live = metrics.get("live", True)
-    text = present_markdown.promotion(metrics.get("decision"), reused=published["reused"])
+    decision, was = metrics.get("decision"), "was live already" if published["reused"] else "went live"
+    blocks: list[Block] = [Text(text=f"This release {was}; nothing was asked of it.")]
+    if decision:
+        blocks = promotion({"live": live, **decision}, bool(decision["figures"].get("click_derived")))
     about = "The release is live" if live else "The candidate was kept; what was live stays live"
-    _markdown(config, "promotion", f"# Promotion\n\n{text}\n\nRelease `{published['digest']}`", about)
+    blocks.append(Text(text=f"Release {published['digest']}"))
+    _markdown(config, "promotion", "Promotion", blocks, about)
 
     def card(key: str) -> None:
         content = storage.read_bytes(storage.join(published["path"], CARD)).decode()
@@ -75,15 +85,17 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     """Where everything is."""
     stages = [value for value in results.values() if isinstance(value, Mapping)]
-    rows = [[r["stage"], _how(r), f"`{r['path']}`"] for r in stages]
-    shown = present_markdown.table(["stage", "", "output"], [*rows, ["report", "", _link(str(results["report"]))]])
-    text = f"# {config.title}\n\n{shown}\n\nServed from `{config.publish.to}`"
-    _markdown(config, "links", text, "The report, the release, and the output of every stage")
+    rows = [[r["stage"], _how(r), r["path"]] for r in stages] + [["report", "", str(results["report"])]]
+    table = Table(caption="outputs", header=("stage", "", "output"), rows=rows, left=range(3))
+    blocks: list[Block] = [table, Text(text=f"Served from {config.publish.to}")]
+    _markdown(config, "links", config.title, blocks, "The report, the release, and the output of every stage")
 
 
 def failed(config: PipelineConfig | None, error: StageError) -> None:
     """Why a run ended, and what to do. Without a config: it could not be read."""
-    _markdown(config, "failure", f"# This run failed\n\n{present_markdown.failure(error)}", "What to do")
+    parts = {"Asked": error.asked, "Found": error.found, "What follows": error.follows, "What to do": error.do}
+    blocks = [Text(text=f"{name}: {text}") for name, text in parts.items() if text]
+    _markdown(config, "failure", "This run failed", blocks, "What to do")
 
 
 def key_of(config: PipelineConfig | None, name: str) -> str:
@@ -98,11 +110,8 @@ def _how(result: Mapping[str, Any]) -> str:
     return "was damaged and made again" if result.get("repaired") else "new"
 
 
-def _link(place: str) -> str:
-    return f"[{place}]({place})" if place.startswith(("http://", "https://")) else f"`{place}`"
-
-
-def _markdown(config: PipelineConfig | None, name: str, text: str, about: str) -> None:
+def _markdown(config: PipelineConfig | None, name: str, title: str, blocks: Sequence[Block], about: str) -> None:
+    text = f"# {markdown.escaped(title)}\n\n{markdown.render(blocks)}"
     _keep(lambda key: create_markdown_artifact(markdown=text, key=key, description=about), config, name)
 
 

@@ -1,34 +1,19 @@
 """clicktower compare"""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
 from flows.config.toml_file import with_fields
-from flows.show import console, present
+from flows.report import markdown
+from flows.report.comparison_page import comparison_blocks, comparison_page, write_comparison
+from flows.report.comparison_wording import MEASURE
+from flows.show import console, present, terminal
 from flows.show.console import errors, output, plain
 from schemas.errors import UsageError
-from training.compare.cells import difference_cell, here_cell, ndcg_table, there_cell
-from training.compare.compare_wording import (
-    BM25,
-    MEASURE,
-    Comparison,
-    against_chosen,
-    answer,
-    best,
-    cautions,
-    difference_remark,
-    figure,
-    legend,
-    protocol,
-    row_of,
-    title_of,
-    verdict,
-    without_figures,
-)
-from training.wording import duration, measure_name, visible
+from training.wording import duration, measure_name
 
 
 def compare(
@@ -142,6 +127,7 @@ def compare(
                 frequencies=frequencies,
                 where=compare_stage.Where(threads=threads),
                 progress=progress,
+                render=as_markdown,
                 row_ended=lambda one, done, total: row_line(
                     one.row.name,
                     "reused" if one.result and one.result.reused else one.state,
@@ -155,20 +141,14 @@ def compare(
     except compare_stage.UnfinishedComparison as error:
         if report:
             shown = {"metrics": dict(error.comparison), "labels": dict(error.labels)}
-            _write(report, {**shown, "counts": {}, "digest": "", "path": into})
+            write_comparison(report, {**shown, "counts": {}, "digest": "", "path": into})
         if not json:
             show_comparison(error.comparison)
         raise
     value = result.to_json()
     if report:
-        _write(report, value)
+        write_comparison(report, value)
     console.emit(value, json, show)
-
-
-def _write(report: str, result: dict) -> None:
-    from flows.report.report_page import write_comparison
-
-    write_comparison(report, result)
 
 
 def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
@@ -190,12 +170,6 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
 
 
 ROW_STYLES = {"done": ("✓", "green"), "reused": ("✓", "green"), "failed": ("✗", "bold red"), "empty": ("·", "dim")}
-SIDE_STYLES = {"above": "green", "below": "red", "alike": "dim"}
-VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "open": "bold yellow", "unknown": "bold"}
-MEASURE_WIDTH = 11  # of a column's name at most
-CHOSEN = "▸ "  # before the row that all others are tested against
-RULES_SHOWN = ("ties", "unjudged")  # the page has all
-NUM_QUERIES = 3  # that gained, and as many that lost
 
 
 def row_line(
@@ -215,7 +189,7 @@ def row_line(
         (f"{sign} ", style),
         (f"{f'{done}/{total}':<7}", "bold"),
         (f"{time:>12}  ", "dim"),
-        f"{_plain(name)}: {_plain(came)}",
+        f"{terminal.plain(name)}: {terminal.plain(came)}",
     )
     errors.print(line, soft_wrap=True)
 
@@ -230,83 +204,12 @@ def show(result: dict[str, Any]) -> None:
     output.print(f"\n{plain(present.from_here(result['path']))}", soft_wrap=True)
 
 
-def show_comparison(comparison: Comparison) -> None:
-    """Print the comparison alone, also when some rows failed and nothing was kept."""
-    output.print(Text(_plain(answer(comparison)), VERDICT_STYLES[verdict(comparison)]))
-    output.print()
-    output.print(_table(comparison))
-    for row, why in without_figures(comparison):
-        output.print(Text(_plain(f"{row['title']} {why}"), "red" if row["state"] == "failed" else "dim"))
-    for sentence in filter(None, [legend(comparison), _paper_note(comparison)]):
-        output.print(Text(_plain(sentence), "dim"))
-    _queries(comparison)
-    output.print()
-    for sentence in cautions(comparison):
-        output.print(Text(_plain(sentence), "yellow"))
-    output.print(Text(_plain(" ".join(protocol(comparison, RULES_SHOWN))), "dim"))
+def show_comparison(comparison: Mapping[str, Any]) -> None:
+    """The comparison alone, as it also stands when some rows failed and nothing was kept."""
+    terminal.show(comparison_blocks(comparison))
 
 
-def _paper_note(comparison: Comparison) -> str:
-    """The explanation of the paper's column; empty where there is none."""
-    if not any(row.get("paper_to_bm25") for row in comparison["rows"]):
-        return ""
-    return f"paper: the paper's {measure_name(MEASURE)} − BM25, on its authors' own data."
-
-
-def _table(comparison: Comparison) -> Table:
-    """The main figures in 80 columns; the page has the rest."""
-    cutoffs = [name for name in comparison["measures"] if name.startswith("ndcg@")]
-    header = [*(measure_name(name) if name == cutoffs[0] else f"@{name[5:]}" for name in cutoffs), "interval"]
-    tested = any(against_chosen(row) for row in comparison["rows"])
-    bm25_apart = comparison["against"] != BM25 and row_of(comparison, BM25) is not None
-    header += [f"− {title_of(comparison, comparison['against'])}"] * tested
-    header += ["− BM25"] * bm25_apart
-    paper = any(row.get("paper_to_bm25") for row in comparison["rows"])
-    header += ["paper"] * paper
-    titles, rows = [], []
-    for row, cells in ndcg_table(comparison).rows:
-        of_measures = cells[: len(cutoffs)]
-        figures = [Text(cell.text, "bold green" if cell.best else "") for cell in of_measures]
-        interval = of_measures[-1].aside if row["state"] == "done" and of_measures else row["state"]
-        figures.append(Text(interval, "red" if row["state"] == "failed" else "dim"))
-        if tested:
-            difference = difference_cell(row, MEASURE)
-            figures.append(Text(f"{difference.text:>6} {difference.mark}", SIDE_STYLES.get(difference.side, "")))
-        figures += [Text(here_cell(comparison, row, MEASURE).text)] * bm25_apart
-        figures += [Text(there_cell(row, MEASURE).text, "dim")] * paper
-        style = "bold" if row is best(comparison) else "" if row["state"] == "done" else "dim"
-        sign = CHOSEN if row["name"] == comparison["against"] else ""
-        titles.append(Text(f"{sign}{_plain(row['title'])}", style))
-        rows.append(figures)
-    shown = Table(box=None, header_style="dim", pad_edge=False)
-    shown.add_column("", no_wrap=True)
-    widths = []
-    for at, name in enumerate(header):
-        # Differences start alike, and their stars follow: to the left, or the stars would put them out of line.
-        justify = "left" if name.startswith("− ") else "right"
-        shown.add_column(Text(_plain(name), overflow="ellipsis"), justify=justify, no_wrap=True)  # type: ignore[arg-type]
-        widths.append(max(min(len(name), MEASURE_WIDTH), *(row[at].cell_len for row in rows)))
-        shown.columns[-1].width = widths[-1]
-    for title, figures in zip(titles, rows, strict=True):
-        # On a narrow terminal it is the titles that give way: rich would shorten the figures too.
-        title.truncate(max(8, output.width - sum(widths) - 2 * len(widths)), overflow="ellipsis")
-        shown.add_row(title, *figures)
-    return shown
-
-
-def _queries(comparison: Comparison) -> None:
-    """The queries that gained and lost most, one line each."""
-    difference = comparison.get("difference")
-    if not difference or not difference["queries"]:
-        return
-    output.print()
-    output.print(Text(_plain(difference_remark(comparison)), "bold"))
-    for why in ("gain", "loss"):
-        for query in [query for query in difference["queries"] if query["why"] == why][:NUM_QUERIES]:
-            worth = Text.assemble(figure(query["of"]), (" against ", "dim"), figure(query["to"]), "  ")
-            output.print(Text("  ").append(worth).append(_plain(query["query"])), soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    """Foreign text for a rich Text, which reads no markup: on one line, without control characters."""
-    return visible(" ".join(text.split()))
+def as_markdown(comparison: Mapping[str, Any]) -> str:
+    """The page of a comparison in Markdown."""
+    page = comparison_page({"metrics": comparison, "labels": comparison.get("labels", {}), "counts": {}})
+    return markdown.page(page)

@@ -4,6 +4,8 @@ Colours are names of the style sheet, so that a figure follows the page into the
 beside it, and each figure has a label that says what it shows. Equal values give equal bytes.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import math
@@ -11,12 +13,14 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
 from training.wording import visible
+
+if TYPE_CHECKING:
+    import numpy as np
 
 WIDE, HALF = 920, 520  # pixels of a figure alone and of one of two
 SERIES = ("ours", "dropped", "other")
@@ -359,6 +363,8 @@ class WordColumns:
 
     def means(self, rows: np.ndarray) -> np.ndarray:
         """Rows of words [words, ...] as rows of columns, float64 [columns, ...]."""
+        import numpy as np
+
         sums = np.add.reduceat(rows.astype(np.float64), self.starts, axis=0)
         sizes = np.diff([*self.starts, len(rows)])
         return sums / sizes.reshape(-1, *[1] * (rows.ndim - 1))
@@ -427,14 +433,16 @@ class Scale:
 
     def colours(self, values: np.ndarray) -> np.ndarray:
         """uint8 [..., 4]: one colour, or around zero one for each sign, the fuller the farther from the page's own."""
+        import numpy as np
+
         start = 0.0 if self.around_zero else self.low
         shares = np.clip((values - start) / ((self.high - start) or 1), -1, 1)
-        found = np.where(shares[..., None] < 0, BELOW, ABOVE)
+        found = np.where(shares[..., None] < 0, np.array(BELOW), np.array(ABOVE))
         found[..., 3] = np.rint(255 * np.abs(shares))
         return found.astype(np.uint8)
 
 
-ABOVE, BELOW = np.array([16, 143, 134, 255]), np.array([217, 130, 43, 255])
+ABOVE, BELOW = (16, 143, 134, 255), (217, 130, 43, 255)  # like the scales of page.css
 ACTIVE_ROW, REST_HEIGHT = 12, 190
 
 

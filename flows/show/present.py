@@ -3,27 +3,27 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
+from rich.text import Text as Line
 
+from flows.report.blocks import Block, Cell, Items, Table, Text
+from flows.report.comparison_wording import headline as comparison_headline
+from flows.report.run_page import ledger_table, ranking
+from flows.show import terminal
 from flows.show.console import errors, output, plain
 from schemas import day_version
-from schemas.ledger import FATES, Ledger
+from schemas.ledger import Ledger
 from schemas.stage import StageResult
-from training.compare.compare_wording import headline as comparison_headline
 from training.wording import counted, in_full
-
-KIND_STYLE = {"kept": "green", "dropped": "yellow", "unreadable": "red"}
 
 
 def stage_line(stage: str, headline: str, seconds: float | None = None, state: str = "") -> None:
     """One line about a finished stage, on stderr, so that stdout stays the result's."""
     time = "reused" if state == "reused" else "" if seconds is None else f"{seconds:.1f} s"
-    line = Text.assemble(("✓ ", "green"), (f"{stage:<9}", "bold"), (f"{time:>9}  ", "dim"), headline)
+    line = Line.assemble(("✓ ", "green"), (f"{stage:<9}", "bold"), (f"{time:>9}  ", "dim"), headline)
     errors.print(line, soft_wrap=True)
 
 
@@ -32,9 +32,9 @@ def stage_result(result: dict) -> None:
     state = "reused" if result.get("reused") else "new"
     stage_line(result["stage"], headline(result), result.get("duration_seconds"), state)
     for note in notes(result):
-        errors.print(Text(f"  {note}", style="yellow"), soft_wrap=True)
+        errors.print(Line(f"  {note}", style="yellow"), soft_wrap=True)
     if decision := result.get("metrics", {}).get("decision"):
-        errors.print(Text(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
+        errors.print(Line(f"  {decision['reason']}", style="dim" if decision["promote"] else "yellow"), soft_wrap=True)
 
 
 def notes(result: dict) -> list[str]:
@@ -45,17 +45,22 @@ def notes(result: dict) -> list[str]:
 def stage_with_details(result: dict) -> None:
     """A single stage's result: its line, its ledger or table, and where it is."""
     stage_result(result)
-    if "ledger" in result:
-        output.print(ledger_table(Ledger.from_json(result["ledger"])))
-    if privacy_gate := result.get("metrics", {}).get("privacy_gate"):
-        output.print(f"Privacy gate: {privacy_gate}")
-    if systems := result.get("metrics", {}).get("systems"):
-        output.print(ndcg_table(systems))
-        output.print(Text(protocol(result["metrics"]), style="dim"))
-    if propensities := result.get("metrics", {}).get("propensities"):
-        output.print(propensity_table(propensities))
-        output.print(Text(click_protocol(result), style="dim"))
+    terminal.show(details(result))
     output.print(plain(result["path"]), soft_wrap=True)
+
+
+def details(result: Mapping[str, Any]) -> list[Block]:
+    """The ledger or the table of a stage's result."""
+    metrics, blocks = result.get("metrics", {}), list[Block]()
+    if "ledger" in result:
+        blocks.append(ledger_table(Ledger.from_json(result["ledger"])))
+    if privacy_gate := metrics.get("privacy_gate"):
+        blocks.append(Text(text=f"Privacy gate: {privacy_gate}"))
+    if metrics.get("systems"):
+        blocks += ranking(metrics)
+    if metrics.get("propensities"):
+        blocks += propensities(result)
+    return blocks
 
 
 def simulated(result: dict) -> None:
@@ -66,14 +71,11 @@ def simulated(result: dict) -> None:
 
 def run_results(results: dict) -> None:
     """The end of a run: ledger, table, where everything is, and what to try next."""
-    output.print()
-    output.print(ledger_table(Ledger.from_json(results["build"]["ledger"])))
-    output.print(f"Privacy gate: {results['build']['metrics']['privacy_gate']}", soft_wrap=True)
-    output.print()
-    output.print(ndcg_table(results["evaluate"]["metrics"]["systems"]))
-    output.print(Text(protocol(results["evaluate"]["metrics"]), style="dim"))
+    for stage in ("build", "evaluate"):
+        output.print()
+        terminal.show(details(results[stage]))
     if results["evaluate"]["labels"].get("simulated"):
-        output.print(Text("All of this comes from a simulated log.", style="bold yellow"))
+        output.print(Line("All of this comes from a simulated log.", style="bold yellow"))
     output.print()
     for line in standing(results):
         output.print(line, soft_wrap=True)
@@ -85,20 +87,20 @@ def run_results(results: dict) -> None:
         output.print(f"  {plain(command)}", soft_wrap=True)
 
 
-def standing(results: Mapping[str, Any]) -> list[Text]:
+def standing(results: Mapping[str, Any]) -> list[Line]:
     """Whether the release went live and why, and what of the run is unusual."""
     metrics, rows = results["publish"]["metrics"], results.get("drift", ())
     lines = []
     if decision := metrics.get("decision"):
         live = metrics.get("live", True)
         state = ("live      ", "green") if live else ("candidate ", "yellow")
-        lines.append(Text.assemble(state, decision["reason"]))
+        lines.append(Line.assemble(state, decision["reason"]))
     alarms = [row["alarm"] for row in rows if row["alarm"]]
-    lines += [Text.assemble(("unusual   ", "yellow"), alarm) for alarm in alarms]
+    lines += [Line.assemble(("unusual   ", "yellow"), alarm) for alarm in alarms]
     if rows and not alarms:
         compared = sum(row["usual"] != "—" for row in rows)
         told = f"nothing, of {compared} that could be compared" if compared else "there are too few earlier runs to say"
-        lines.append(Text.assemble(("unusual   ", "dim"), told))
+        lines.append(Line.assemble(("unusual   ", "dim"), told))
     return lines
 
 
@@ -245,89 +247,27 @@ _HEADLINES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def ledger_table(ledger: Ledger) -> Table:
-    """Every line's fate, with a bar for its share."""
-    table = Table(
-        title="Ledger: the fate of every line", title_justify="left", box=None, header_style="dim", pad_edge=False
-    )
-    for name, justify in (("", "left"), ("lines", "right"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for kind in ("kept", "dropped", "unreadable"):
-        rows = [(f, n) for f, n in ledger.lines.items() if n and FATES[f][0] == kind]
-        for fate, count in sorted(rows, key=lambda row: -row[1]):
-            share = count / ledger.total
-            bar = "█" * round(share * 12) or "▏"
-            table.add_row(
-                Text.assemble((f"{kind:<11}", KIND_STYLE[kind]), FATES[fate][1]),
-                f"{count:,}",
-                f"{share:.2%}",
-                Text(bar, style=KIND_STYLE[kind]),
-            )
-    table.add_row("[bold]all lines[/]", f"[bold]{ledger.total:,}[/]", "100.00%", "")
-    return table
-
-
-def ndcg_table(table: Mapping[str, Mapping[str, Any]]) -> Table:
-    """NDCG at each cutoff with its interval, best system in bold."""
-    cutoffs = [name for name in next(iter(table.values())) if name.startswith("ndcg@")]
-    shown = Table(
-        title="NDCG on the judged documents", title_justify="left", box=None, header_style="dim", pad_edge=False
-    )
-    shown.add_column("")
-    for name in cutoffs:
-        shown.add_column(name.upper(), justify="right")
-    best = {name: max(row[name]["mean"] for row in table.values()) for name in cutoffs}
-    for system, row in table.items():
-        cells = []
-        for name in cutoffs:
-            value = row[name]
-            style = "bold green" if value["mean"] == best[name] else ""
-            cells.append(
-                Text.assemble((f"{value['mean']:.3f}", style), (f" [{value['low']:.3f}, {value['high']:.3f}]", "dim"))
-            )
-        shown.add_row({"model": "ours", "bm25": "BM25"}.get(system, system), *cells)
-    return shown
-
-
-def propensity_table(propensities: Sequence[Mapping[str, float]]) -> Table:
-    """How probably each rank is looked at, relative to the most looked at, with its relative standard error."""
-    table = Table(title="Propensities", title_justify="left", box=None, header_style="dim", pad_edge=False)
-    for name in ("rank", "looked at", "error", ""):
-        table.add_column(name, justify="left" if not name else "right")
-    for row in propensities:
-        bar = "█" * round(row["propensity"] * 24) or "▏"
-        table.add_row(str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Text(bar))
-    return table
-
-
-def click_protocol(result: Mapping[str, Any]) -> str:
-    """How judgments came out of clicks, and what they are not."""
+def propensities(result: Mapping[str, Any]) -> list[Block]:
+    """How probably each rank is looked at, relative to the most looked at, with its relative standard error; how
+    judgments came out of clicks, and what they are not."""
     metrics, counts = result["metrics"], result["counts"]
     grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
-    unmeasured = metrics["unmeasured_ranks"]
-    lines = [
+    told = [
         f"click-derived, {metrics['click_model_name']}; {grades}",
         f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
         f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
+        f"the ranking that was shown: logged.run, {counts['logged_results']:,} results",
     ]
-    lines.append(f"the ranking that was shown: logged.run, {counts['logged_results']:,} results")
-    if unmeasured:
-        lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
-    return "\n".join(lines)
-
-
-def protocol(metrics: Mapping[str, Any]) -> str:
-    """How the numbers of the table were measured, and how ours differs from BM25."""
-    gain = {"exponential": "2^grade - 1", "linear": "grade"}[metrics["gain"]]
-    measure, against = next((m, v) for m, v in metrics["difference"]["measures"].items() if m == "ndcg@10")
-    lines = [
-        f"{metrics['n']:,} queries, of which {metrics['n_informative']:,} have judgments of more than one grade",
-        f"gain {gain}, discount log2(rank + 1), ties as trec_eval, {metrics['confidence']:.0%} intervals",
-        f"ours - BM25 at {measure.upper()}: {against['mean']:+.3f} [{against['low']:+.3f}, {against['high']:+.3f}], "
-        f"p = {against['p']:.4f}",
-        *metrics["warnings"],
+    if unmeasured := metrics["unmeasured_ranks"]:
+        told.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
+    rows: list[list[Cell | str]] = [
+        [str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Cell(share=row["propensity"])]
+        for row in metrics["propensities"]
     ]
-    return "\n".join(lines)
+    return [
+        Table(caption="Propensities", header=("rank", "looked at", "error", ""), rows=rows, left=(3,)),
+        Items(items=told),
+    ]
 
 
 # What a person or a program is told about the days that an ingest makes and a build takes.

@@ -9,7 +9,8 @@ import pytest
 from flows import artifacts
 from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from flows.guards.drift import WatchedFigure
-from flows.show import present_markdown
+from flows.report import markdown
+from flows.report.run_page import promotion
 from schemas.errors import StageError
 
 CONFIG = PipelineConfig(
@@ -22,7 +23,8 @@ SYSTEMS = {name: {"ndcg@1": INTERVAL, "ndcg@10": INTERVAL} for name in ("model",
 SLICE = {"slice": "query length", "part": "1 word", "n": 60, "live": 0.5, "candidate": 0.4, "difference": -0.1,
          "limit": 0.02, "decides": True, "worse": True}  # fmt: skip
 DECISION = {"promote": False, "reason": "It is worse | so the live model stays.",
-            "figures": {"slices": [SLICE, SLICE | {"part": "2 words", "n": 9, "decides": False, "worse": False}],
+            "figures": {"difference": INTERVAL,
+                        "slices": [SLICE, SLICE | {"part": "2 words", "n": 9, "decides": False, "worse": False}],
                         "click_derived": True}}  # fmt: skip
 ROWS = [
     WatchedFigure(figure="lines", words="lines of the log", value="10", usual="20", basis="4 Mondays", alarm="half",
@@ -79,19 +81,19 @@ def test_the_ledger_is_a_table_of_every_fate(made):
 
 def test_the_promotion_says_why_and_which_slices(made):
     text = made[f"{KEY}-promotion"]["markdown"]
-    assert "**Kept as a candidate.** It is worse" in text
-    assert "| query length: 1 word | 60 | 0.500 | 0.400 | -0.100 | -0.020 | too much worse |" in text
-    assert "too few queries to decide" in text
-    assert "derived from clicks" in text
+    assert "**Kept as a candidate. It is worse" in text
+    assert "| 1 word (query length) | 60 | 0.500 | 0.400 | -0.100 (too much worse) | -0.020 |" in text
+    assert "too few to decide" in text
+    assert "judged by clicks" in text
 
 
 def test_drift_failure_links_and_card_say_what_they_are_for(made):
-    assert "- ⚠ half **It stopped the run.**" in made[f"{KEY}-drift"]["markdown"]
+    assert "- ⚠ half It stopped the run." in made[f"{KEY}-drift"]["markdown"]
     assert made[f"{KEY}-drift"]["description"] == "1 figure out of the usual"
-    assert "**Found.** The disk is full" in made[f"{KEY}-failure"]["markdown"]
-    assert "**What to do.** Make room" in made["clicktower-failure"]["markdown"]
-    assert "[https://here/report.html](https://here/report.html)" in made[f"{KEY}-links"]["markdown"]
-    assert "| ingest | was damaged and made again | `/store/ingest` |" in made[f"{KEY}-links"]["markdown"]
+    assert "Found: the disk is full" in made[f"{KEY}-failure"]["markdown"]
+    assert "What to do: make room" in made["clicktower-failure"]["markdown"]
+    assert "| report |  | https://here/report.html |" in made[f"{KEY}-links"]["markdown"]
+    assert "| ingest | was damaged and made again | /store/ingest |" in made[f"{KEY}-links"]["markdown"]
     assert made[f"{KEY}-model-card"]["markdown"].startswith("\n# lstm-96\n\n---\nmore")
 
 
@@ -118,20 +120,24 @@ def test_keys_are_as_prefect_takes_them(title):
 
 
 def test_every_row_of_a_markdown_table_has_the_columns_of_its_head():
-    text = present_markdown.promotion(DECISION, reused=False)
+    text = markdown.render(promotion({"live": False, **DECISION}, True))
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-    assert present_markdown.table(["a"], [["x|y"]]).endswith("| x\\|y |")
 
 
 @pytest.mark.parametrize(
-    ("decision", "reused", "told"),
+    ("metrics", "reused", "told"),
     [
-        (None, True, "was live already"),
-        (None, False, "nothing was asked"),
-        ({"promote": True, "reason": "Better.", "figures": {}}, False, "**Promoted.** Better."),
-        ({"promote": False, "reason": "Worse.", "figures": {}}, True, "**Kept as a candidate.** Worse."),
+        ({}, True, "was live already"),
+        ({}, False, "went live; nothing was asked"),
+        ({"decision": {"promote": True, "reason": "Better.", "figures": {}}}, False, "**Live. Better.**"),
+        ({"live": False, "decision": {"promote": False, "reason": "Worse.", "figures": {}}}, True, "candidate. Worse."),
     ],
 )
-def test_a_promotion_in_a_sentence(decision, reused, told):
-    assert told in present_markdown.promotion(decision, reused=reused)
+def test_a_promotion_in_a_sentence(metrics, reused, told, tmp_path, monkeypatch):
+    asked: dict[str, dict] = {}
+    monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda *, key, **value: asked.update({key: value}))
+    monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
+    published = {"metrics": metrics, "reused": reused, "digest": "d", "path": str(tmp_path)}
+    artifacts.newest(CONFIG, {"publish": published})
+    assert told in asked[f"{KEY}-promotion"]["markdown"]

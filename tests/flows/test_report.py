@@ -8,8 +8,9 @@ from itertools import pairwise
 import pytest
 
 from flows.report import RunSummary, TrainingSummary, write_report
-from flows.report.report_page import render
-from flows.report.report_wording import percent, result, verdict
+from flows.report import html as page_html
+from flows.report.run_page import page as page_of
+from flows.report.run_page import percent, result, verdict
 from schemas.ledger import FATES, Ledger
 from tests.flows.sample_run import NASTY, sample_run
 from training.wording import duration, measure_name
@@ -52,6 +53,10 @@ class Page(HTMLParser):
     @property
     def words(self) -> str:
         return " ".join(" ".join(self.text).split())
+
+
+def render(run: RunSummary) -> str:
+    return page_html.render(page_of(run))
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +176,8 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
     ("alarm", "usual", "told"),
     [
         ("half as many", "20", "half as many"),
-        ("", "20", "Nothing: every figure that could be compared is as usual."),
-        ("", "—", "There are too few earlier runs to say what is usual."),
+        ("", "20", "Nothing, of 1 that could be compared."),
+        ("", "—", "There are too few earlier runs to say."),
     ],
 )
 def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, told):

@@ -6,7 +6,7 @@ A row is a stage of its own (measured_row), and so is each training: what is fin
 same command goes on with what is missing. A row that fails stops no other; the comparison is then shown but not kept,
 and the same command tries that row again.
 
-Writes to STORE/compare/DIGEST: comparison.json, and compare.md, the same for people.
+Writes to STORE/compare/DIGEST: comparison.json, and compare.md, what `render` makes of it for people.
 """
 
 import json
@@ -24,7 +24,6 @@ from schemas.errors import StageError, UsageError, place
 from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
-from training.compare.compare_page import page
 from training.compare.compare_table import comparison, difference
 from training.compare.measured_row import EndedRow, best_model, hybrid_row, measure_request, write_row
 from training.compare.rows import BASELINE, Row
@@ -94,7 +93,7 @@ def trained(
 # The work on the rows of one comparison: what they share, read when the first needs it, and each row to its end.
 
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -269,11 +268,13 @@ def compare(
     where: Where | None = None,
     progress: Progress = silent,
     row_ended: RowEnded = lambda *_: None,
+    render: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> StageResult:
     """The comparison of some rows (rows) on one set of judgments.
 
     `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
-    row that the others are tested against. `frequencies`: a file of how often each query was asked. Raises UsageError
+    row that the others are tested against. `frequencies`: a file of how often each query was asked.
+    `render`: a page of the comparison's JSON, with its labels. Raises UsageError
     and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all others are done.
     """
     config, where = config or EvaluateConfig(), where or Where()
@@ -311,7 +312,8 @@ def compare(
             raise _unfinished(failed, len(ended), value, labels)
         content = json.dumps(value, indent=1, ensure_ascii=False).encode()
         storage.write_atomic(storage.join(attempt, "comparison.json"), content)
-        storage.write_atomic(storage.join(attempt, "compare.md"), page(value).encode())
+        if render:
+            storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
         counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
         return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
 

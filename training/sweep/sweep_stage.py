@@ -33,7 +33,7 @@ from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import OF_LABELS, Point, SweepRow, page
 from training.sweep.sweep_trials import CarryOut, Halving, Rung, TrialEnded, Trials, in_processes, rungs_of
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 
 Engine = Literal["processes", "ray"]
 

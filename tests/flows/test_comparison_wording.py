@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from tests.training.compare.sample_comparison import sample_comparison, without
-from training.compare.compare_wording import (
+from flows.report.comparison_wording import (
     answer,
     best,
     cautions,
@@ -21,6 +20,7 @@ from training.compare.compare_wording import (
     verdict,
     without_figures,
 )
+from tests.training.compare.sample_comparison import sample_comparison, without
 from training.wording import visible
 
 

@@ -1,0 +1,177 @@
+"""What a person is shown, before it is settled where: a result becomes blocks once.
+
+Three renderers show them: `html.render` for a page, `markdown.render`, and `flows.show.terminal.show`. Any text may be
+foreign (a title, a query): the renderers see to it that it stays text.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One cell of a table.
+
+    aside: in small below or beside it, such as an interval. mark: a sign after it, which `tone` colours. tone: a class
+    of page.css, alike in a terminal. strong: the best of its column, say. share: from 0 to 1, as a bar. shade: from -1
+    to 1, of the ground. tip: an aside that a page shows where it points at the cell.
+    """
+
+    text: str = ""
+    aside: str = ""
+    mark: str = ""
+    tone: str = ""
+    strong: bool = False
+    share: float | None = None
+    shade: float = 0.0
+    tip: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """only: page (HTML and Markdown) or terminal; everywhere where it is empty."""
+
+    only: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Text(Block):
+    """tone: quiet, or of an outcome: better, worse, open, unknown."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heading(Block):
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Items(Block):
+    """Sentences, one below the other. tone: as of a Text, or alarm."""
+
+    items: Sequence[str]
+    tone: str = "quiet"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code(Block):
+    """A command to type."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures(Block):
+    """The few numbers that matter: (name, value, remark)."""
+
+    figures: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Words(Block):
+    """A text, word by word: (word, shade from 0 to 5, whether it is marked, what is said where the page points)."""
+
+    words: Sequence[tuple[str, int, bool, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture(Block):
+    """A figure, of HTML alone: its numbers stand in a table too. It is drawn when a page is rendered, and left out
+    where nothing came of it. legend: (tone, words)."""
+
+    title: str = ""
+    picture: Callable[[], Markup]
+    remark: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside(Block):
+    """Blocks side by side where there is room; natural: each as wide as it is, otherwise two columns."""
+
+    blocks: Sequence[Block]
+    natural: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table(Block):
+    """caption: its title. header: one name for each column, none for a table of names and values. groups: of columns,
+    (name, how many columns). left: columns of text, the others are of numbers. strong: rows to look at first."""
+
+    caption: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[Cell | str]]
+    groups: Sequence[tuple[str, int]] = ()
+    left: Collection[int] = (0,)
+    strong: Collection[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section(Block):
+    """folded: closed on a page until it is asked for."""
+
+    title: str
+    blocks: Sequence[Block]
+    folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """banners: what must be said of all of it, (in bold, the rest)."""
+
+    kind: str
+    title: str
+    lead: str = ""
+    banners: Sequence[tuple[str, str]] = ()
+    blocks: Sequence[Block]
+
+
+BY_CLICKS = (
+    "Judged by clicks.",
+    "The grades below were derived from clicks, corrected for where documents were shown. No judge gave them, and where"
+    " clicks are few they lean to the logged order.",
+)
+SIMULATED = (
+    "Simulated.",
+    "This log was made by a program. No figure below says anything about real people, products or search engines.",
+)
+GRADES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
+
+
+def cell(value: Cell | str) -> Cell:
+    """A cell of a plain text."""
+    return value if isinstance(value, Cell) else Cell(text=value)
+
+
+def shown(blocks: Sequence[Block], where: str) -> list[Block]:
+    """The blocks of a place, page or terminal."""
+    return [block for block in blocks if block.only in ("", where)]
+
+
+def ranked(name: str, titles: Sequence[tuple[int | None, str, str]]) -> Block:
+    """A ranking, best first: (grade, title, score) of each document."""
+    if not titles:
+        return Table(caption=name, rows=[["no result"]])
+    return Table(
+        caption=name,
+        header=("Grade", "Title", "Score"),
+        rows=[[grade_cell(grade), title, Cell(text=score, tone="quiet")] for grade, title, score in titles],
+        left=(0, 1),
+    )
+
+
+def grade_cell(grade: int | None) -> Cell:
+    """A grade in its colour; – for a document that nobody judged."""
+    known = grade is not None and grade in GRADES
+    return Cell(text="–" if grade is None else str(grade), tone=f"grade g{grade}" if known else "grade gx")
+
+
+def grade_legend(click_derived: bool) -> Text:
+    """What the grades of rankings mean."""
+    names = ", ".join(f"{grade} {GRADES[grade]}" for grade in sorted(GRADES, reverse=True))
+    by = "derived from clicks" if click_derived else "by judges"
+    return Text(text=f"Grades {by}: {names}, – not judged.", tone="quiet")
