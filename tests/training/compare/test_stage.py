@@ -53,7 +53,7 @@ def compared(inputs, tmp_path_factory):
     [dssm] = rows(["dssm"])
     train_here(inputs, store, dssm)
     ended = []
-    result = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1),
+    result = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1), render=str,
                      row_ended=lambda one, done, total: ended.append((one.row.name, done, total)))  # fmt: skip
     assert len(list(Path(store, "train").iterdir())) == 2, "what is in the store counts"
     return store, result, ended
