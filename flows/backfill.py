@@ -94,9 +94,6 @@ def _end(date: str, until: str, run: RunDate, *, left_out: bool) -> DateResult:
     return DateResult(date=date, state=state, results=results)
 
 
-# A backfill as a person reads it: a line for each date as it ends, and what is left to do.
-
-
 _MARKS = {"done": ("✓ ", "green"), "reused": ("✓ ", "green"), "waiting": ("· ", "yellow"), "failed": ("✗ ", "bold red")}
 
 
@@ -133,9 +130,6 @@ def summary(value: dict[str, Any]) -> None:
 
 def _is_new(result: Any) -> bool:
     return isinstance(result, dict) and not result.get("reused", True)
-
-
-# Run a date as the nightly deployment of a Prefect server: on its worker, with its limits, on its pages.
 
 
 DEPLOYMENT = "clicktower/nightly"

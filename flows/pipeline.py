@@ -84,13 +84,6 @@ def is_deployed() -> bool:
     return bool(runtime.deployment.id)
 
 
-# One publisher of a release URI at a time: a concurrency slot of the Prefect server that runs share.
-#
-# The pointer itself is swapped by compare-and-swap (pointer): the second of two publishers would work on
-# a release that loses. The slot spares it that, for all runs of one server. Without a server there is nobody to share a
-# slot with, and one that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
-
-
 LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
 SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
 LOOK_SECONDS = 2.0
@@ -98,7 +91,12 @@ LOOK_SECONDS = 2.0
 
 @contextmanager
 def pointer_slot(uri: str) -> Iterator[None]:
-    """The only run of the Prefect server that is set up here to hold the slot of a release URI; waits for it."""
+    """The only run of the Prefect server that is set up here to hold the slot of a release URI; waits for it.
+
+    The pointer itself is swapped by compare-and-swap (pointer): the second of two publishers would work on a release
+    that loses. The slot spares it that, for all runs of one server. Without a server there is nobody to share a slot
+    with, and one that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
+    """
     if not get_current_settings().api.url:
         yield
         return

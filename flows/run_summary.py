@@ -81,9 +81,6 @@ def _example(value: Mapping[str, Any]) -> Example:
     return Example(query=value["query"], ours=ours, bm25=bm25, why=value["why"])
 
 
-# The result of a train stage -> what a report tells of it.
-
-
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip
 NUM_POINTS = 240  # of a picture's line: its width in pixels, about

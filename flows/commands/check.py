@@ -83,9 +83,6 @@ def check(
     return 0 if checked.can_be_ingested else 1
 
 
-# What `check` found, as JSON and as a person reads it.
-
-
 _MARKS = {FAILS: ("✗", "bold red"), LOOK: ("!", "bold yellow"), "note": ("·", "dim")}
 _BAR = 24
 _MAX_FIELDS = 16

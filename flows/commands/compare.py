@@ -166,9 +166,6 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
     return named
 
 
-# A comparison as a person reads it in a terminal: each row as it ends, the answer, the table, where the rest is.
-
-
 ROW_STYLES = {"done": ("✓", "green"), "reused": ("✓", "green"), "failed": ("✗", "bold red"), "empty": ("·", "dim")}
 
 

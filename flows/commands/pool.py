@@ -110,9 +110,6 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
     return UsageError(asked=asked, found=found, do=do)
 
 
-# A sheet for assessors, and what assessors said, as a person reads it.
-
-
 def show_sheet(result: dict[str, Any]) -> None:
     """Print what the sheet contains, and what to do with it."""
     c = result["counts"]

@@ -127,9 +127,6 @@ def ingest(
     console.emit(result.to_json() | day_of(into, result), json, present.stage_with_details)
 
 
-# Client ids from stdin or a file: no argument, error or message ever holds one.
-
-
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
     """The ids, each once. `client_id` may only be `-`, for stdin. Raises UsageError."""
     asked = "people were to be erased"
@@ -210,9 +207,6 @@ def erase(
     with console.progress_bar("erase") as progress:
         erasure = erase.erase(client_ids, store=store, person_key=person_key, progress=progress)
     console.emit(as_result(store, erasure), json, show)
-
-
-# What an erasure did, as JSON and as a person reads it. Never who it was about.
 
 
 def as_result(store: str, erasure: "Erasure") -> dict[str, Any]:

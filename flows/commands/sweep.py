@@ -123,9 +123,6 @@ def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", 
     return asked
 
 
-# A sweep as a person reads it: each trial as it ends, the table, what to know about it, what to type next.
-
-
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
     """Return a function that prints an ended trial's line on stderr."""
 

@@ -223,13 +223,10 @@ def _sentence(figure: Figure, value: float, usual: float, limit: float) -> str:
     return f"{both} ({value - usual:+.3f}, limit -{limit:g})"
 
 
-# A run's figures set beside those of earlier runs, after each stage that makes more of them known.
-#
-# What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends the run.
-
-
 def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
     """Every figure of the stages done so far beside its usual value. `results`: theirs, the newest last.
+
+    What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends the run.
 
     Tells what the newest stage alarms.
     """

@@ -163,13 +163,6 @@ def _told(figures: Mapping[str, Any], other: str) -> str:
     )
 
 
-# What a promotion is decided by: the values that a candidate carries, and the live model's on the same judgments.
-#
-# A release holds its model and what was measured of it. Where the live one was measured on other judgments, documents
-# or settings than the candidate, its model is evaluated anew on today's: an ordinary evaluation in the store, so it is
-# reused where it was made before, and anybody can make it by hand (`clicktower evaluate --model release ...`).
-
-
 _UNCOMPARED = ", so the two models cannot be compared"
 
 
@@ -215,6 +208,10 @@ def decide_by(
     rules: PromotionRules, judgments: Judgments | None, progress: Progress = silent, *, previous: str | None = None
 ) -> Decide:
     """What `publish` asks about a candidate. Without judgments the live model is not measured anew.
+
+    A release holds its model and what was measured of it. Where the live one was measured on other judgments, documents
+    or settings than the candidate, its model is evaluated anew on today's: an ordinary evaluation in the store, so it
+    is reused where it was made before, and anybody can make it by hand (`clicktower evaluate --model release ...`).
 
     previous: the digest of the release that was live before; it was rolled back, or replaced by a better one, and does
     not come back because a run is repeated.

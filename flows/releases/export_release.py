@@ -120,17 +120,6 @@ def _told(reader: pa.RecordBatchReader, total: int, progress: Progress) -> Itera
         done += batch.num_rows
 
 
-# A folder that OpenSearch loads with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
-#
-#     curl -X PUT localhost:9200/titles -H 'Content-Type: application/json' --data-binary @index.json
-#     for f in documents-*.ndjson; do
-#       curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
-#
-# The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors
-# have length 1, so its score, (1 + cosine) / 2, ranks as ours does. A release that compares by distance has the space
-# l2: its score is 1 / (1 + distance²).
-
-
 INDEX = "index.json"
 BULK_BYTES = 20_000_000  # OpenSearch refuses bodies above 100 MB unless told otherwise
 _EF_CONSTRUCTION, _LINKS = 100, 16  # OpenSearch's defaults, written down
@@ -138,7 +127,18 @@ _SPACE_TYPES = {"cosine": "cosinesimil", "euclidean": "l2"}
 
 
 def write_opensearch(folder: str, release: Release, batches: Iterable[pa.RecordBatch]) -> int:
-    """The index's definition and the bulk bodies; returns how many bodies there are."""
+    """The index's definition and the bulk bodies; returns how many bodies there are.
+
+    A folder that OpenSearch loads with two commands: index.json, a k-NN index, and bulk bodies of at most BULK_BYTES.
+
+        curl -X PUT localhost:9200/titles -H 'Content-Type: application/json' --data-binary @index.json
+        for f in documents-*.ndjson; do
+          curl -X POST localhost:9200/titles/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @$f; done
+
+    The Lucene engine has cosinesimil from OpenSearch 2.2 on; Faiss took it in 2.19, and NMSLIB is gone in 3.0. Vectors
+    have length 1, so its score, (1 + cosine) / 2, ranks as ours does. A release that compares by distance has the space
+    l2: its score is 1 / (1 + distance²).
+    """
     num_bodies = 0
     for body in _bodies(batches):
         storage.write_atomic(storage.join(folder, f"documents-{num_bodies:05}.ndjson"), body)
@@ -198,9 +198,6 @@ def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
     return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")
 
 
-# A Parquet file: id, title, vector (a list of float32), and what it is and how it is compared in the metadata.
-
-
 _COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
 
 
@@ -217,9 +214,6 @@ def write_parquet(where: str, release: Release, batches: Iterable[pa.RecordBatch
     with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch.cast(schema))
-
-
-# A TREC run of a release: the k best documents of each query of a file, as the release itself answers.
 
 
 def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> tuple[int, int]:

@@ -157,20 +157,18 @@ def _is_abandoned(path: str) -> bool:
     return time.time() - os.path.getmtime(path) > _ABANDONED_SECONDS
 
 
-# The live pointer of a release URI, swapped by compare-and-swap.
-#
-# On a local disk (or a network file system with locks) the comparison and the replacement happen under a lock that the
-# system takes back from a process that dies, and the replacement is a rename.
-#
-# On an object store nothing can be replaced "if unchanged", but an object can be created only if it is not there (S3
-# and compatible stores, Google Cloud Storage and Azure: fsspec's mode "create"). So each swap has a number, and is made
-# by creating URI/swaps/NUMBER.json with the next one: of two publishers that saw the same pointer one creates it. Then
-# pointer.json is written, for readers to begin at; they look for later swaps from there (schemas.release). Where a file
-# system's create is only "look, then write", as in fsspec's default, one of two swaps in the same milliseconds is lost.
-
-
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
     """The live pointer, now naming `release`, if it was still `expected`, or names that release already.
+
+    On a local disk (or a network file system with locks) the comparison and the replacement happen under a lock that
+    the system takes back from a process that dies, and the replacement is a rename.
+
+    On an object store nothing can be replaced "if unchanged", but an object can be created only if it is not there (S3
+    and compatible stores, Google Cloud Storage and Azure: fsspec's mode "create"). So each swap has a number, and is
+    made by creating URI/swaps/NUMBER.json with the next one: of two publishers that saw the same pointer one creates
+    it. Then pointer.json is written, for readers to begin at; they look for later swaps from there (schemas.release).
+    Where a file system's create is only "look, then write", as in fsspec's default, one of two swaps in the same
+    milliseconds is lost.
 
     Raises StageError if it moved elsewhere: somebody else published in the meantime; and where the release is not
     there (any more).

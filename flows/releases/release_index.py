@@ -156,9 +156,6 @@ def _read(folder: str) -> Partitions:
     return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])
 
 
-# What searches are held against: the exact score of each query's k-th nearest document, and the share found.
-
-
 def kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
     """The exact score of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths].
 

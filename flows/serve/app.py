@@ -160,9 +160,6 @@ async def _left(request: Request, error: Exception) -> Response:
     return _json({"error": "The body ended before it was whole: send all of it."}, 400)
 
 
-# The page at /, with its style and scripts: static files of this package, and nothing from anywhere else.
-
-
 MEDIA_TYPES = {
     "index.html": "text/html",
     "page.css": "text/css",

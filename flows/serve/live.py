@@ -93,11 +93,6 @@ class Live:
         self._changed(served)
 
 
-# Queries to begin with, made of the catalogue's own titles: nothing that a person typed.
-#
-# A query is a few words of a title; the last one has two letters swapped, as a person in a hurry would.
-
-
 NUM_EXAMPLES = 4
 WORDS = 3
 LONGEST = 40  # characters of a title that is taken whole
@@ -105,7 +100,10 @@ _LOOKED_AT = 2_000  # titles, evenly spread over the catalogue
 
 
 def example_queries(titles: Sequence[str] | pa.Array) -> list[dict[str, str]]:
-    """{"query", "note"} of up to NUM_EXAMPLES titles, the same ones for the same catalogue; they share no word."""
+    """{"query", "note"} of up to NUM_EXAMPLES titles, the same ones for the same catalogue; they share no word.
+
+    A query is a few words of a title; the last one has two letters swapped, as a person in a hurry would.
+    """
     some = titles[:: max(1, len(titles) // _LOOKED_AT)]
     if isinstance(some, pa.Array):
         some = some.to_pylist()

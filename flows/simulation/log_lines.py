@@ -224,9 +224,6 @@ def _tail(ordinal: int, action: str) -> str:
     )
 
 
-# The files of the log and of its truth, open while the searches are drawn, one block of them after the other.
-
-
 # By number, as in people.
 ROLES = (
     "person",

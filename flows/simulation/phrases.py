@@ -179,12 +179,6 @@ def _in_order(name: str, said: list[str], dice: Dice) -> str:
     return " ".join([*said[:1], name, *said[1:]])
 
 
-# What people want, and how well a document answers it: the truth behind queries, clicks and judgments.
-#
-# Intent i is a function of (seed, i): a product of the catalogue is drawn, and some of its attributes are what matters
-# to whoever searches. Intents are numbered by popularity.
-
-
 ANY = -1  # an attribute that the intent leaves open
 MENTIONED = (0.36, 0.26, 0.16, 0.10, 0.12)  # of the attributes in the type's order, and of the brand
 BY_MODEL = 0.03  # of the intents whose product carries a model number in its title, relative to all that could
@@ -192,7 +186,11 @@ BY_MODEL = 0.03  # of the intents whose product carries a model number in its ti
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intents:
-    """Arrays over N intents. One by model number wants `source` alone."""
+    """Arrays over N intents. One by model number wants `source` alone.
+
+    Intent i is a function of (seed, i): a product of the catalogue is drawn, and some of its attributes are what
+    matters to whoever searches. Intents are numbered by popularity.
+    """
 
     number: np.ndarray  # int64 (N)
     type: np.ndarray  # int16 (N)

@@ -95,19 +95,17 @@ class SimulationConfig:
         return 25 * (self.num_searches / 30_000) ** 0.6
 
 
-# Random numbers that are a function of a key and counters, so that any slice of a simulation can be drawn alone.
-#
-# `bits(key, a, b)` mixes the counters one after the other into the key with SplitMix64's finaliser (Steele et al.,
-# 2014): search 7,000,000 costs as much as search 0, no state is kept, and the order of drawing changes nothing.
-
-
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
 
 
 def stream(seed: int, purpose: str) -> np.uint64:
-    """The key of one purpose: numbers of different purposes have nothing to do with each other."""
+    """The key of one purpose: numbers of different purposes have nothing to do with each other.
+
+    `bits(key, a, b)` mixes the counters one after the other into the key with SplitMix64's finaliser (Steele et al.,
+    2014): search 7,000,000 costs as much as search 0, no state is kept, and the order of drawing changes nothing.
+    """
     return np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest(), "little"))
 
 

@@ -79,9 +79,6 @@ def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> d
     }
 
 
-# How the most active cells change from word to word (Fig. 6, 11, 12).
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evolution:
     """y of some cells after each word. Columns are words in reading order."""
@@ -207,9 +204,6 @@ def _classes(model: Model, texts: Sequence[str]) -> tuple[dict[str, float], ...]
     sides = (places[:1], places[1:]) if outputs.unit == "pairs" else (places,)
     found = probabilities(model, list(texts), sides, outputs.classes)
     return tuple(dict(zip(outputs.classes, row, strict=True)) for row in found.tolist())
-
-
-# What training cost by the epoch, as the model folder keeps it (curves.json): for Fig. 7, RNN against LSTM.
 
 
 def training_cost(folder: str) -> list[dict[str, Any]]:

@@ -133,18 +133,16 @@ def _require(field: str, value: float, wanted: str, holds: bool) -> None:
         )
 
 
-# Keywords from the gates of whatever a release holds: one recurrent tower, or an ensemble.
-#
-# In an ensemble the recurrent members decide: a word is a keyword if it is one for at least half of them. A text
-# of more than MOST_TRACED words is not traced.
-
-
 MOST_TRACED = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateKeywords:
-    """Of each word of a text the share of the most active cells that move at it, and the numbers of the keywords."""
+    """Of each word of a text the share of the most active cells that move at it, and the numbers of the keywords.
+
+    In an ensemble the recurrent members decide: a word is a keyword if it is one for at least half of them. A text of
+    more than MOST_TRACED words is not traced.
+    """
 
     moved: tuple[float, ...]
     keywords: tuple[int, ...]

@@ -90,9 +90,6 @@ def trained(
                 raise told.error
 
 
-# The work on the rows of one comparison: what they share, read when the first needs it, and each row to its end.
-
-
 STAGE_VERSION = 2
 
 

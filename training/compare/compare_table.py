@@ -151,9 +151,6 @@ def _about(ended: Sequence[EndedRow], config: EvaluateConfig) -> list[str]:
     return told
 
 
-# Two rows query by query: where one gained most over the other and where it lost most, with both rankings.
-
-
 _RANKS = 10
 
 

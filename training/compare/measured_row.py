@@ -114,9 +114,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-# The row of the best tower and BM25 together, at a weight that no query had a say in for itself.
-
-
 _CHOSEN_BY = "ndcg@10"
 
 

@@ -57,13 +57,6 @@ def alone() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-# Memory for large arrays that come and go with every micro-batch: kept, and used again.
-#
-# The C library gives blocks of megabytes back to the system and asks for them anew, so that each of their pages is
-# fetched and zeroed again when it is first written: a seventh of a minibatch's processor time on the reference path.
-# What is kept is NumPy's, which lies in large pages where the system has them.
-
-
 _LEAST = 1 << 18  # bytes: the C library keeps what is smaller
 _MOST_FREE = 8  # blocks
 
@@ -72,7 +65,12 @@ _lock = Lock()
 
 
 def empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-    """A tensor of this shape, of the kind of another one and on its device; whatever was in its memory before."""
+    """A tensor of this shape, of the kind of another one and on its device; whatever was in its memory before.
+
+    The C library gives blocks of megabytes back to the system and asks for them anew, so that each of their pages is
+    fetched and zeroed again when it is first written: a seventh of a minibatch's processor time on the reference path.
+    What is kept is NumPy's, which lies in large pages where the system has them.
+    """
     size = math.prod(shape) * like.element_size()
     if like.device.type != "cpu" or size < _LEAST:
         return like.new_empty(shape)

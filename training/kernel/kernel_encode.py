@@ -127,13 +127,13 @@ def _text_encode() -> Callable[..., int]:
     return found
 
 
-# The variational tower's means and deviations (variational), above the states that the kernels give.
-#
-# Shapes: N texts, D states of both directions, h dimensions of the distribution.
-
-
 class Distribution:
-    """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch."""
+    """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch.
+
+    The variational tower's means and deviations (variational), above the states that the kernels give.
+
+    Shapes: N texts, D states of both directions, h dimensions of the distribution.
+    """
 
     def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
         self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)

@@ -69,9 +69,6 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     return found, f"compiled with the package, running with {instructions}"
 
 
-# numpy arrays over memory that belongs to the kernels.
-
-
 _CTYPES: dict[Any, Any] = {np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.uint32: ctypes.c_uint32}
 
 

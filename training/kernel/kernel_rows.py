@@ -193,21 +193,22 @@ def squares_of(rows_RG: torch.Tensor, threads: Executor, num_threads: int) -> np
     return squares
 
 
-# Which documents of a micro-batch go forward and back together: what they leave for the way back stays in the cache.
-#
-# A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
-# one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
-# before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is computed.
-#
-# Shapes: B pairs, C candidates with the clicked one first, N documents.
-
-
 TURN_TEXTS = CHUNK_TEXTS // 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turns:
-    """How documents and pairs are numbered for them."""
+    """How documents and pairs are numbered for them.
+
+    Which documents of a micro-batch go forward and back together: what they leave for the way back stays in the cache.
+
+    A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
+    one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
+    before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is
+    computed.
+
+    Shapes: B pairs, C candidates with the clicked one first, N documents.
+    """
 
     candidates: np.ndarray  # int32 [B, C], by the new numbers
     num_shared: int  # documents numbered below it are shared; the others are in runs of `group`

@@ -129,17 +129,6 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
     return lengths
 
 
-# Scores of vectors with a query, by the two ways to compare them (schemas.similarity).
-#
-#     |q - x|² = |q|² - 2 (q·x - |x|²/2)
-#
-# so what is nearest by distance is what has the largest q·x - |x|²/2: a dot product and one more number a vector, which
-# is how many vectors are compared at once. The distances themselves are computed from differences: that of equal
-# vectors is then exactly 0, and those of near ones are not lost in rounding.
-#
-# Suffixes: N and K vectors, Q queries, D dimensions.
-
-
 def similarity_of(recipe: Recipe) -> Similarity:
     """How the vectors of a recipe's towers are compared: as they were in training.
 
@@ -149,7 +138,12 @@ def similarity_of(recipe: Recipe) -> Similarity:
 
 
 def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:
-    """float32 [K]: each vector by itself and one like the other, so equal vectors have bit for bit one score."""
+    """float32 [K]: each vector by itself and one like the other, so equal vectors have bit for bit one score.
+
+    By distance it is computed from differences: that of equal vectors is then exactly 0, and those of near ones are not
+    lost in rounding. `keys_at_once` orders many vectors by |q - x|² = |q|² - 2 (q·x - |x|²/2) instead: a dot product
+    and one more number a vector.
+    """
     query_D = query_D.astype(np.float32, copy=False)
     if similarity == "cosine":
         return np.einsum("kd,d->k", vectors_KD, query_D)

@@ -72,14 +72,12 @@ def repeats_of_known(query: str, vocabulary: Mapping[str, int]) -> dict[int, int
     return repeats
 
 
-# How often each word occurs in each title: what the language model and the topic model count on.
-#
-# Words are those of the text contract. The counts are kept sparse, as one entry per title and distinct word of it.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TermCounts:
-    """Entries in the order of the titles, within a title by word; title d has the entries starts[d]:starts[d + 1]."""
+    """Entries in the order of the titles, within a title by word; title d has the entries starts[d]:starts[d + 1].
+
+    Words are those of the text contract. The counts are kept sparse, as one entry per title and distinct word of it.
+    """
 
     vocabulary: Mapping[str, int]
     word_of: np.ndarray  # int32 [entries]

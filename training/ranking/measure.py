@@ -195,18 +195,16 @@ def _relevance(
     return relevant_QK, num_relevant_Q
 
 
-# Exact retrieval over a whole collection, and what it is worth: recall@k and reciprocal rank.
-#
-# Suffixes: B queries of a block, Q all queries, N documents, K results of a query.
-
-
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB
 
 
 def score_blocks(
     num_queries: int, num_documents: int, score: Callable[[slice], np.ndarray]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """(first query, scores_BN) of consecutive blocks of queries against all documents, in constant memory."""
+    """(first query, scores_BN) of consecutive blocks of queries against all documents, in constant memory.
+
+    Suffixes: B queries of a block, Q all queries, N documents, K results of a query.
+    """
     block = max(1, BLOCK_SCORES // max(1, num_documents))
     for start in range(0, num_queries, block):
         yield start, score(slice(start, min(start + block, num_queries)))

@@ -234,12 +234,6 @@ def _relay(board: Any, progress: Progress) -> Iterator[None]:
                 progress(*told)
 
 
-# When a run on Ray ends instead of being taken up again. Ray Train has a limit on losses in all, which a long run
-# reaches however well it goes on, and none on waiting for room.
-#
-# Both are called in Ray Train's controller, before it starts the workers again; what they raise ends the run.
-
-
 LOSSES_IN_VAIN = 4
 WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
 WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
@@ -247,7 +241,13 @@ WAIT_SECONDS = 1.0
 
 
 class EndInVain(ray.train.UserCallback):
-    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint."""
+    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint.
+
+    When a run on Ray ends instead of being taken up again. Ray Train has a limit on losses in all, which a long run
+    reaches however well it goes on, and none on waiting for room.
+
+    Both are called in Ray Train's controller, before it starts the workers again; what they raise ends the run.
+    """
 
     def __init__(self, checkpoints: str, workers: int) -> None:
         self._checkpoints, self._workers = checkpoints, workers

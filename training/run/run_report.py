@@ -187,18 +187,17 @@ class _EpochSoFar:
         return self.clipped / max(1, self.steps)
 
 
-# How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.
-#
-# FOLDER/curves.json a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
-# FOLDER/curves/ the same by epoch, and every step by update as step/...: `tensorboard --logdir FOLDER/curves`
-
-
 FLUSH_SECONDS = 2
 NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
 
 
 class Curves:
     """The curves of one run, written while it goes on below a `folder` of this machine.
+
+    How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.
+
+    FOLDER/curves.json a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
+    FOLDER/curves/ the same by epoch, and every step by update as step/...: `tensorboard --logdir FOLDER/curves`
 
     `points`: those of the epochs a resumed run had finished. Its steps have to be added again.
     """
@@ -238,9 +237,6 @@ class Curves:
         self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
 
 
-# A folder whose files grow while a run goes on, wherever the folder is.
-
-
 class LiveFolder:
     """Files are written below `path`, on this machine. On another file system they arrive with `close`."""
 
@@ -260,14 +256,14 @@ class LiveFolder:
         self._scratch.cleanup()
 
 
-# Held-out data is measured while the next epoch trains: a state is copied, a thread of its own measures the copy.
-#
-# Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
-# come in the order of the epochs. Nothing that trains reads them.
-
-
 class Measuring:
-    """Measures published states of `towers`, one after the other."""
+    """Measures published states of `towers`, one after the other.
+
+    Held-out data is measured while the next epoch trains: a state is copied, a thread of its own measures the copy.
+
+    Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
+    come in the order of the epochs. Nothing that trains reads them.
+    """
 
     def __init__(self, watch: Watched, towers: Towers) -> None:
         self._watch, self._towers = watch, towers
@@ -307,9 +303,6 @@ class Measuring:
             lambda tower, rows: copies[tower].index_select(0, torch.searchsorted(self._rows, rows)),
             towers.device,
         )
-
-
-# What a run says of itself while it goes on: two short lines, so that a terminal of 100 columns shows all of it.
 
 
 def progress_line(

@@ -204,9 +204,6 @@ def prepared(
             yield minibatch, share
 
 
-# What training starts from: random numbers, or the tower of a model that was trained before.
-
-
 def start_of(
     recipe: Recipe,
     layout: Layout,
@@ -261,9 +258,6 @@ def _shapes_of_tower(layout: Layout) -> dict[str, tuple[int, ...]]:
     """Without what is beside the tower, and W without the rows of words: these may be others."""
     shapes = {part: shape for part, shape in layout.shapes.items() if not is_beside(part)}
     return shapes | {"W": (layout.word_rows.trigram_rows, layout.columns)}
-
-
-# Whether all workers still hold the same state. Each makes every update for itself, so nothing else would show it.
 
 
 BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes

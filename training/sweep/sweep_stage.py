@@ -261,10 +261,6 @@ def _unfinished(trials: Trials) -> UnfinishedSweep:
     )
 
 
-# The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
-# too. All fields are in it, so that it means the same when a later version changes a named recipe.
-
-
 HEAD = """\
 # The first of {points} points by {measure}, with its first seed: the whole recipe, as `clicktower sweep` found it.
 # It was chosen on {watched}; evaluate it on judgments that chose nothing.
@@ -281,7 +277,11 @@ recipe = {recipe}
 
 def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
     """What to write down of the first point of a table (the JSON of sweep_stage), whose recipe this is, and
-    the file that its words start from."""
+    the file that its words start from.
+
+    The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
+    too. All fields are in it, so that it means the same when a later version changes a named recipe.
+    """
     varied = table["rows"][0]["fields"]
     fields = asdict(recipe)
     name = fields.pop("name")

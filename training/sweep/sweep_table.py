@@ -118,16 +118,16 @@ def _values(trials: Sequence[Trial], measure: str) -> list[float]:
     return [trial.measures[measure] for trial in trials if trial.measures]
 
 
-# A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
-#
-# A table here is the JSON of `sweep_stage`: measure, watched, rungs, rows, labels.
-
-
 ALIKE = "≈"  # marks a point that the best cannot be told apart from
 
 
 def page(table: Mapping[str, Any]) -> str:
-    """The page of a sweep in Markdown."""
+    """The page of a sweep in Markdown.
+
+    A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
+
+    A table here is the JSON of `sweep_stage`: measure, watched, rungs, rows, labels.
+    """
     header, rows = cells(table)
     best = table["rows"][0]
     lines = [

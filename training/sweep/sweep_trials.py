@@ -58,14 +58,6 @@ def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
     return [*rungs, Rung(points=points, epochs=epochs)]
 
 
-# Whoever carries out the trainings of a sweep, some at a time: processes of this machine, or Ray Tune on a cluster.
-#
-#     with in_processes(at_once=2) as carry_out:
-#         carry_out({key: arguments, ...}, hear)
-#
-# What is to be trained, what counts already and what comes next is decided elsewhere (sweep_trials).
-
-
 # A trial's seed (place in its point's recipes) and point (place in the sweep). In this order they are trained: all
 # points with the first seed before any with the second, so that a sweep that is looked at early, or cut short, shows
 # all.
@@ -83,7 +75,15 @@ LISTEN_SECONDS = 0.5
 
 @contextmanager
 def in_processes(at_once: int) -> Iterator[CarryOut]:
-    """Trainings in processes of this machine, `at_once` of them concurrently. An interrupt ends them."""
+    """Trainings in processes of this machine, `at_once` of them concurrently. An interrupt ends them.
+
+    Whoever carries out the trainings of a sweep, some at a time: processes of this machine, or Ray Tune on a cluster.
+
+        with in_processes(at_once=2) as carry_out:
+            carry_out({key: arguments, ...}, hear)
+
+    What is to be trained, what counts already and what comes next is decided elsewhere (sweep_trials).
+    """
     with interrupts_held() as let_interrupts_through:
 
         def carry_out(trainings: Mapping[Key, Mapping[str, Any]], hear: Hear) -> None:
@@ -108,9 +108,6 @@ def in_processes(at_once: int) -> Iterator[CarryOut]:
                     hear(None, None)
 
         yield carry_out
-
-
-# What the store knows of a trial: the figures of the epochs that are behind it, whether it is finished or not.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
