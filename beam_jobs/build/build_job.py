@@ -11,8 +11,9 @@ Reads schemas.day from the ingests of a window and the documents file; writes sc
 Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
 """
 
+import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,21 +25,24 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.build import titles
-from beam_jobs.build.build_commit import BuildCommit, commit_build
 from beam_jobs.build.build_config import BuildConfig
-from beam_jobs.build.click_pairs import CLICK_PAIRS, click_pairs
+from beam_jobs.build.click_pairs import CLICK_PAIRS, REPORTED_K, click_pairs
 from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.exchange import Bucket, Exchange, JointExchange, Side, bucket_of
+from beam_jobs.engine.beam_stage import Attempt
+from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
 from beam_jobs.engine.progress import advance
-from beam_jobs.engine.tally import Tally
+from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.ingest.days import DayFile, read_day_file
-from schemas import storage
+from schemas import shard, storage, trigrams, words
 from schemas.day import QUERIES
-from schemas.documents import repeated_ids
+from schemas.documents import no_title, repeated_ids
+from schemas.errors import StageError
 from schemas.judgments import read_queries
+from schemas.ledger import Ledger, continue_with
+from schemas.manifest import Outcome
 from schemas.words import normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
@@ -48,110 +52,103 @@ SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64(), nullable=False))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BuildPlan:
-    """What the job reads, and how it goes about it.
+class BuildJob:
+    """One run of the pipeline: what it reads, and what its last step must know."""
 
-    `made`: where workers write, under names of their own, until the last step chooses. `scratch`: where rows wait
-    between two steps, or None for the runner's own shuffle (arrow_files).
-    """
-
+    attempt: Attempt
+    config: BuildConfig
     queries: tuple[DayFile, ...]  # of day.QUERIES
     exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     documents: str
     documents_parts: tuple[DocumentsPart, ...]
     judged_queries: str | None
-    made: str
-    scratch: str | None
-    num_buckets: int
-    config: BuildConfig
     adult_terms: tuple[str, ...]
-    told: str  # progress
+    ledger: Ledger  # of all days together
+    labels: Mapping[str, Any]
+    window: Mapping[str, Any]  # the dates that were read (days.OpenDays)
+    asked: str
 
     @property
     def steps(self) -> dict[str, int]:
-        """The totals of what `told` is told."""
-        return {READING: len(self.queries) + len(self.exposures), PAIRING: self.num_buckets}
+        """The totals of each step."""
+        return {READING: len(self.queries) + len(self.exposures), PAIRING: self.attempt.num_buckets}
 
-
-def shards_pipeline(pipeline: beam.Pipeline, plan: BuildPlan, commit: BuildCommit) -> None:
-    """The job, wired: the pool, titles by document, pairs by query behind the gate, shards, commit."""
-    num_buckets, scratch = plan.num_buckets, plan.scratch
-    queries = pipeline | "Query files" >> Parts(plan.queries) | "Read queries" >> beam.Map(_read_queries, plan.told)
-    shown = pipeline | "Exposure files" >> Parts(plan.exposures) | "Read exposures" >> beam.Map(_read_shown, plan.told)
-    judged = pipeline | "Judged files" >> Parts(plan.judged_queries or ()) | "Read judged" >> beam.Map(_read_judged)
-
-    documents = (
-        pipeline
-        | "Document files" >> Parts(plan.documents_parts)
-        | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", main="rows")
-    )
-    grouped = (
-        documents.rows
-        | Exchange("By title", "title", num_buckets, scratch)
-        | "Find first of title" >> beam.FlatMap(_group_by_title, scratch).with_outputs("ranges", main="records")
-    )
-    num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
-    pool = (
-        grouped.records
-        | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), plan.config.pool_size)
-        | Exchange("As one pool", "hash", 1, scratch)
-        | "Write the pool" >> beam.FlatMap(_write_pool, plan).with_outputs("uri", main="made")
-    )
-    titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(pool.uri))
-
-    by_document = {
-        "wanted": Side(key="document_id", schema=titles.WANTED),
-        "titled": Side(key="document_id", schema=titles.TITLED),
-    }
-    answered = (
-        {"wanted": shown | "Ask for titles" >> beam.Map(_wanted_titles, num_buckets), "titled": titled}
-        | JointExchange("By document", by_document, num_buckets, scratch)
-        | "Answer with titles" >> beam.FlatMap(_answer_titles, plan.documents).with_outputs("tally", main="rows")
-    )
-
-    by_query = {
-        "queries": Side(key="query", schema=QUERIES),
-        "shown": Side(key="query", schema=titles.SHOWN),
-        "judged": Side(key="query", schema=JUDGED),
-        "answered": Side(key="bucket", schema=titles.ANSWERED, holds_bucket=True),
-    }
-    pairs = (
-        {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
-        | JointExchange("By query", by_query, num_buckets, scratch)
-        | "Pair behind the gate"
-        >> beam.FlatMap(_pair, plan.config, plan.adult_terms, scratch, plan.told).with_outputs(
-            "tally", "size", main="records"
+    def build(self, pipeline: beam.Pipeline) -> None:
+        """The whole graph: the pool, titles by document, pairs by query behind the gate, shards, commit."""
+        attempt, num_buckets, scratch = self.attempt, self.attempt.num_buckets, self.attempt.scratch
+        queries = (
+            pipeline
+            | "Query files" >> ReadParts(self.queries)
+            | "Read queries" >> beam.Map(_read_queries, attempt.told)
         )
-    )
+        shown = (
+            pipeline
+            | "Exposure files" >> ReadParts(self.exposures)
+            | "Read exposures" >> beam.Map(_read_shown, attempt.told)
+        )
+        judged = (
+            pipeline
+            | "Judged files" >> ReadParts([self.judged_queries] if self.judged_queries else [])
+            | "Read judged" >> beam.Map(_read_judged)
+        )
 
-    num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
-    shards = (
-        pairs.records
-        | "Number by shard" >> beam.Map(_number_by_shard, plan.config.pairs_per_shard, AsDict(num_pairs))
-        | Exchange("By shard", "shard", None, scratch)
-        | "Write shards" >> beam.Map(_write_shard, plan, AsIter(pool.uri))
-    )
+        documents = (
+            pipeline
+            | "Document files" >> ReadParts(self.documents_parts)
+            | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", main="rows")
+        )
+        grouped = (
+            documents.rows
+            | Exchange("By title", "title", num_buckets, scratch)
+            | "Find first of title" >> beam.FlatMap(_group_by_title, scratch).with_outputs("ranges", main="records")
+        )
+        num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
+        pool = (
+            grouped.records
+            | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.config.pool_size)
+            | Exchange("As one pool", "hash", 1, scratch)
+            | "Write the pool" >> beam.FlatMap(_write_pool, self).with_outputs("uri", main="made")
+        )
+        titled = grouped.records | "Number by the pool" >> beam.Map(_find_pool_rows, AsIter(pool.uri))
 
-    # The last step is one element: only the results that reached it count, whatever else retried bundles left behind.
-    started = pipeline | "Start" >> beam.Create([Tally()])
-    _ = (
-        (started, documents.tally, answered.tally, pairs.tally, pool.made, shards)
-        | "Results" >> beam.Flatten()
-        | "On one key" >> beam.Map(_on_one_key)
-        | "Gather" >> beam.GroupByKey()
-        | "Commit" >> beam.Map(_commit, commit)
-    )
+        by_document = {
+            "wanted": Side(key="document_id", schema=titles.WANTED),
+            "titled": Side(key="document_id", schema=titles.TITLED),
+        }
+        answered = (
+            {"wanted": shown | "Ask for titles" >> beam.Map(_wanted_titles, num_buckets), "titled": titled}
+            | JointExchange("By document", by_document, num_buckets, scratch)
+            | "Answer with titles" >> beam.FlatMap(_answer_titles, self.documents).with_outputs("tally", main="rows")
+        )
 
+        by_query = {
+            "queries": Side(key="query", schema=QUERIES),
+            "shown": Side(key="query", schema=titles.SHOWN),
+            "judged": Side(key="query", schema=JUDGED),
+            "answered": Side(key="bucket", schema=titles.ANSWERED, holds_bucket=True),
+        }
+        pairs = (
+            {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
+            | JointExchange("By query", by_query, num_buckets, scratch)
+            | "Pair behind the gate"
+            >> beam.FlatMap(_pair, self.config, self.adult_terms, scratch, attempt.told).with_outputs(
+                "tally", "size", main="records"
+            )
+        )
 
-class Parts(beam.PTransform):
-    """Parts of the input as elements, spread over the workers."""
+        num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
+        shards = (
+            pairs.records
+            | "Number by shard" >> beam.Map(_number_by_shard, self.config.pairs_per_shard, AsDict(num_pairs))
+            | Exchange("By shard", "shard", None, scratch)
+            | "Write shards" >> beam.Map(_write_shard, self, AsIter(pool.uri))
+        )
 
-    def __init__(self, parts: str | Sequence[Any]) -> None:
-        super().__init__()
-        self._parts = [parts] if isinstance(parts, str) else list(parts)
+        results = (documents.tally, answered.tally, pairs.tally, pool.made, shards)
+        _ = results | CommitAll(self.commit, attempt.folder)
 
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | beam.Create(self._parts) | beam.Reshuffle()
+    def commit(self, results: Sequence[Tally | FolderMade]) -> None:
+        commit_build(results, self)
 
 
 @carries_errors
@@ -199,11 +196,13 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 
 
 @carries_errors
-def _write_pool(bucket: tuple[int, pa.Table], plan: BuildPlan) -> Iterator[Any]:
-    pool, attempt = titles.pool_of(bucket[1], plan.config.pool_size), uuid.uuid4().hex
-    with explained(plan.made):
-        yield TaggedOutput("uri", write_table(pool, plan.made, f"pool-rows-{attempt}"))
-        yield write_pool(pool, storage.join(plan.made, f"pool-{attempt}"), "pool", table_rows=plan.config.table_rows)
+def _write_pool(bucket: tuple[int, pa.Table], job: BuildJob) -> Iterator[Any]:
+    pool, attempt = titles.pool_of(bucket[1], job.config.pool_size), uuid.uuid4().hex
+    with explained(job.attempt.made):
+        yield TaggedOutput("uri", write_table(pool, job.attempt.made, f"pool-rows-{attempt}"))
+        yield write_pool(
+            pool, storage.join(job.attempt.made, f"pool-{attempt}"), "pool", table_rows=job.config.table_rows
+        )
 
 
 @carries_errors
@@ -261,18 +260,18 @@ def _number_by_shard(record: Record, pairs_per_shard: int, num_pairs: dict[str, 
 
 
 @carries_errors
-def _write_shard(shard: tuple[int, pa.Table], plan: BuildPlan, pool: Iterable[str]) -> FolderMade:
+def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]) -> FolderMade:
     number, pairs = shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
-    with explained(plan.made):
+    with explained(job.attempt.made):
         return write_shard(
             pairs,
             _open_pool(*pool),
-            storage.join(plan.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
+            storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
-            num_negatives=plan.config.num_negatives,
-            seed=plan.config.seed,
-            table_rows=plan.config.table_rows,
+            num_negatives=job.config.num_negatives,
+            seed=job.config.seed,
+            table_rows=job.config.table_rows,
         )
 
 
@@ -281,11 +280,134 @@ def _open_pool(uri: str) -> pa.Table:
     return map_table(uri).combine_chunks()
 
 
-def _on_one_key(result: Tally | FolderMade) -> tuple[str, Tally | FolderMade]:
-    return "build", result
+def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
+    """Give the shards their names, write the catalogue and, last, the manifest.
+
+    May run again after a failure at any point. Raises StageError where no click can be used, no training pair is left,
+    or the ledger does not add up.
+    """
+    if job.attempt.has_committed():
+        return
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    left = left_at_k(tally, job.attempt.request.config["k"])
+    folders = {result.name: result for result in results if isinstance(result, FolderMade)}
+    pool = folders.pop("pool", None)
+    shards = [folders[name] for name in sorted(folders)]
+    if pool is None:
+        raise no_title(job.documents, tally.counts.get("documents", 0))
+    num_clicked, num_titled = tally.counts.get("clicked_documents", 0), tally.counts.get("titled_documents", 0)
+    _require_known_documents(num_clicked, num_titled, job.asked)
+    _require_training_pairs(shards, left, job)
+
+    attempt = job.attempt.folder
+    digest = give_names((*shards, pool), attempt)
+    catalogue = _catalogue(shards, pool, job)
+    storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
+    job.attempt.commit(
+        Outcome(
+            counts={
+                "train_pairs": _sum(shards, "train", "pairs"),
+                "dev_pairs": _sum(shards, "dev", "pairs"),
+                "train_queries": _sum(shards, "train", "queries"),
+                "dev_queries": _sum(shards, "dev", "queries"),
+                "pool_documents": pool.counts["documents"],
+                "documents": tally.counts.get("documents", 0),
+                "documents_without_title": tally.counts.get("documents", 0)
+                - tally.counts.get("documents_with_title", 0),
+                "clicked_documents": num_clicked,
+                "clicked_documents_without_title": num_clicked - num_titled,
+                "shards": len(shards),
+            },
+            metrics={
+                "privacy_gate": gate_sentence(left, job.attempt.request.config["k"]),
+                "left_at_k": left,
+                "window": dict(job.window),
+            },
+            labels=job.labels,
+            ledger=continue_with(job.ledger, tally.fates),
+            logical_digest=digest.hexdigest(),
+        )
+    )
 
 
-@carries_errors
-def _commit(gathered: tuple[str, Iterable[Tally | FolderMade]], commit: BuildCommit) -> None:
-    with explained(commit.folder):
-        commit_build(list(gathered[1]), commit)
+def left_at_k(tally: Tally, k: int) -> list[dict[str, int]]:
+    """What would be left at k and at other k, least first: queries of the log, clicks on titled documents, and pairs.
+
+    Judged queries are not counted; k = 0 is the log without a gate.
+    """
+    return [
+        {"k": at, **{what: tally.counts.get(f"{what}_at_{at}", 0) for what in ("queries", "clicks", "pairs")}}
+        for at in sorted({*REPORTED_K, k})
+    ]
+
+
+def gate_sentence(left: Sequence[Mapping[str, int]], k: int) -> str:
+    """What the privacy gate costs, in plain words."""
+    at, of = _at(left, k), _at(left, 0)
+    return (
+        f"k = {k} keeps {at['clicks']:,} of {of['clicks']:,} clicks"
+        f" ({at['pairs']:,} of {of['pairs']:,} pairs; {at['queries']:,} of {of['queries']:,} queries)"
+    )
+
+
+def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
+    return next(row for row in left if row["k"] == k)
+
+
+def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, job: BuildJob) -> dict:
+    config = job.attempt.request.config
+    return {
+        "schema_version": shard.SCHEMA_VERSION,
+        "text_contract": trigrams.CONTRACT_VERSION,
+        "unicode": words.UNICODE_VERSION,
+        **{name: config[name] for name in ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")},
+        "pool": {"name": pool.name, **pool.counts},
+        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+        "labels": dict(job.labels),
+    }
+
+
+def give_names(folders: Iterable[FolderMade], attempt: str) -> shard.LogicalDigest:
+    """Move folders' files below their final names; those that were moved before stay. The digest of all their rows."""
+    digest = shard.LogicalDigest()
+    for made in folders:
+        for name in storage.list_files(made.folder):
+            storage.move(storage.join(made.folder, name), storage.join(attempt, made.name, name))
+        digest.merge(made.logical_digest)
+    return digest
+
+
+def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:
+    return sum(made.counts[what] for made in shards if made.split == split)
+
+
+def _require_known_documents(num_clicked: int, num_titled: int, asked: str) -> None:
+    if num_clicked and not num_titled:
+        raise StageError(
+            asked=asked,
+            found=f"none of the {num_clicked:,} document ids that were clicked is among the documents with a title",
+            follows="no click could be joined to a title",
+            do="check that the log and the documents file name documents by the same ids",
+        )
+
+
+def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], job: BuildJob) -> None:
+    if _sum(shards, "train", "pairs"):
+        return
+    k = job.attempt.request.config["k"]
+    at, of = _at(left, k), _at(left, 0)
+    if k and of["pairs"] and not _at(left, 1)["pairs"]:
+        raise StageError(
+            asked=job.asked,
+            found=f"not one of the {of['queries']:,} queries has a known person: the log's lines name no client",
+            follows=f"nobody can be counted, so no query passes k = {k}, and there would be nothing to train on",
+            do="give a log with client ids; or, for one that was published already, say `--k 0`: no gate at all",
+        )
+    others = ", ".join(f"{row['pairs']:,} at k = {row['k']}" for row in left if 0 < row["k"] < k)
+    raise StageError(
+        asked=job.asked,
+        found=f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}, and of {of['pairs']:,} pairs"
+        f" {at['pairs']:,} are left, none of them for training" + (f" (there would be {others})" if others else ""),
+        follows="there would be nothing to train on",
+        do="lower `build --k`, add days to the window, or check that the log holds clicks",
+    )

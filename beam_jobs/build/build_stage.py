@@ -3,21 +3,17 @@
 build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
-import time
 from collections.abc import Sequence
 
-from beam_jobs.build.build_commit import BuildCommit
 from beam_jobs.build.build_config import BuildConfig, adult_list, build_request
 from beam_jobs.build.titles import plan_documents
-from beam_jobs.engine.arrow_files import explained
-from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES, exchange_scratch, with_local_workers
-from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers_if_asked
-from beam_jobs.engine.progress import listening
-from beam_jobs.ingest.days import day_files, inherited_labels, open_window
+from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
+from beam_jobs.ingest.days import day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.ingest.windows import Window
 from schemas import storage
 from schemas.ledger import merge
-from schemas.stage import EngineJob, Progress, StageResult, run_stage, scratch_folder, silent, stage_folder
+from schemas.stage import Progress, StageResult, silent
 
 __all__ = ["BuildConfig", "build"]
 
@@ -52,54 +48,31 @@ def build(
         opened.asked() if window and not window.is_all else None,
     )
 
-    def produce(attempt: str) -> None:
-        num_bytes = sum(map(_day_bytes, ingests)) + (storage.size_bytes(documents) or 0)
-        options = with_local_workers(beam_options, num_bytes, WORTH_PROCESSES_DAY_BYTES)
-        with forked_workers_if_asked(options, "beam_jobs.build.build_job") as workers:
-            run(attempt, num_bytes, options, workers)
+    def job_of(attempt: Attempt) -> BeamJob:
+        from beam_jobs.build.build_job import BuildJob
 
-    def run(attempt: str, num_bytes: int, options: Sequence[str], workers: ForkedWorkers | None) -> None:
-        from beam_jobs.build.build_job import BuildPlan, shards_pipeline
-        from beam_jobs.engine.beam_engine import run_pipeline
-        from beam_jobs.engine.exchange import num_buckets_for
-
-        queries, exposures = day_files(ingests, "queries"), day_files(ingests, "exposures")
-        plan = BuildPlan(
-            queries=tuple(queries),
-            exposures=tuple(exposures),
+        return BuildJob(
+            attempt=attempt,
+            config=config,
+            queries=tuple(day_files(ingests, "queries")),
+            exposures=tuple(day_files(ingests, "exposures")),
             documents=documents,
             documents_parts=tuple(parts),
             judged_queries=judged_queries,
-            made=scratch_folder(attempt),
-            scratch=exchange_scratch(beam_options, scratch_folder(attempt)),
-            num_buckets=num_buckets_for(num_bytes),
-            config=config,
             adult_terms=adult.terms,
-            told=storage.join(scratch_folder(attempt), "progress"),
-        )
-        commit = BuildCommit(
-            folder=stage_folder(store, request),
-            attempt=attempt.rsplit("/", 1)[-1],
-            request=request,
-            started=time.time(),
             ledger=merge(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
             labels=inherited_labels(ingests),
-            documents=documents,
-            asked=f"shards were to be built from {len(ingests)} days and {documents}",
             window=opened.to_json(),
+            asked=f"shards were to be built from {len(ingests)} days and {documents}",
         )
-        with listening(progress, plan.steps, plan.told):
-            run_pipeline(
-                lambda pipeline: shards_pipeline(pipeline, plan, commit),
-                options,
-                job=EngineJob(store=store, request=request),
-                progress=progress,
-                workers=workers,
-            )
 
-    with explained(store):
-        return run_stage(store, request, produce, progress)
-
-
-def _day_bytes(day: StageResult) -> int:
-    return sum(file.size_bytes for file in day.manifest.files)
+    return run_beam_stage(
+        store,
+        request,
+        job_of,
+        module="beam_jobs.build.build_job",
+        input_bytes=day_bytes(ingests) + (storage.size_bytes(documents) or 0),
+        worth_bytes=WORTH_PROCESSES_DAY_BYTES,
+        beam_options=beam_options,
+        progress=progress,
+    )

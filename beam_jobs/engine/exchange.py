@@ -7,8 +7,9 @@ follows works on whole buckets with Arrow and NumPy kernels. Nothing is promised
 whoever needs one sorts. With a `scratch` folder records travel by reference (arrow_files).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.compiled.grouped_rows import grouped_rows
 from beam_jobs.compiled.hashes import NO_TEXT, text_hashes
-from beam_jobs.engine.arrow_files import Record, get, put, to_ipc
+from beam_jobs.engine.arrow_files import Record, explained, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
@@ -185,3 +186,45 @@ class JointExchange(beam.PTransform):
 def _joined(gathered: tuple[int, Mapping[str, Iterable[Record]]], sides: Mapping[str, Side]) -> Bucket:
     bucket, records = gathered
     return bucket, {name: get([*records[name], to_ipc(side.schema.empty_table())]) for name, side in sides.items()}
+
+
+class CommitAll(beam.PTransform):
+    """The last step of a job: hands `commit` a list of all results, the elements of several PCollections.
+
+    It is one element: only the results that reached it count, whatever else retried bundles left behind.
+    """
+
+    def __init__(self, commit: Callable[[list[Any]], None], folder: str) -> None:
+        super().__init__("Commit")
+        self._commit, self._folder = commit, folder
+
+    def expand(self, results):  # Beam takes annotations for type hints, and knows none for a tuple of PCollections
+        once = results[0].pipeline | "Once" >> beam.Create([None])
+        return (
+            (once, *results)
+            | "All results" >> beam.Flatten()
+            | "On one key" >> beam.Map(_on_one_key)
+            | "Gather" >> beam.GroupByKey()
+            | "Write the manifest" >> beam.Map(_commit_all, self._commit, self._folder)
+        )
+
+
+def _on_one_key(result: Any) -> tuple[int, Any]:
+    return 0, result
+
+
+@carries_errors
+def _commit_all(gathered: tuple[int, Iterable[Any]], commit: Callable[[list[Any]], None], folder: str) -> None:
+    with explained(folder):
+        commit([result for result in gathered[1] if result is not None])
+
+
+class ReadParts(beam.PTransform):
+    """Parts of the input as elements, spread over the workers."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        super().__init__()
+        self._parts = list(parts)
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        return pipeline | beam.Create(self._parts) | beam.Reshuffle()

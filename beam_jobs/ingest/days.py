@@ -163,6 +163,10 @@ def read_day_file(file: DayFile) -> pa.Table:
     return table
 
 
+def day_bytes(days: Sequence[StageResult]) -> int:
+    return sum(file.size_bytes for day in days for file in day.manifest.files)
+
+
 def inherited_labels(days: Sequence[StageResult]) -> dict:
     """The labels of all days together; what one of them is labelled, the whole is (`simulated` above all)."""
     return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}

@@ -1,7 +1,7 @@
 """The files of a day: written by workers under names of their own, chosen, named and committed in one last step."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,17 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from beam_jobs.engine.arrow_files import explained, write_table
+from beam_jobs.engine.beam_stage import Attempt
 from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.ingest.aggregate_day import BOT_LINES, logical_digest
 from beam_jobs.ingest.bots import RULES, Bots
 from beam_jobs.ingest.line_sample import write_sample
-from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, TransientError
 from schemas.ledger import FATES, Ledger
-from schemas.manifest import Request
+from schemas.manifest import Outcome
 from schemas.shard import LogicalDigest
-from schemas.stage import Outcome, commit
 from schemas.storage import join
 
 NUM_EXAMPLES = 3
@@ -90,37 +89,31 @@ def write_rejects(folder: str, bucket: int, rejects: pa.Table) -> WrittenRejects
 
 
 def commit_day(
-    folder: str,
-    request: Request,
+    attempt: Attempt,
+    results: Sequence[Tally | WrittenRejects | Bots | WrittenBucket],
     *,
-    made: str,
     states: Mapping[str, str],
     zero_bits: int,
     key: bytes,
     max_unreadable_share: float,
-    started: float,
-    tallies: Iterable[Tally],
-    rejects: Iterable[WrittenRejects],
-    bots: Bots,
-    buckets: Iterable[WrittenBucket],
 ) -> None:
     """Nothing; the day is committed. Raises StageError: too many unreadable lines, a wrong ledger, no space; and
     TransientError where a log file is no longer what it was when `states` were taken.
 
     Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
-    `made` to its name in `folder`, and listed. Runs again without harm after a failure at any point.
+    the scratch folder to its name, and listed. Runs again without harm after a failure at any point.
 
     The day's own fates are counted from the rows that were written, not where they were kept, so a row lost on the way
     shows in the ledger.
     """
-    stage_folder, attempt = folder.rsplit("/", 1)
-    if storage.exists(join(stage_folder, manifests.FILE_NAME)):
+    if attempt.has_committed():
         return
     require_unchanged(states)
-    tally = add_up(tallies)
-    rejected = list({bucket.bucket: bucket for bucket in rejects}.values())
-    check_readable(tally, rejected, max_unreadable_share, request.config["format"])
-    written = list({bucket.bucket: bucket for bucket in buckets}.values())
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    bots = next(result for result in results if isinstance(result, Bots))
+    rejected = list({result.bucket: result for result in results if isinstance(result, WrittenRejects)}.values())
+    written = list({result.bucket: result for result in results if isinstance(result, WrittenBucket)}.values())
+    check_readable(tally, rejected, max_unreadable_share, attempt.request.config["format"])
     ledger = Ledger(
         total=tally.lines,
         lines={
@@ -133,12 +126,11 @@ def commit_day(
     digest = LogicalDigest()
     for bucket in written:
         digest.merge(bucket.digest)
-    with explained(folder):
-        for kind in ("queries", "exposures"):
-            _name_winners(made, folder, kind, written)
-        _name_winners(made, folder, "rejects", rejected)
-        write_sample(folder, tally.sampled, zero_bits, key)
-        commit(stage_folder, request, attempt, _outcome(tally, ledger, bots, written, rejected, digest), started)
+    for kind in ("queries", "exposures"):
+        _name_winners(attempt, kind, written)
+    _name_winners(attempt, "rejects", rejected)
+    write_sample(attempt.folder, tally.sampled, zero_bits, key)
+    attempt.commit(_outcome(tally, ledger, bots, written, rejected, digest))
 
 
 def require_unchanged(states: Mapping[str, str]) -> None:
@@ -230,13 +222,11 @@ def _labels(tally: Tally, bots: Bots) -> dict[str, bool]:
     return {name: True for name, is_so in found.items() if is_so}
 
 
-def _name_winners(
-    made: str, folder: str, kind: str, written: Sequence[WrittenBucket] | Sequence[WrittenRejects]
-) -> None:
+def _name_winners(attempt: Attempt, kind: str, written: Sequence[WrittenBucket] | Sequence[WrittenRejects]) -> None:
     """Move the chosen files of a kind to their names. May run again after a failure; OSError for a lost one."""
     for bucket in written:
-        begun = join(made, _attempt_name(kind, bucket.bucket, bucket.attempt) + ".arrow")
-        named = join(folder, f"{kind}-{bucket.bucket:05d}.arrow")
+        begun = join(attempt.made, _attempt_name(kind, bucket.bucket, bucket.attempt) + ".arrow")
+        named = join(attempt.folder, f"{kind}-{bucket.bucket:05d}.arrow")
         if storage.exists(begun) or not storage.exists(named):
             storage.move(begun, named)
 

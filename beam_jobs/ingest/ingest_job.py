@@ -24,19 +24,26 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
+from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from beam_jobs.engine.arrow_files import Record, get, num_bytes, put
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.exchange import Exchange, ExchangeRecords, num_buckets_for
+from beam_jobs.engine.beam_stage import Attempt
+from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, ReadParts
 from beam_jobs.engine.progress import advance
 from beam_jobs.engine.tally import Tally
-from beam_jobs.ingest import ingest_commit
 from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
 from beam_jobs.ingest.bot_crowds import Activity, activity_of, find_crowds, merge_activity
 from beam_jobs.ingest.bots import BotRules, Bots, merge_bots, tell_clients
 from beam_jobs.ingest.client_statistics import client_statistics
 from beam_jobs.ingest.day_versions import register
+from beam_jobs.ingest.ingest_commit import (
+    WrittenBucket,
+    WrittenRejects,
+    commit_day,
+    write_bucket,
+    write_rejects,
+)
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.join_search_events import SEARCH, choose_searches, join_search_events
 from beam_jobs.ingest.line_sample import sampled, zero_bits_for
@@ -47,7 +54,6 @@ from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas.errors import StageError
 from schemas.log_row import KINDS, REJECT, SIMULATED_APPLICATION
-from schemas.manifest import Request
 
 READING, JOINING, ADDING_UP, WRITING = (
     "reading the log (bytes)",
@@ -63,21 +69,15 @@ MAX_REJECT_BUCKETS = 64
 class IngestJob:
     """One run of the pipeline.
 
-    `folder`: where the day is committed. `made`: where workers write, under names of their own, until the last step
-    chooses. `scratch`: where rows wait between two steps, or None for the runner's own shuffle (arrow_files).
+    `states`: of the plan's files, from before they were looked at (storage.state).
     """
 
+    attempt: Attempt
     plan: ReadingPlan
-    request: Request
     config: IngestConfig
-    folder: str
-    made: str
-    scratch: str | None
     key_path: str
     key_id: str
-    started: float  # seconds since the epoch
-    told: str  # progress
-    states: Mapping[str, str]  # of the plan's files, from before they were looked at (storage.state)
+    states: Mapping[str, str]
 
     @property
     def zero_bits(self) -> int:
@@ -85,36 +85,35 @@ class IngestJob:
         return zero_bits_for(self.plan.estimated_bytes)
 
     @property
-    def num_buckets(self) -> int:
-        return num_buckets_for(self.plan.estimated_bytes)
-
-    @property
     def steps(self) -> dict[str, int]:
         """The totals of what `told` is told."""
-        return {READING: self.plan.stored_bytes, **dict.fromkeys((JOINING, ADDING_UP, WRITING), self.num_buckets)}
+        return {
+            READING: self.plan.stored_bytes,
+            **dict.fromkeys((JOINING, ADDING_UP, WRITING), self.attempt.num_buckets),
+        }
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
-        config, num_buckets, scratch = self.config, self.num_buckets, self.scratch
+        config, attempt = self.config, self.attempt
+        num_buckets, scratch, made, told = attempt.num_buckets, attempt.scratch, attempt.made, attempt.told
         lines = (
             pipeline
-            | "Name what to read" >> beam.Create(list(self.plan.units))
-            | "Spread over workers" >> beam.Reshuffle()
+            | "What to read" >> ReadParts(self.plan.units)
             | "Read lines"
             >> beam.FlatMap(
-                _read, open_source(config), config.date, self.started, self.told, self.zero_bits
+                _read, open_source(config), config.date, attempt.started, told, self.zero_bits
             ).with_outputs(TALLIES, REJECTS, main="rows")
         )
         rejects = (
             lines.rejects
             | Exchange("Group rejects", "offset", min(num_buckets, MAX_REJECT_BUCKETS), scratch)
-            | "Write rejects" >> beam.Map(_write_rejects, self.made)
+            | "Write rejects" >> beam.Map(_write_rejects, made)
         )
         joined = (
             lines.rows
             | ExchangeRecords("Group by query id", "query_id", num_buckets, scratch)
             | "Join events to searches"
-            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, self.told).with_outputs(TALLIES, main="joined")
+            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, told).with_outputs(TALLIES, main="joined")
         )
         clients = (
             joined.joined
@@ -129,20 +128,30 @@ class IngestJob:
             | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), config.bots)
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
-        partial = joined.joined | "Filter and add up" >> beam.FlatMap(
-            _aggregate, AsSingleton(bots), self.told
-        ).with_outputs(TALLIES, main="partial")
+        partial = joined.joined | "Filter and add up" >> beam.FlatMap(_aggregate, AsSingleton(bots), told).with_outputs(
+            TALLIES, main="partial"
+        )
         buckets = (
             partial.partial
             | Exchange("Group by query", "query", num_buckets, scratch)
-            | "Write the day" >> beam.Map(_write_bucket, self.made, self.told)
+            | "Write the day" >> beam.Map(_write_bucket, made, told)
         )
-        tallies = (lines.tallies, joined.tallies, partial.tallies) | "All tallies" >> beam.Flatten()
-        _ = (
-            pipeline
-            | "Once" >> beam.Create([None])
-            | "Commit" >> beam.Map(_commit, self, AsIter(tallies), AsIter(rejects), AsSingleton(bots), AsIter(buckets))
+        results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
+        _ = results | CommitAll(self.commit, attempt.folder)
+
+    def commit(self, results: Sequence[Tally | WrittenRejects | Bots | WrittenBucket]) -> None:
+        """Commit the day, and make it part of its date."""
+        commit_day(
+            self.attempt,
+            results,
+            states=self.states,
+            zero_bits=self.zero_bits,
+            key=worker_key(self.key_path, self.key_id),
+            max_unreadable_share=self.config.max_unreadable_share,
         )
+        store = self.attempt.folder.rsplit("/", 3)[0]
+        with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
+            register(store, self.attempt.request, replace=self.config.replace_day)
 
 
 # What Beam hands around. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
@@ -198,44 +207,15 @@ def _aggregate(joined: Record, bots: Bots, told: str) -> Iterator[Any]:
 
 
 @carries_errors
-def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> ingest_commit.WrittenBucket:
-    written = ingest_commit.write_bucket(made, bucket[0], *merge_bucket(bucket[1]))
+def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> WrittenBucket:
+    written = write_bucket(made, bucket[0], *merge_bucket(bucket[1]))
     advance(told, WRITING, 1)
     return written
 
 
 @carries_errors
-def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> ingest_commit.WrittenRejects:
-    return ingest_commit.write_rejects(made, *bucket)
-
-
-@carries_errors
-def _commit(
-    _once: None,
-    job: IngestJob,
-    tallies: Iterable[Tally],
-    rejects: Iterable[ingest_commit.WrittenRejects],
-    bots: Bots,
-    buckets: Iterable[ingest_commit.WrittenBucket],
-) -> None:
-    ingest_commit.commit_day(
-        job.folder,
-        job.request,
-        made=job.made,
-        states=job.states,
-        zero_bits=job.zero_bits,
-        key=worker_key(job.key_path, job.key_id),
-        max_unreadable_share=job.config.max_unreadable_share,
-        started=job.started,
-        tallies=tallies,
-        rejects=rejects,
-        bots=bots,
-        buckets=buckets,
-    )
-    with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
-        register(
-            job.folder.rsplit("/", 3)[0], job.request, replace=job.config.replace_day
-        )  # STORE/ingest/DIGEST/ATTEMPT
+def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> WrittenRejects:
+    return write_rejects(made, *bucket)
 
 
 def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bits: int) -> Tally:

@@ -5,87 +5,104 @@
               -> grades of every bucket, and the ranking that was shown -> its lines
               -> one last step: queries.tsv, qrels.txt, logged.run, propensities.json, the manifest
 
-Whatever the runner, the number of workers and the cut of the days, the judgments are the same.
+Whatever the runner, the number of workers and the cut of the days, the judgments are the same. The files:
+
+    queries.tsv        query id TAB query
+    qrels.txt          query id, 0, document id, grade
+    logged.run         the ranking that was shown for these queries: query id, Q0, document id, rank, score, tag
+    propensities.json  the click model, its propensities with their errors, the prior, the scale of grades
 """
 
+import json
+import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
-from beam_jobs.build.build_job import Parts
 from beam_jobs.engine.arrow_files import Record, explained, from_ipc, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.exchange import Bucket, JointExchange, Side
+from beam_jobs.engine.beam_stage import Attempt
+from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, ReadParts, Side
 from beam_jobs.engine.progress import advance
 from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.ingest.days import DayFile, read_day_file
-from beam_jobs.judgments.exposure_cells import gated_cells, logged_ranking, merge_samples, sample_of
+from beam_jobs.judgments.click_model import odds_to_share
+from beam_jobs.judgments.exposure_cells import FATES, gated_cells, logged_ranking, merge_samples, numbered, sample_of
 from beam_jobs.judgments.judge_clicks import MeasuredClicks, judge, measure
-from beam_jobs.judgments.judgments_commit import (
-    JudgmentsCommit,
-    WrittenPart,
-    commit_judgments,
-    require_impressions,
-    write_part,
-)
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
+from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
+from schemas.errors import StageError
+from schemas.judgments import run_lines
+from schemas.manifest import Outcome
+from schemas.shard import LogicalDigest
 
+QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
+PROPENSITIES_FILE = "propensities.json"
+NAMES = {"pbm": "position-based model", "ctr": "share of clicks, not corrected for exposure"}
 READING, GRADING = "reading days (files)", "grading documents (buckets)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JudgmentsPlan:
-    """What the job reads, and how it goes about it; `made` and `scratch` as in build_job."""
+class WrittenPart:
+    """The lines of one bucket. A repeated attempt wrote the same under another name."""
 
+    bucket: int
+    folder: str
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgmentsJob:
+    """One run of the pipeline: what it reads, and what its last step must know."""
+
+    attempt: Attempt
+    config: JudgmentsConfig
     queries: tuple[DayFile, ...]  # of day.QUERIES
     exposures: tuple[DayFile, ...]  # of day.EXPOSURES
-    made: str
-    scratch: str | None
-    num_buckets: int
-    config: JudgmentsConfig
     adult_terms: tuple[str, ...]
+    labels: Mapping[str, Any]
+    span: Mapping[str, Any]  # first_time, last_time and days of the window
     asked: str
-    told: str  # progress
 
     @property
     def steps(self) -> dict[str, int]:
-        """The totals of what `told` is told."""
-        return {READING: len(self.queries) + len(self.exposures)}
+        """The totals of each step."""
+        return {READING: len(self.queries) + len(self.exposures), GRADING: self.attempt.num_buckets}
 
+    def build(self, pipeline: beam.Pipeline) -> None:
+        """The whole graph: cells by query behind the gate, what the log says of ranks, grades, commit."""
+        attempt = self.attempt
+        queries = pipeline | "Query files" >> ReadParts(self.queries) | "Read queries" >> beam.Map(_read, attempt.told)
+        exposures = (
+            pipeline | "Exposure files" >> ReadParts(self.exposures) | "Read exposures" >> beam.Map(_read, attempt.told)
+        )
+        by_query = {"queries": Side(key="query", schema=QUERIES), "exposures": Side(key="query", schema=EXPOSURES)}
+        cells = (
+            {"queries": queries, "exposures": exposures}
+            | JointExchange("By query", by_query, attempt.num_buckets, attempt.scratch)
+            | "Pass the gate" >> beam.FlatMap(_gate, self).with_outputs("tally", "sample", main="cells")
+        )
+        sample = cells.sample | "Sample queries" >> beam.CombineGlobally(_merge_samples, self.config.sample_cells)
+        measured = (
+            sample
+            | "Measure ranks" >> beam.Map(_measure, AsIter(cells.tally), self.config, self.asked)
+            | "Measured once" >> beam.Reshuffle()
+        )
+        judged = cells.cells | "Grade" >> beam.FlatMap(_grade, AsSingleton(measured), self).with_outputs(
+            "tally", main="parts"
+        )
+        results = (cells.tally, judged.tally, measured, judged.parts)
+        _ = results | CommitAll(self.commit, attempt.folder)
 
-def judgments_pipeline(pipeline: beam.Pipeline, plan: JudgmentsPlan, commit: JudgmentsCommit) -> None:
-    """The job, wired: cells by query behind the gate, what the log says of ranks, grades, commit."""
-    queries = pipeline | "Query files" >> Parts(plan.queries) | "Read queries" >> beam.Map(_read, plan.told)
-    exposures = pipeline | "Exposure files" >> Parts(plan.exposures) | "Read exposures" >> beam.Map(_read, plan.told)
-    by_query = {"queries": Side(key="query", schema=QUERIES), "exposures": Side(key="query", schema=EXPOSURES)}
-    cells = (
-        {"queries": queries, "exposures": exposures}
-        | JointExchange("By query", by_query, plan.num_buckets, plan.scratch)
-        | "Pass the gate" >> beam.FlatMap(_gate, plan).with_outputs("tally", "sample", main="cells")
-    )
-    sample = cells.sample | "Sample queries" >> beam.CombineGlobally(_merge_samples, plan.config.sample_cells)
-    measured = (
-        sample
-        | "Measure ranks" >> beam.Map(_measure, AsIter(cells.tally), plan.config, plan.asked)
-        | "Measured once" >> beam.Reshuffle()
-    )
-    judged = cells.cells | "Grade" >> beam.FlatMap(_grade, AsSingleton(measured), plan).with_outputs(
-        "tally", main="parts"
-    )
-    # As in build: only what reached the last step counts, whatever else retried bundles left behind.
-    _ = (
-        (cells.tally, judged.tally, measured, judged.parts)
-        | "Results" >> beam.Flatten()
-        | "On one key" >> beam.Map(_on_one_key)
-        | "Gather" >> beam.GroupByKey()
-        | "Commit" >> beam.Map(_commit, commit)
-    )
+    def commit(self, results: Sequence[Tally | MeasuredClicks | WrittenPart]) -> None:
+        commit_judgments(results, self)
 
 
 @carries_errors
@@ -96,20 +113,20 @@ def _read(file: DayFile, told: str) -> pa.Table:
 
 
 @carries_errors
-def _gate(bucket: Bucket, plan: JudgmentsPlan) -> Iterator[Any]:
+def _gate(bucket: Bucket, job: JudgmentsJob) -> Iterator[Any]:
     number, tables = bucket
     cells, counts = gated_cells(
         tables["queries"],
         tables["exposures"],
-        k=plan.config.k,
-        max_rank=plan.config.max_rank,
-        adult_terms=plan.adult_terms,
+        k=job.config.k,
+        max_rank=job.config.max_rank,
+        adult_terms=job.adult_terms,
     )
     yield TaggedOutput("tally", Tally(counts=counts))
     if len(cells):
-        for record in put([cells], plan.scratch):
+        for record in put([cells], job.attempt.scratch):
             yield number, record
-        yield TaggedOutput("sample", to_ipc(merge_samples([sample_of(cells)], plan.config.sample_cells)))
+        yield TaggedOutput("sample", to_ipc(merge_samples([sample_of(cells)], job.config.sample_cells)))
 
 
 def _merge_samples(samples: Iterable[bytes], max_cells: int) -> bytes:
@@ -123,24 +140,194 @@ def _measure(sample: bytes, tallies: Iterable[Tally], config: JudgmentsConfig, a
 
 
 @carries_errors
-def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, plan: JudgmentsPlan) -> Iterator[Any]:
+def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, job: JudgmentsJob) -> Iterator[Any]:
     number, record = bucket
     cells = get([record])
-    judged, counts = judge(cells, measured, plan.config)
-    logged = logged_ranking(cells, judged, min_impressions=plan.config.min_impressions)
+    judged, counts = judge(cells, measured, job.config)
+    logged = logged_ranking(cells, judged, min_impressions=job.config.min_impressions)
     yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
         name = f"{number:05d}-{uuid.uuid4().hex}"  # a bundle may run twice
-        with explained(plan.made):
-            yield write_part(judged, logged, plan.made, name, number)
-    advance(plan.told, GRADING, 1)
+        with explained(job.attempt.made):
+            yield write_part(judged, logged, job.attempt.made, name, number)
+    advance(job.attempt.told, GRADING, 1)
 
 
-def _on_one_key(result: Tally | MeasuredClicks | WrittenPart) -> tuple[str, Tally | MeasuredClicks | WrittenPart]:
-    return "judgments", result
+def write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
+    """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
+    folder = storage.join(made, name)
+    _, first = numbered(judged["query_id"])
+    queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
+    lines = {
+        QUERIES_FILE: [f"{row['query_id']}\t{row['query']}\n" for row in queries],
+        QRELS_FILE: [f"{row['query_id']} 0 {row['document_id']} {row['grade']}\n" for row in judged.to_pylist()],
+        LOGGED_FILE: list(run_lines(_as_run(logged), "logged")),
+    }
+    digest = LogicalDigest()
+    for file, of_file in lines.items():
+        digest.add(f"{file}\n{line}".encode() for line in of_file)
+        storage.write_atomic(storage.join(folder, file), "".join(of_file).encode())
+    return WrittenPart(bucket=bucket, folder=folder, digest=digest.hexdigest())
 
 
-@carries_errors
-def _commit(gathered: tuple[str, Iterable[Tally | MeasuredClicks | WrittenPart]], commit: JudgmentsCommit) -> None:
-    with explained(commit.folder):
-        commit_judgments(list(gathered[1]), commit)
+def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> None:
+    """Nothing. Raises StageError where the window has nothing to estimate from: its clicks, impressions or queries."""
+    counts = tally.counts
+    queries, at_k = counts.get("queries", 0), counts.get("queries_at_k", 0)
+    impressions, clicks = counts.get("impressions:all", 0), counts.get("clicks:all", 0)
+    if not clicks:
+        raise StageError(
+            asked=asked, found=f"there is no click in {impressions:,} impressions", do="give days with clicks"
+        )
+    if not impressions:
+        raise StageError(
+            asked=asked,
+            found=f"the days hold {clicks:,} clicks and not one impression",
+            follows="how often a document was shown and not clicked is unknown, so no share of clicks can be told",
+            do="log impressions with their rank (`action_name` impression), and ingest days that have them",
+        )
+    unseen = counts.get("clicks_unseen", 0)
+    if unseen > config.max_unseen_clicks * clicks:
+        raise StageError(
+            asked=f"at most {config.max_unseen_clicks:.0%} of the clicks may lack an impression of that document at"
+            " that rank",
+            found=f"{unseen:,} of {clicks:,} do",
+            follows="shares of clicks would come out too high where impressions are missing",
+            do="leave out days without impressions, or raise max_unseen_clicks",
+        )
+    if not at_k:
+        raise StageError(
+            asked=asked,
+            found=f"0 of {queries:,} queries passed k = {config.k}",
+            follows="there would be no judged query",
+            do="lower --k, or add days to the window",
+        )
+    left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in FATES)
+    if not left:
+        raise StageError(
+            asked=asked,
+            found=f"of {impressions:,} impressions none is left: {_told(counts)}",
+            do="log the rank of impressions, raise max_rank, lower --k, or add days to the window",
+        )
+
+
+def commit_judgments(results: Sequence[Tally | MeasuredClicks | WrittenPart], job: JudgmentsJob) -> None:
+    """Write the files and, last, the manifest.
+
+    May run again after a failure at any point. Raises StageError where no judgment is left, or impressions were lost.
+    """
+    if job.attempt.has_committed():
+        return
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    measured = next(result for result in results if isinstance(result, MeasuredClicks))
+    parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
+    fates = _fates(tally.counts)
+    if not parts:
+        raise StageError(
+            asked=job.asked,
+            found=f"no judgment is left: of the impressions, {_told(tally.counts)}",
+            do="add days to the window, or lower min_impressions or --k",
+        )
+    attempt = job.attempt.folder
+    digest = LogicalDigest()
+    for bucket in parts:
+        digest.merge(parts[bucket].digest)
+    for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
+        _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
+    model = describe(measured, job.attempt.request.config)
+    told = json.dumps({"labels": dict(job.labels), **model}, indent=1).encode()
+    storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), told)
+    grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
+    job.attempt.commit(
+        Outcome(
+            counts={
+                "queries": tally.counts["queries_judged"],
+                "judgments": tally.counts["judgments"],
+                **grades,
+                "logged_results": tally.counts["logged_results"],
+                "queries_of_log": tally.counts["queries"],
+                "queries_at_k": tally.counts["queries_at_k"],
+                "clicks_without_impression": tally.counts["clicks_unseen"],
+            },
+            metrics={
+                **model,
+                **job.span,
+                "fates": fates,
+                "files": {
+                    "queries": QUERIES_FILE,
+                    "qrels": QRELS_FILE,
+                    "logged": LOGGED_FILE,
+                    "propensities": PROPENSITIES_FILE,
+                },
+            },
+            labels=job.labels,
+            logical_digest=digest.hexdigest(),
+        )
+    )
+
+
+def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The click model and what was estimated of it, for people and for propensities.json."""
+    return {
+        "click_model": config["click_model"],
+        "click_model_name": NAMES[config["click_model"]],
+        "propensities": [
+            {"rank": rank, "propensity": round(propensity, 6), "relative_error": round(error, 6)}
+            for rank, propensity, error in zip(measured.ranks, measured.propensities, measured.errors, strict=True)
+        ],
+        "reference_rank": measured.reference,
+        "unmeasured_ranks": list(measured.unmeasured),
+        "prior": {
+            "of": config["prior"],
+            "levels": [
+                {"rank": rank, "attractiveness": round(float(share), 6)}
+                for rank, share in zip(
+                    measured.prior.ranks, odds_to_share(np.array(measured.prior.levels)), strict=True
+                )
+            ],
+            "strength_examined_impressions": measured.prior.strength,
+        },
+        "grades": {
+            "typical_attractiveness": round(measured.typical_attractiveness, 6),
+            "from_share_of_that": [round(share, 6) for share in config["grade_shares"]],
+        },
+        "estimation": {
+            "sample_cells": measured.num_cells,
+            "iterations": measured.num_iterations,
+            "converged": measured.converged,
+        },
+    }
+
+
+def _as_run(logged: pa.Table) -> dict[str, dict[str, float]]:
+    """A run whose scores are the places of LOGGED, the first the largest."""
+    run: dict[str, dict[str, float]] = {}
+    for row in logged.to_pylist():
+        run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
+    return run
+
+
+def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Impressions and clicks by fate. Raises AssertionError where they do not add up."""
+    fates = {
+        what: {fate: counts[f"{what}:{fate}"] for fate in FATES if counts.get(f"{what}:{fate}")}
+        for what in ("impressions", "clicks")
+    }
+    # An impression that a click stands for is counted where its cell went, and is on top of those in the log.
+    raised = sum(fates["impressions"].values()) - counts["impressions:all"]
+    if sum(fates["clicks"].values()) != counts["clicks:all"] or not 0 <= raised <= counts["clicks_unseen"]:
+        raise AssertionError(f"impressions and clicks do not add up: {dict(counts)}")
+    return fates
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(
+        f"{counts[f'impressions:{fate}']:,} {what}" for fate, what in FATES.items() if counts.get(f"impressions:{fate}")
+    )
+
+
+def _join(sources: Iterable[str], target: str) -> None:
+    with storage.open_new(target) as joined:
+        for source in sources:
+            with storage.open_read(source) as part:
+                shutil.copyfileobj(part, joined)

@@ -3,20 +3,17 @@
 judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 """
 
-import time
 from collections.abc import Iterable, Sequence
 
-from beam_jobs.engine.arrow_files import explained
-from beam_jobs.engine.engine_options import exchange_scratch
-from beam_jobs.engine.progress import listening
+from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.day_versions import data_date, follow
-from beam_jobs.ingest.days import day_files, inherited_labels, open_window
+from beam_jobs.ingest.days import day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.ingest.windows import Window
-from beam_jobs.judgments.judgments_commit import JudgmentsCommit
 from beam_jobs.judgments.judgments_config import JudgmentsConfig, adult_list, judgments_request
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
-from schemas.stage import EngineJob, Progress, StageResult, open_result, run_stage, scratch_folder, silent, stage_folder
+from schemas.stage import Progress, StageResult, open_result, silent
 
 __all__ = ["JudgmentsConfig", "judgments"]
 
@@ -46,29 +43,15 @@ def judgments(
         [day.manifest.digest for day in ingests], config, opened.asked() if window and not window.is_all else None
     )
 
-    def produce(attempt: str) -> None:
-        from beam_jobs.engine.beam_engine import run_pipeline  # Beam takes seconds to import
-        from beam_jobs.engine.exchange import num_buckets_for
-        from beam_jobs.judgments.judgments_job import JudgmentsPlan, judgments_pipeline
+    def job_of(attempt: Attempt) -> BeamJob:
+        from beam_jobs.judgments.judgments_job import JudgmentsJob
 
-        queries, exposures = day_files(ingests, "queries"), day_files(ingests, "exposures")
-        asked = f"judgments were to be derived from the clicks of {len(ingests)} days"
-        plan = JudgmentsPlan(
-            queries=tuple(queries),
-            exposures=tuple(exposures),
-            made=scratch_folder(attempt),
-            scratch=exchange_scratch(beam_options, scratch_folder(attempt)),
-            num_buckets=num_buckets_for(sum(file.size_bytes for day in ingests for file in day.manifest.files)),
+        return JudgmentsJob(
+            attempt=attempt,
             config=config,
+            queries=tuple(day_files(ingests, "queries")),
+            exposures=tuple(day_files(ingests, "exposures")),
             adult_terms=adult.terms,
-            asked=asked,
-            told=storage.join(scratch_folder(attempt), "progress"),
-        )
-        commit = JudgmentsCommit(
-            folder=stage_folder(store, request),
-            attempt=attempt.rsplit("/", 1)[-1],
-            request=request,
-            started=time.time(),
             labels={
                 **inherited_labels(ingests),
                 "judgments": "click-derived",
@@ -76,18 +59,19 @@ def judgments(
                 "exposure_corrected": config.click_model == "pbm",
             },
             span={**span(ingests), "days": opened.to_json()},
-            asked=asked,
+            asked=f"judgments were to be derived from the clicks of {len(ingests)} days",
         )
-        with listening(progress, plan.steps, plan.told):
-            run_pipeline(
-                lambda pipeline: judgments_pipeline(pipeline, plan, commit),
-                beam_options,
-                job=EngineJob(store=store, request=request),
-                progress=progress,
-            )
 
-    with explained(store):
-        return run_stage(store, request, produce, progress)
+    return run_beam_stage(
+        store,
+        request,
+        job_of,
+        module="beam_jobs.judgments.judgments_job",
+        input_bytes=day_bytes(ingests),
+        worth_bytes=WORTH_PROCESSES_DAY_BYTES,
+        beam_options=beam_options,
+        progress=progress,
+    )
 
 
 # Whether judgments come from the days that a model was trained on, which they must not.

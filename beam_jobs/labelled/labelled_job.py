@@ -9,9 +9,10 @@ Reads files through the sources of ingest; writes schemas.labelled to STORE/buil
 the number of workers, the file names and the order of the lines, the logical rows are the same.
 """
 
+import json
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,26 +22,39 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, TaggedOutput
 
-from beam_jobs.build.build_job import Parts
+from beam_jobs.build.build_job import give_names
 from beam_jobs.build.shard_writer import FolderMade, index_words, joined_fields
 from beam_jobs.compiled.hashes import row_digest
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.exchange import Exchange, bucket_of
+from beam_jobs.engine.beam_stage import Attempt
+from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
 from beam_jobs.engine.progress import advance
-from beam_jobs.engine.tally import Tally
-from beam_jobs.labelled.labelled_commit import MAX_REJECTS, LabelledCommit, Rejects, commit_labelled
+from beam_jobs.engine.tally import Tally, add_up
 from beam_jobs.labelled.labelled_config import LabelledConfig, labelled_source
 from beam_jobs.labelled.labelled_rows import KEYED, distinct, keyed
-from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out
+from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
-from schemas import storage
+from schemas import labelled, storage, trigrams, words
+from schemas.errors import StageError
 from schemas.labelled import LabelKind, labelled_schema
+from schemas.ledger import FATES, Ledger
+from schemas.manifest import Outcome
 
 READING = "reading labelled lines (bytes)"
 IDS = pa.schema([pa.field("sentence", pa.uint64(), nullable=False)])
 SHARDED = KEYED.append(pa.field("shard", pa.int64(), nullable=False))
+NUM_EXAMPLES, MAX_REJECTS = 5, 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rejects:
+    """Some unreadable lines: file, offset in it, fate."""
+
+    places: tuple[tuple[str, int, str], ...]
+
+
 Result = Tally | Rejects | SplitDecision | FolderMade
 
 
@@ -53,67 +67,66 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelledPlan:
-    """What the job reads, and how it goes about it; `made` and `scratch` as in build_job."""
+class LabelledJob:
+    """One run of the pipeline: what it reads, and what its last step must know."""
 
+    attempt: Attempt
+    config: LabelledConfig
     parts: tuple[Part, ...]
     stored_bytes: int
     has_dev_file: bool
-    made: str
-    scratch: str | None
-    num_buckets: int
-    config: LabelledConfig
-    told: str  # progress
+    asked: str
 
     @property
     def steps(self) -> dict[str, int]:
-        """The totals of what `told` is told."""
+        """The total of the one step."""
         return {READING: self.stored_bytes}
 
+    def build(self, pipeline: beam.Pipeline) -> None:
+        """The whole graph: distinct rows, the decision on the split, shards, commit."""
+        attempt = self.attempt
+        lines = (
+            pipeline
+            | "What to read" >> ReadParts(self.parts)
+            | "Read lines"
+            >> beam.FlatMap(_read, labelled_source(self.config), self).with_outputs("result", main="rows")
+        )
+        rows = (
+            lines.rows
+            | Exchange("By texts", "key", attempt.num_buckets, attempt.scratch)
+            | "Drop repeats" >> beam.FlatMap(_distinct, attempt.scratch).with_outputs("ids", "result", main="records")
+        )
+        decided = (
+            rows.ids
+            | Exchange("As one", "bucket", None, attempt.scratch)
+            | "Decide the split" >> beam.Map(_decide, self)
+        )
+        split = rows.records | "Split" >> beam.FlatMap(_split, AsIter(decided), self).with_outputs(
+            "result", main="rows"
+        )
+        shards = (
+            split.rows
+            | Exchange("By shard", "shard", None, attempt.scratch)
+            | "Write shards" >> beam.Map(_write_shard, AsIter(decided), self)
+        )
+        results = (lines.result, rows.result, decided, split.result, shards)
+        _ = results | CommitAll(self.commit, attempt.folder)
 
-def labelled_pipeline(pipeline: beam.Pipeline, plan: LabelledPlan, commit: LabelledCommit) -> None:
-    """The job, wired: distinct rows, the decision on the split, shards, commit."""
-    lines = (
-        pipeline
-        | "What to read" >> Parts(plan.parts)
-        | "Read lines" >> beam.FlatMap(_read, labelled_source(plan.config), plan).with_outputs("result", main="rows")
-    )
-    rows = (
-        lines.rows
-        | Exchange("By texts", "key", plan.num_buckets, plan.scratch)
-        | "Drop repeats" >> beam.FlatMap(_distinct, plan.scratch).with_outputs("ids", "result", main="records")
-    )
-    decided = (
-        rows.ids | Exchange("As one", "bucket", None, plan.scratch) | "Decide the split" >> beam.Map(_decide, plan)
-    )
-    split = rows.records | "Split" >> beam.FlatMap(_split, AsIter(decided), plan).with_outputs("result", main="rows")
-    shards = (
-        split.rows
-        | Exchange("By shard", "shard", None, plan.scratch)
-        | "Write shards" >> beam.Map(_write_shard, AsIter(decided), plan)
-    )
-    # As in build: only what reached the last step counts, whatever else retried bundles left behind.
-    started = pipeline | "Start" >> beam.Create([Tally()])
-    _ = (
-        (started, lines.result, rows.result, decided, split.result, shards)
-        | "Results" >> beam.Flatten()
-        | "On one key" >> beam.Map(_on_one_key)
-        | "Gather" >> beam.GroupByKey()
-        | "Commit" >> beam.Map(_commit, commit)
-    )
+    def commit(self, results: Sequence[Result]) -> None:
+        commit_labelled(results, self)
 
 
 @carries_errors
-def _read(part: Part, source: Source, plan: LabelledPlan) -> Iterator[Any]:
+def _read(part: Part, source: Source, job: LabelledJob) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
-            yield keyed(block.rows, ordered=plan.config.ordered, dev=part.dev)
+            yield keyed(block.rows, ordered=job.config.ordered, dev=part.dev)
         yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
             found = [(part.unit.file, offset, reason) for offset, reason in places if reason.startswith("unreadable")]
             yield TaggedOutput("result", Rejects(places=tuple(found[:MAX_REJECTS])))
-        advance(plan.told, READING, block.stored_bytes)
+        advance(job.attempt.told, READING, block.stored_bytes)
 
 
 @carries_errors
@@ -128,20 +141,20 @@ def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any
 
 
 @carries_errors
-def _decide(bucket: tuple[int, pa.Table], plan: LabelledPlan) -> SplitDecision:
-    held_out, decision = decide(bucket[1], plan.config, has_dev_file=plan.has_dev_file)
-    with explained(plan.made):
-        uri = write_table(pa.table([held_out], schema=IDS), plan.made, f"dev-sentences-{uuid.uuid4().hex}")
+def _decide(bucket: tuple[int, pa.Table], job: LabelledJob) -> SplitDecision:
+    held_out, decision = decide(bucket[1], job.config, has_dev_file=job.has_dev_file)
+    with explained(job.attempt.made):
+        uri = write_table(pa.table([held_out], schema=IDS), job.attempt.made, f"dev-sentences-{uuid.uuid4().hex}")
     return replace(decision, dev_sentences=uri)
 
 
 @carries_errors
-def _split(record: Record, decisions: Iterable[SplitDecision], plan: LabelledPlan) -> Iterator[Any]:
+def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob) -> Iterator[Any]:
     (decision,), rows = decisions, get([record])
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
     in_dev = is_held_out(first, second, _open_ids(decision.dev_sentences))
-    is_dev = of_file if plan.has_dev_file else in_dev
-    is_known = _is_known(rows["label"], decision) if plan.config.label == "class" else np.ones(len(rows), bool)
+    is_dev = of_file if job.has_dev_file else in_dev
+    is_known = _is_known(rows["label"], decision) if job.config.label == "class" else np.ones(len(rows), bool)
     is_shared, is_untrained = in_dev & ~is_dev, is_dev & ~is_known
     is_kept = ~(is_shared | is_untrained)
     fates = {
@@ -153,7 +166,7 @@ def _split(record: Record, decisions: Iterable[SplitDecision], plan: LabelledPla
     yield TaggedOutput("result", Tally(fates=fates))
     shard = np.zeros(len(rows), np.int64)
     for split, at in (("train", np.flatnonzero(~is_dev)), ("dev", np.flatnonzero(is_dev))):
-        num_shards = 1 << max(0, (decision.num_rows[split] - 1) // plan.config.rows_per_shard).bit_length()
+        num_shards = 1 << max(0, (decision.num_rows[split] - 1) // job.config.rows_per_shard).bit_length()
         shard[at] = 2 * bucket_of(rows["key"].take(at), num_shards) + (split == "dev")
     yield pa.table([*rows.columns, pa.array(shard)], schema=SHARDED).filter(pa.array(is_kept))
 
@@ -164,36 +177,23 @@ def _is_known(labels: pa.ChunkedArray, decision: SplitDecision) -> np.ndarray:
 
 
 @carries_errors
-def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[SplitDecision], plan: LabelledPlan) -> FolderMade:
+def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[SplitDecision], job: LabelledJob) -> FolderMade:
     (decision,), (number, rows) = decisions, shard
     name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
-    with explained(plan.made):
+    with explained(job.attempt.made):
         return write_labelled_shard(
             rows,
-            storage.join(plan.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
+            storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
-            label=plan.config.label,
+            label=job.config.label,
             classes=decision.classes,
-            table_rows=plan.config.table_rows,
+            table_rows=job.config.table_rows,
         )
 
 
 @lru_cache(maxsize=1)
 def _open_ids(uri: str) -> np.ndarray:
     return map_table(uri)["sentence"].to_numpy()
-
-
-def _on_one_key(result: Result) -> tuple[str, Result]:
-    return "build-labelled", result
-
-
-@carries_errors
-def _commit(gathered: tuple[str, Iterable[Result]], commit: LabelledCommit) -> None:
-    with explained(commit.folder):
-        commit_labelled(list(gathered[1]), commit)
-
-
-# Labelled rows -> the files of a shard (schemas.labelled), and the digest of its logical rows.
 
 
 def write_labelled_shard(
@@ -230,3 +230,96 @@ def write_labelled_shard(
         counts={"rows": len(table), "texts": len(texts), "words": len(words)},
         logical_digest=row_digest(logical),
     )
+
+
+def commit_labelled(results: Sequence[Tally | Rejects | SplitDecision | FolderMade], job: LabelledJob) -> None:
+    """Give the shards their names, write the catalogue and, last, the manifest.
+
+    May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
+    there is nothing to train on, to hold out or to tell apart (`require_usable`), or the ledger does not add up.
+    """
+    if job.attempt.has_committed():
+        return
+    tally = add_up(result for result in results if isinstance(result, Tally))
+    ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
+    rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
+    decision = next((result for result in results if isinstance(result, SplitDecision)), None)
+    _require_readable(ledger, rejects, job)
+    if decision is None:
+        raise StageError(
+            asked=job.asked,
+            found=f"of {ledger.total:,} lines {_of(ledger, 'dropped')}, and none is left",
+            follows="there would be nothing to train on",
+            do="look at the files and at which columns are named",
+        )
+    config, has_dev_file = job.attempt.request.config, bool(job.attempt.request.inputs["dev"])
+    require_usable(decision, label=config["label"], dev_share=config["dev_share"], has_dev_file=has_dev_file)
+    folders = {result.name: result for result in results if isinstance(result, FolderMade)}
+    shards = [folders[name] for name in sorted(folders)]
+    attempt = job.attempt.folder
+    digest = give_names(shards, attempt)
+    for name, content in (
+        (labelled.CATALOGUE, _catalogue(shards, decision, job)),
+        (
+            labelled.REJECTS,
+            [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]],
+        ),
+    ):
+        storage.write_atomic(storage.join(attempt, name), json.dumps(content, indent=1, ensure_ascii=False).encode())
+    num_rows = {split: sum(made.counts["rows"] for made in shards if made.split == split) for split in ("train", "dev")}
+    job.attempt.commit(
+        Outcome(
+            counts={
+                "train_rows": num_rows["train"],
+                "dev_rows": num_rows["dev"],
+                "classes": len(decision.classes),
+                "shards": len(shards),
+                **decision.counts,
+            },
+            metrics={"unit": job.config.mapping.unit, "label": config["label"], "classes": list(decision.classes)},
+            ledger=ledger,
+            logical_digest=digest.hexdigest(),
+        )
+    )
+
+
+def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, job: LabelledJob) -> dict:
+    config = job.attempt.request.config
+    split = "dev file" if job.attempt.request.inputs["dev"] else "keyed hash of components of sentences"
+    return {
+        "schema_version": labelled.SCHEMA_VERSION,
+        "text_contract": trigrams.CONTRACT_VERSION,
+        "unicode": words.UNICODE_VERSION,
+        "table_rows": config["table_rows"],
+        "unit": job.config.mapping.unit,
+        **{name: config[name] for name in ("label", "lowest", "highest", "ordered")},
+        "classes": list(decision.classes),
+        "split": {"by": split, "dev_share": config["dev_share"], "split_salt": config["split_salt"]},
+        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+    }
+
+
+def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], job: LabelledJob) -> None:
+    if not ledger.total:
+        raise StageError(
+            asked=job.asked,
+            found="there is not one line in what was read",
+            follows="there would be nothing to train on",
+            do="give a file with at least one line below its header",
+        )
+    share = job.attempt.request.config["max_unreadable_share"]
+    if ledger.of_kind("unreadable") <= share * ledger.total:
+        return
+    places = ", ".join(f"{file}:{offset}" for file, offset, _ in rejects[:NUM_EXAMPLES])
+    raise StageError(
+        asked=f"at most {share:.1%} of the labelled lines may be unreadable",
+        found=f"of {ledger.total:,} lines {_of(ledger, 'unreadable')}; for example at {places} (file:byte)",
+        follows="what is learnt from the rest could be badly skewed, so nothing was kept",
+        do="look at these lines and at which columns are named; if they may go, raise max_unreadable_share",
+    )
+
+
+def _of(ledger: Ledger, kind: str) -> str:
+    """The fates of a kind with their lines, in words."""
+    found = sorted(((n, fate) for fate, n in ledger.lines.items() if FATES[fate][0] == kind), reverse=True)
+    return ", ".join(f"{n:,} have the fate '{FATES[fate][1]}'" for n, fate in found) or f"none was {kind}"

@@ -9,8 +9,8 @@ from beam_jobs.engine.tally import Tally
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.exposure_cells import gated_cells, merge_samples, sample_of
 from beam_jobs.judgments.judge_clicks import measure, query_id
-from beam_jobs.judgments.judgments_commit import require_impressions
 from beam_jobs.judgments.judgments_config import GRADE_SHARES
+from beam_jobs.judgments.judgments_job import require_impressions
 from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
 from schemas import storage
 from schemas.errors import StageError, UsageError
