@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.data.ragged import Ragged
-from training.generative.targets import END, UNKNOWN, Targets, targets_of
+from training.generative.targets import Targets
 from training.towers.lstm import LSTM
 from training.towers.tower import Parts, Shapes, gathered
 
@@ -57,22 +56,6 @@ class Decoder:
     def cross_entropy(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> float:
         """-log p(s'|z) of some texts for each of their words, the ends among them, in nats (Fig. 3)."""
         return self.loss(z_Bh, targets, parts).item() / len(targets.said)
-
-    def generate(self, z_Bh: torch.Tensor, parts: Parts, max_words: int) -> list[list[int]]:
-        """The ids of the likeliest next word, again and again: of each z at most `max_words`, without the end.
-
-        To look at what was learnt: every word reads all of the text again, so that no second copy of the cell is kept.
-        """
-        said = np.empty((len(z_Bh), 0), np.int64)
-        while said.shape[1] < max_words and not (said == END).any(axis=1).all():
-            # Texts that are over go on with the others, and are cut at their ends below.
-            ids = np.column_stack([np.where(said == END, UNKNOWN, said), np.full(len(said), END)])
-            targets = targets_of(Ragged(np.arange(len(said) + 1) * ids.shape[1], ids.ravel()), self.vocabulary)
-            state_Pd = self._states(z_Bh, targets.to(z_Bh.device), parts)
-            last_Bd = state_Pd.unflatten(0, ids.shape)[:, -1]
-            scores_BV = torch.addmm(parts["decoder.b_out"], last_Bd, parts["decoder.W_out"])
-            said = np.column_stack([said, scores_BV.argmax(1).cpu().numpy()])
-        return [row[: row.index(END)] if END in row else row for row in said.tolist()]
 
     def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """y at each position, [P, d]."""

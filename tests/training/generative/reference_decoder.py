@@ -34,14 +34,3 @@ def word_losses(p: dict[str, np.ndarray], z: np.ndarray, said: list[int]) -> lis
 
 def loss(p: dict[str, np.ndarray], z: np.ndarray, said: list[int]) -> float:
     return math.fsum(word_losses(p, z, said))
-
-
-def likeliest(p: dict[str, np.ndarray], z: np.ndarray, max_words: int) -> list[int]:
-    """Greedy decoding, one text; without its end."""
-    vocabulary, said = len(p["decoder.b_out"]), []
-    while len(said) < max_words:
-        chosen = min(range(vocabulary), key=lambda v: word_losses(p, z, [*said, v])[-1])
-        if chosen == END:
-            break
-        said.append(chosen)
-    return said
