@@ -1,9 +1,9 @@
-"""The contracts the stages meet in: log rows, words and trigrams, day, shard, judgments, release, manifest."""
+"""The contracts between stages: log rows, words and trigrams, day, shard, judgments, release, manifest."""
 
 import os
 
-# No engine that is used from here, or started by what is, reports to its makers, unless its owner wants it to. Here,
-# since every module of ours imports this package before any engine.
+# No engine that this package uses or starts sends usage reports, unless the user enables them. Set here, because every
+# module of ours imports this package before any engine.
 for _name, _value in {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

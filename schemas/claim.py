@@ -1,21 +1,21 @@
-"""One process at a time makes an output: a claim on STORE/STAGE/DIGEST, taken before any work and given back after it.
+"""Claims: one process at a time makes an output. A claim on STORE/STAGE/DIGEST is held while a stage works.
 
     with claimed(folder, progress):
-        ...                        # whoever asks for the same meanwhile waits, and then finds it made
+        ...                        # another process with the same request waits, and then finds the output
 
-The claim is a lock of the operating system on a small file in the folder. The kernel gives it back when the process
-that took it ends, also by kill -9, so nothing has to expire and no clock has to be right. The processes that it starts
-do not hold it: what they write after its end lies under the name of an attempt that nobody commits, so they are no
-reason to keep the next one waiting. The file says who holds it, for people.
+The claim is a lock of the operating system on a small file in the folder. The kernel releases it when the process that
+holds it ends, also by kill -9, so nothing has to expire and no clock has to be right. Child processes do not inherit
+it: what they write after the holder's end is in an attempt that nobody commits, so the next process need not wait for
+them. The file says who holds the claim, for people.
 
 A stage waits only for others of the same digest, and a digest is of all that a stage reads, so no circle of waiting
 processes can arise: what a stage starts itself (the trainings of a sweep) never has its own digest.
 
-An object store has no such lock. There a claim is an object that is created only if it is not there
-(`claim-000001.json`), and that its holder writes anew every BEAT_SECONDS while it works. Who waits and sees no such
-sign for TAKE_OVER_SECONDS by its own clock takes over, by creating the object of the next number: of several that want
-to, one succeeds. A holder that was only slow goes on beside it, and no harm is done: the first to write the manifest
-wins (stage). The same is true of a network file system that is mounted without locks.
+An object store has no such lock. There a claim is an object that is created only if it does not exist
+(`claim-000001.json`), and that its holder rewrites every BEAT_SECONDS while it works. A waiting process that sees no
+rewrite for TAKE_OVER_SECONDS by its own clock takes over by creating the object with the next number; of several, one
+succeeds. If the holder was only slow, both work and no harm is done: the first to write the manifest wins (stage). The
+same is true of a network file system that is mounted without locks.
 """
 
 import errno
@@ -45,7 +45,7 @@ _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 @contextmanager
 def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> Iterator[None]:
-    """The only one on this file system to hold the claim on a folder; waits for it and tells for whom."""
+    """Hold the claim on a folder, exclusively on this file system; waits for it and reports for whom."""
     if not storage.is_local(folder):
         with _claimed_by_an_object(folder, progress):
             yield
@@ -85,12 +85,12 @@ def _claimed_by_an_object(folder: str, progress: Callable[[str, int, int | None]
     finally:
         ended.set()
         beating.join()
-        with suppress(Exception):  # an error of the stage is worth more; the next one takes over after a while
+        with suppress(Exception):  # an error of the stage is more important; the next process takes over after a while
             storage.remove(claim)
 
 
 def _create(folder: str, progress: Callable[[str, int, int | None], None]) -> str:
-    """The URI of this process's claim: none was there, or the newest gave no sign of life."""
+    """Create this process's claim once there is none, or the newest is no longer renewed; returns its URI."""
     seen: tuple[str, bytes] = ("", b"")
     since = time.monotonic()
     while True:

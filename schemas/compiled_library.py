@@ -1,4 +1,4 @@
-"""A shared library of plain C functions that the package's own build made: loaded and checked, or the reason why not.
+"""Loading of the compiled libraries of plain C functions, or the reason why one is not available.
 
 The build is optional (pyproject.toml), so that an install without a compiler succeeds; whatever is compiled has a
 reference in Python.
@@ -10,7 +10,7 @@ import importlib.util
 
 
 def load(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:
-    """(the library that lies where a module `name` would, why there is none).
+    """(the library in the place of a module `name`, or None; the reason why there is none).
 
     `interface_of`: its function that says which interface it was built with; another one than `interface` is not
     called.

@@ -1,7 +1,7 @@
-"""The private daily aggregate: what one ingested log says, without any text of a line and without raw client ids.
+"""The private daily aggregate of one ingested log, without any text of a line and without raw client ids.
 
-Private: it holds queries that one person may have typed, and keyed person hashes. It never leaves the store; what
-leaves is made by `build`, behind the k-gate. Days merge: rows of one query are added up, people are united.
+Private: it contains queries that a single person may have typed, and keyed person hashes. It never leaves the store;
+only the output of `build` does, behind the k-gate. Days merge: rows of one query are added up, sets of people united.
 
 Two Arrow IPC file sets, both split by hash bucket of the query, so that all rows of a query are in one bucket:
 

@@ -1,4 +1,4 @@
-"""Which ingests a date consists of: a small file for each version, never changed; the newest counts.
+"""The versions of a date: each is a small immutable file that lists its ingests; the newest counts.
 
     STORE/days/2026-09-01/version-00002.json
 
@@ -30,7 +30,7 @@ ERASED = "a person was erased"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DayPart:
-    """One ingest that a date consists of.
+    """One of the ingests of a date.
 
     `ingest`: its digest. `logs`: fingerprints of its log files, ascending. `person_key`: the id of the key that its
     people are hashed under. `settings`: a digest of all else that it was asked for.
@@ -67,7 +67,7 @@ class DayVersion:
 
 
 def list_dates(store: str) -> list[str]:
-    """The dates that a store holds, in their order."""
+    """The dates in a store, ascending."""
     return storage.list_folders(storage.join(store, FOLDER))
 
 
@@ -79,7 +79,7 @@ def newest(store: str, date: str) -> DayVersion | None:
 
 
 def read(uri: str) -> DayVersion:
-    """A version by the URI of its file. Raises StageError where it is none."""
+    """The version in the file at a URI. Raises StageError if it is not a version."""
     try:
         value: Mapping[str, Any] = json.loads(storage.read_bytes(uri))
         require_major(uri, value["schema_version"], SCHEMA_VERSION)

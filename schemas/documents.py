@@ -1,4 +1,4 @@
-"""The documents that are searched: an id and a title each.
+"""The documents that are searched, each with an id and a title.
 
 Read from tab-separated text (`id TAB title`, no header), JSON lines (`{"id": ..., "title": ...}`) or Parquet with the
 columns id and title; .gz is understood.
@@ -25,7 +25,7 @@ FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Documents:
-    """Documents with a title, in file order, and how many were left out because theirs has no word."""
+    """Documents with a title, in file order, and the number skipped because their title has no word."""
 
     table: pa.Table  # DOCUMENT
     num_untitled: int
@@ -58,7 +58,7 @@ def read_documents(uri: str) -> Documents:
 
 
 def require_documents(uri: str) -> str:
-    """The form of a documents file, by the ending of its name: one of FORMS.
+    """The format of a documents file, by the ending of its name: one of FORMS.
 
     Raises UsageError (no file, unknown form) and StageError (an empty file).
     """

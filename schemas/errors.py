@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each says what was asked, what was found, what would follow and what to do."""
+"""Errors for users. Each says what was asked, what was found, what would follow and what to do."""
 
 import errno
 
@@ -27,7 +27,7 @@ class UsageError(StageError):
 
 
 class Diverged(StageError):
-    """Training ran away: its numbers are no longer finite. The same request would end the same way."""
+    """Training diverged: its numbers are no longer finite. The same request would end the same way."""
 
 
 class StoppedEarly(StageError):
@@ -35,14 +35,14 @@ class StoppedEarly(StageError):
 
 
 class TransientError(StageError):
-    """What surrounds the stage failed: an engine was lost, a disk was full, a signal ended it.
+    """A failure of the environment: an engine was lost, a disk was full, a signal ended the stage.
 
-    Nothing is wrong with the request, so that the same one may well succeed a little later: a scheduler tries again.
+    Nothing is wrong with the request, so the same one may succeed later: a scheduler retries it.
     """
 
 
 class UnknownVersionError(StageError):
-    """A file of a major version that this release does not know. Nothing of it was read."""
+    """A file has an unknown major version. Nothing of it was read."""
 
 
 def _sentence(text: str) -> str:
@@ -63,12 +63,12 @@ def require_major(what: str, found: object, known: str) -> None:
         raise UnknownVersionError(
             asked=f"{what} was to be read",
             found=f"it declares version {found!s}, and this clicktower reads version {known}",
-            follows="reading it by the wrong rules would give wrong numbers without a sign",
+            follows="reading it by the wrong rules would silently give wrong numbers",
             do="upgrade clicktower, or make the file again with this one",
         )
 
 
-# What a person has to mend: waiting changes nothing about it.
+# What a person has to fix: retrying does not help.
 _LASTING = {
     errno.EACCES,
     errno.EPERM,
@@ -82,16 +82,16 @@ _LASTING = {
 
 
 def os_error_kind(error: OSError) -> type[StageError]:
-    """TransientError for what may pass by itself (a disk or a connection that failed), StageError for what does not."""
+    """The error class: TransientError if a retry may help (a failed disk or connection), otherwise StageError."""
     return StageError if error.errno in _LASTING else TransientError
 
 
-# What clients of object stores raise where their file systems make no OSError of it, by the package it is of.
+# Errors that clients of object stores raise and their file systems do not turn into OSError, by package.
 _OF_OBJECT_STORES = {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "azure", "adlfs", "aiohttp"}
 
 
 def store_error(error: BaseException) -> StageError | None:
-    """What an object store's client raised as the error a user reads; None for any other. Its message is left out."""
+    """The user's error for an exception of an object store's client; None for any other. Its message is omitted."""
     kind = type(error).__name__
     if type(error).__module__.split(".")[0] not in _OF_OBJECT_STORES:
         return None
@@ -105,13 +105,13 @@ def store_error(error: BaseException) -> StageError | None:
     return TransientError(
         asked="an object store was to be read or written",
         found=f"it did not answer, or not in time ({kind} in {place(error)})",
-        follows="nothing half-written is left under a final name, and what was finished is kept",
+        follows="nothing incomplete is left under a final name, and finished parts are kept",
         do="check the store and its address (AWS_ENDPOINT_URL for one of your own), then run the same command again",
     )
 
 
 def place(error: BaseException) -> str:
-    """Where an error was raised, module:line. Its message is left out: it may quote data."""
+    """The place where an error was raised, module:line, without its message, which may quote data."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next

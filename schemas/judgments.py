@@ -1,4 +1,4 @@
-"""Judgments in TREC's forms.
+"""Judgments in TREC formats.
 
 Queries (id TAB text), qrels (query 0 document grade), runs (query Q0 document rank score tag).
 """
@@ -22,11 +22,11 @@ class ReadQrels(Qrels):
     several_grades = 0
 
 
-# How the query ids of judgments begin that no judge made. In the ids, and not in a file beside them, so that neither a
+# The prefix of query ids in click-derived judgments. It is in the ids, and not in a separate file, so that neither a
 # copy nor a part of the qrels, nor a run made with them, can lose it.
 CLICK_DERIVED = "click-derived-"
 
-MAX_GRADE = 1_000_000  # a larger one is no step of a scale, but a column read wrongly
+MAX_GRADE = 1_000_000  # a larger number is not a grade but another column
 _GRADE = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 
 
@@ -121,7 +121,7 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
         raise StageError(
             asked=f"judgments were to be read from {uri}",
             found=f"those of {derived:,} of its {len(qrels):,} queries are derived from clicks, and the others are not",
-            follows="one figure over what people said and what clicks said would mean neither",
+            follows="one figure over judgments of people and of clicks would mean neither",
             do=f"keep them in two files, those of queries {CLICK_DERIVED}... in one, and measure with each",
         )
 
@@ -154,7 +154,7 @@ def _bad_line(uri: str, number: int, wanted: str, found: str) -> StageError:
     return StageError(
         asked=f"each line of {uri} must hold {wanted}",
         found=f"line {number:,} {found}",
-        follows="measures over a file read wrongly would be wrong",
+        follows="measures computed from it would be wrong",
         do="mend that line",
     )
 

@@ -1,4 +1,4 @@
-"""Labelled shards: pairs of texts, or texts, with a label each, beside the words and texts of click shards.
+"""Labelled shards: texts or pairs of texts, each with a label, and the words and texts as in click shards.
 
 Below the data folder of a `build-labelled`:
 
@@ -9,8 +9,8 @@ Below the data folder of a `build-labelled`:
     labelled.json                what the rows are, their classes, text contract, table rows, shards
     rejects.json                 the first unreadable lines, as file, offset and reason
 
-No text of a dev row is a text of a train row. Words, texts and trigrams are those of click shards to the byte, so that
-whatever encodes these encodes those.
+No text of a dev row is a text of a train row. Words, texts and trigrams have the same bytes as in click shards, so the
+same code encodes both.
 """
 
 from typing import Literal

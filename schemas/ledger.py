@@ -66,7 +66,7 @@ class Ledger:
             raise ValueError(f"fates without a name in FATES: {unknown}")
 
     def of_kind(self, kind: str) -> int:
-        """Lines whose fate is of a kind: kept, dropped or unreadable."""
+        """The number of lines whose fate is of a kind: kept, dropped or unreadable."""
         return sum(count for fate, count in self.lines.items() if FATES[fate][0] == kind)
 
     def check(self) -> "Ledger":
@@ -76,7 +76,7 @@ class Ledger:
             raise StageError(
                 asked=f"the ledger must account for all {self.total:,} lines",
                 found=f"its fates add up to {accounted:,}",
-                follows="lines were lost or counted twice, so no figure of this run can be believed",
+                follows="lines were lost or counted twice, so no figure of this run can be trusted",
                 do="report this as a defect; nothing was published",
             )
         return self
@@ -100,6 +100,6 @@ def merge(ledgers: Iterable[Ledger]) -> Ledger:
 
 
 def continue_with(before: Ledger, after: Mapping[str, int]) -> Ledger:
-    """The ledger of the whole way: `before`'s day_* lines replaced by the fates that build gave them."""
+    """The ledger from the log to the shards: the day_* lines of `before` replaced by the fates that build gave them."""
     ended = {fate: count for fate, count in before.lines.items() if not fate.startswith("day_")}
     return merge([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()

@@ -1,11 +1,11 @@
-"""One line of a search log, whatever form it had: what every source turns its lines into."""
+"""One line of a search log in the common form that every source produces."""
 
 import pyarrow as pa
 
 KINDS = ("search", "impression", "click", "other")
 
-# `line_hash` identifies the line's bytes (SHA-256, its first 16 bytes, without the line end), so that exact repeats can
-# be told. `query_id` is made of it where the log has none. `query` is null on an event that does not repeat it.
+# `line_hash` identifies the line's bytes (SHA-256, its first 16 bytes, without the line end), to detect exact repeats.
+# `query_id` is derived from it where the log has none. `query` is null on an event that does not repeat it.
 # `position` is the rank shown, counted as the log counts it, -1 where the log does not say.
 # `time` is None where the line has none. Texts are as in the log: nothing is normalised yet.
 LOG_ROW = pa.schema(

@@ -21,7 +21,7 @@ FILE_NAME = "manifest.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What a stage is asked to do, all of it: the same request has the same digest.
+    """Everything that a stage is asked to do: equal requests have equal digests.
 
     `inputs` maps a name to the digest or fingerprint of what is read. `stage_version` is an integer raised on
     purpose when the stage's results change.
@@ -48,7 +48,7 @@ class OutputFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What a stage made, before its manifest: counts and metrics for people, labels that later stages inherit.
+    """The result of a stage before its manifest: counts and metrics for people, labels that later stages inherit.
 
     `logical_digest` is of the logical rows in any order; it does not change with file names, the number of
     workers or the version of the Arrow library.
@@ -134,7 +134,7 @@ def read(folder: str) -> Manifest:
 
 
 def damage(folder: str, manifest: Manifest, *, hashes: bool = False) -> list[str]:
-    """What is wrong with the files of a manifest, one sentence each; empty if all is well.
+    """The damage of a manifest's files, one sentence each; empty if there is none.
 
     Sizes are always compared; `hashes` reads every byte as well.
     """
@@ -142,7 +142,7 @@ def damage(folder: str, manifest: Manifest, *, hashes: bool = False) -> list[str
 
 
 def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
-    """What is wrong with files below a folder, one sentence each, as `damage` says it."""
+    """The damage of files below a folder, one sentence each, as in `damage`."""
     found = []
     for file in files:
         where = storage.join(folder, file.path)
@@ -161,7 +161,7 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=list).encode()
 
 
-# A small JSON record that carries the hash of its own content, so that a changed byte is noticed without another file.
+# A small JSON record with a hash of its own content, so that a changed byte is detected without another file.
 #
 # {"schema_version": "1.1", ..., "seal": SHA-256 of the canonical JSON of all the rest}
 
@@ -181,13 +181,13 @@ def to_bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def is_respelled(content: bytes) -> bool:
-    """Whether a sealed record has other bytes than `to_bytes` writes, though it parses to the same: 1e-5 and 1E-5."""
+    """Whether a sealed record differs from the bytes of `to_bytes` but parses to the same, as 1e-5 and 1E-5 do."""
     value = json.loads(content)
     return SEAL in value and to_bytes(value) != content
 
 
 def is_broken(value: Mapping[str, Any], *, since: str) -> bool:
-    """Whether a parsed record is not what was sealed.
+    """Whether a parsed record does not match its seal.
 
     since: the schema version from which on records of this kind are sealed; an earlier one may be without. One that
     names no version is of none.

@@ -1,4 +1,4 @@
-"""The draw of unclicked negatives: which rows of the pool stand against a pair (docs/model.md section 6).
+"""The draw of unclicked negatives: which rows of the pool are a pair's negatives (docs/model.md section 6).
 
 A pure function of the pair, the seed and the epoch: it does not know of shards, workers or order. The shards
 hold the draw of epoch 0; training may draw again with the epoch in the key, from the exclusions and the
@@ -20,29 +20,29 @@ import pyarrow as pa
 
 from schemas.errors import StageError
 
-# What may not stand against a query: lists of pool rows, and the one question that is asked of them millions of times.
+# The pool rows that must not be negatives of a query, and the lookup that is made millions of times.
 #
 # Shapes: P pairs, n draws for each.
 
 
 class Exclusions(Protocol):
-    """Lists of excluded rows. A pair is known by the list that holds for it."""
+    """Lists of excluded rows. A pair is identified by the list that applies to it."""
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are, excluded or not."""
+        """The number of rows, excluded or not."""
         ...
 
     def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
-        """How many rows are left for each pair, int64 [P]."""
+        """The number of allowed rows of each pair, int64 [P]."""
         ...
 
     def holds(self, of_pair: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Which of the rows [P, n] are excluded for their pair, bool [P, n]."""
+        """Whether each of the rows [P, n] is excluded for its pair, bool [P, n]."""
         ...
 
     def allowed(self, of_pair: int) -> np.ndarray:
-        """The rows that are left for one pair, ascending, int64."""
+        """The allowed rows of one pair, ascending, int64."""
         ...
 
 
@@ -191,6 +191,6 @@ def _require_enough(num_allowed: np.ndarray, pool_size: int, n: int) -> None:
             asked=f"each pair needs {n} unclicked negatives from a pool of {pool_size:,} documents",
             found=f"{short:,} of {len(num_allowed):,} pairs have fewer than that once the documents"
             f" clicked for their query are left out (the least: {max(0, int(num_allowed.min()))})",
-            follows="a clicked document would stand as its own negative",
+            follows="a clicked document would be its own negative",
             do="give more documents, or draw fewer negatives",
         )

@@ -1,4 +1,4 @@
-"""A release: what is served, as a whole, behind a pointer that is swapped in one step.
+"""The files of a release: everything that is served, behind a pointer that is swapped in one step.
 
     URI/pointer.json                     {"release": DIGEST, "previous": DIGEST | null, "swapped", "number"}
     URI/swaps/NUMBER.json                on an object store: the pointer that swap made, created once
@@ -79,7 +79,7 @@ class Pointer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """Whether a candidate goes live, why in a sentence, and the figures it was decided by (JSON values)."""
+    """A decision on a candidate: whether it goes live, the reason in a sentence, and the figures (JSON values)."""
 
     promote: bool
     reason: str
@@ -172,7 +172,7 @@ def write_decision(uri: str, digest: str, decision: Decision, *, against: str | 
 
 
 def read_decision(uri: str, digest: str) -> Decision | None:
-    """What was decided about a release, or None where nothing was. Raises StageError if the record is damaged."""
+    """The decision about a release, or None where there is none. Raises StageError if the record is damaged."""
     try:
         value = _read(f"the decision on {digest}", _decision_file(uri, digest))
         return Decision(promote=value["promote"], reason=value["reason"], figures=value["figures"])

@@ -1,4 +1,4 @@
-"""Folders for temporary files that a killed process does not leave behind."""
+"""Temporary folders that are removed even if their process is killed."""
 
 import atexit
 import fcntl

@@ -1,4 +1,4 @@
-"""A shard: training pairs with all that they need, as Arrow IPC files that are memory-mapped.
+"""A shard: training pairs and everything they refer to, as memory-mapped Arrow IPC files.
 
 Below the data folder of a build:
 
@@ -74,7 +74,7 @@ POOL = pa.schema(
 
 
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
-    """A shard's table, memory-mapped from a local file, every offset in it looked at: compiled code follows them.
+    """A shard's table, memory-mapped from a local file, with every offset validated, since compiled code follows them.
 
     The major version it must have is the schema's own. Raises UnknownVersionError, or ValueError (pa.ArrowInvalid is
     one) for other columns and for lists or texts that lie outside of the file.
@@ -91,7 +91,7 @@ def open_table(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def require_within(indices: np.ndarray, num_rows: int, what: str) -> None:
-    """Nothing. Raises ValueError where an index is not one of `num_rows` rows."""
+    """Raise ValueError where an index is not one of `num_rows` rows."""
     if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < num_rows:
         raise ValueError(f"{what} points to rows {indices.min():,} to {indices.max():,} of {num_rows:,}")
 

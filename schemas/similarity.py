@@ -1,4 +1,4 @@
-"""How a query's vector and a document's are compared: a model is trained for one way, and a release says which.
+"""The similarity of a query's vector and a document's: a model is trained for one, and a release records which.
 
 cosine      vectors of length 1: a score is their dot product
 euclidean   vectors as they are: a score is minus their distance. For means and deviations concatenated the distance is

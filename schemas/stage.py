@@ -1,4 +1,4 @@
-"""What every stage does around its work: reuse a finished output, or make it under names of its own and commit it.
+"""The frame of every stage: reuse a finished output, or make it in an attempt of its own and commit it.
 
     result = run_stage(store, request, produce)
 
@@ -24,7 +24,7 @@ from schemas import storage
 from schemas.claim import claimed
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 
-# What they write, their owner alone may read: queries as they were typed, whoever typed them.
+# Their output is readable by its owner only: it contains queries as they were typed, by whomever.
 PRIVATE_STAGES = ("ingest",)
 
 SMALL_BYTES = 64 << 20  # of an output: hashed in a tenth of a second
@@ -34,12 +34,12 @@ Progress = Callable[[str, int, int | None], None]
 
 
 def silent(what: str, done: int, total: int | None) -> None:
-    """A Progress that tells nobody."""
+    """A Progress that reports nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageResult:
-    """A finished output: where it is, its manifest, whether it was there before, and what was found damaged."""
+    """A finished output: its place, its manifest, whether it was reused, and what was found damaged."""
 
     folder: str  # STORE/STAGE/DIGEST
     manifest: Manifest
@@ -73,7 +73,7 @@ class StageResult:
 
 
 def scratch_folder(attempt: str) -> str:
-    """Where the workers of an attempt write what is not yet, or never will be, the output; gone when the stage ends.
+    """The folder for intermediate files of an attempt's workers; removed when the stage ends.
 
     Beside the attempt's own folder, so that what a worker given up for dead still writes is never listed, or seen,
     as output.
@@ -87,14 +87,14 @@ def stage_folder(store: str, request: Request) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineJob:
-    """A stage's job on an engine that outlives whoever submits to it."""
+    """A stage's job on an engine that outlives the process that submitted it."""
 
     store: str
     request: Request
 
     @property
     def name(self) -> str:
-        """What the engine lists it as: the same for the same request into the same store, and for nothing else."""
+        """The job's name on the engine: unique for a request into a store."""
         where = hashlib.sha256(storage.absolute(stage_folder(self.store, self.request)).encode()).hexdigest()[:8]
         return f"clicktower-{self.request.stage}-{self.request.digest}-{where}"
 
@@ -109,7 +109,7 @@ def open_result(folder: str) -> StageResult:
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
-    """The finished output of a request if it is there and whole, and what is damaged about it if it is not.
+    """The finished output of a request if it is there and intact, otherwise its damage.
 
     Every byte of a small output is looked at; of a large one the sizes, since whoever reads it looks at the bytes: days
     when they are read (days), shards before they are trained on (shard_folder).
@@ -129,7 +129,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
 def run_stage(
     store: str, request: Request, produce: Callable[[str], Outcome | None], progress: Progress = silent
 ) -> StageResult:
-    """The output of a request: reused if it is there and whole, otherwise made by `produce` and committed.
+    """The output of a request: reused if it is there and intact, otherwise made by `produce` and committed.
 
     Where another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that
     one failed or died (schemas.claim). A damaged output is set aside under another name and made again; what was wrong

@@ -1,8 +1,8 @@
-"""Paths are URIs: a local folder by default, any fsspec file system (s3://, gs://, memory://) without a code change.
+"""Storage by URI: a local folder by default, or any fsspec file system (s3://, gs://, memory://).
 
-Three promises: a file under its final name is whole (`write_atomic`), of two writers of one name exactly one wins
-(`write_new`), and on this machine whatever is made below a private folder (`make_folder`) is private too. Everything
-else in the project is built on these.
+Three guarantees: a file under its final name is complete (`write_atomic`); of two writers of one name exactly one wins
+(`write_new`); and on this machine everything made below a private folder (`make_folder`) is private too. The rest of
+the project relies on these.
 """
 
 import errno
@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system a URI lives on, and the path of the URI in it."""
+    """The file system of a URI, and the path of the URI in it."""
     fs, path = url_to_fs(str(uri))
     return fs, path
 
@@ -36,7 +36,7 @@ def is_local(uri: str) -> bool:
 
 
 def absolute(uri: str) -> str:
-    """The URI as every process names it: a local path from the root, another URI as it is."""
+    """The absolute URI: a local path from the root, any other URI unchanged."""
     return filesystem(uri)[1] if is_local(uri) else str(uri)
 
 
@@ -138,7 +138,7 @@ def read_writable(uri: str) -> bytearray:
 
 
 def read_now(uri: str) -> bytes:
-    """A small file's bytes in one request, past all that a file system remembers of its folder."""
+    """A small file's bytes in one request, bypassing the file system's cached listings."""
     fs, path = filesystem(uri)
     if is_local(uri):
         return read_bytes(uri)
@@ -165,14 +165,14 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
 
 
 def open_new(uri: str) -> IO[bytes]:
-    """A file to write to, under a name that nobody else uses and nobody reads before it is closed."""
+    """Open a file for writing, under a name that nobody else uses and nobody reads before it is closed."""
     fs, path = filesystem(uri)
     _make(fs, fs._parent(path))
     return open(path, "wb", opener=_as_its_folder) if is_local(uri) else fs.open(path, "wb")
 
 
 def move(source: str, target: str) -> None:
-    """Give a file another name on the same file system; the folder is made."""
+    """Rename a file within a file system; the folder is created."""
     fs, path = filesystem(source)
     to = filesystem(target)[1]
     _make(fs, fs._parent(to))
@@ -180,7 +180,7 @@ def move(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """The same bytes under another name on the same file system: linked where that can be, since files never change."""
+    """Copy a file within a file system, by a hard link where possible, since files never change."""
     fs, path = filesystem(source)
     to = filesystem(target)[1]
     _make(fs, fs._parent(to))
@@ -295,7 +295,7 @@ def sha256(uri: str) -> str:
 
 
 def fingerprint(uri: str) -> str:
-    """What identifies an input file: its content on a local disk, the store's own key (ETag and the like) elsewhere.
+    """The identity of an input file: its content on a local disk, the store's own key (ETag and the like) elsewhere.
 
     Hashing a terabyte behind a network only to learn that nothing changed would cost more than the stage. A web server
     that gives a file neither ETag nor date has its content hashed all the same.
@@ -306,7 +306,7 @@ def fingerprint(uri: str) -> str:
 
 
 def state(uri: str) -> str:
-    """What changes whenever somebody writes to a file, taken in one request; empty where a web server says nothing."""
+    """A value that changes with every write to a file, read in one request; empty where a web server gives none."""
     fs, path = filesystem(uri)
     if is_local(uri):
         found = os.stat(path)
@@ -333,8 +333,8 @@ def _web_state(fs: fsspec.AbstractFileSystem, path: str) -> str:
 
 
 def of_each(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
-    """`function` of each file, in their order, some at a time: who hashes, or waits for a disk or a network, leaves
-    the interpreter to the others."""
+    """`function` of each file, in order, computed by several threads: hashing and waiting for a disk or a network
+    release the interpreter."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, uris))
 

@@ -1,4 +1,4 @@
-"""Whole columns of texts -> normalised texts, words: what `schemas.words` says of one text, for a million a second.
+"""Normalised texts and words of whole columns: the rules of `schemas.words`, a million texts per second.
 
 Nearly every title is ASCII, and for ASCII the rules are a few operations on the column's bytes. The other texts go
 through `schemas.words` one by one; so do words of other scripts, each distinct one once.

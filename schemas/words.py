@@ -21,7 +21,7 @@ _UNSPACED_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSPA
 
 
 def normalise(text: str) -> str:
-    """The published form of a text: NFKC, lower case, NFKC again, runs of white space as one space.
+    """The normalised form of a text: NFKC, lower case, NFKC again, runs of white space as one space.
 
     Digits stay and nothing is stemmed. Two queries with the same form are the same query.
     """

@@ -1,11 +1,12 @@
-"""Drift: whether a run's figures are usual, told from earlier ones by rules that can be said in a sentence each.
+"""Drift: whether a run's figures are usual compared with earlier runs, by simple rules.
 
-A figure alarms where it is both far from usual (a stated limit) and unusual for how much it varies (robust spread).
+A figure raises an alarm if it is both far from the usual value (a stated limit) and unusual for how much it varies
+(robust spread).
 
-Usual is the median of the same weekdays among the last `days` days where there are `same_weekdays` of them; a shop is
-quiet every Sunday. Until then it is the median of all of them, and a value near what they have shown does not alarm. A
-slow drift, which no day shows, is told from the week's median beside that of the week `days` earlier. Logs without a
-date have no weekdays: the last `days` runs count.
+The usual value is the median of the same weekdays among the last `days` days if there are `same_weekdays` of them,
+since a shop is quiet every Sunday. Otherwise it is the median of all of them, and a value near their range raises no
+alarm. A slow drift, which no single day shows, is detected by comparing the week's median with that of the week `days`
+earlier. Logs without a date have no weekdays: the last `days` runs count.
 """
 
 import math
@@ -37,7 +38,7 @@ _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Satur
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
-    """One figure of today beside what is usual. `alarm`: a sentence, empty where all is well."""
+    """One figure of today and its usual value. `alarm`: a sentence, empty if there is none."""
 
     figure: str
     words: str
@@ -52,7 +53,7 @@ class WatchedFigure:
 
 
 def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
-    """Every figure of today beside its usual value; `history`: earlier observations, oldest first."""
+    """Compare every figure of today with its usual value; `history`: earlier observations, oldest first."""
     rows = [_number(name, today, history, rules) for name in FIGURES if name in today.values]
     return rows + ([_distribution(today, history, rules)] if today.scores else [])
 
@@ -85,7 +86,7 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
 
 
 def _is_far(figure: Figure, value: float, usual: float, limit: float, spread: float) -> bool:
-    """Beyond the limit, and beyond what earlier values vary."""
+    """Whether a value is beyond the limit, and beyond the variation of earlier values."""
     if figure.kind == "times":
         if not (value > 0 and usual > 0):
             return (value > 0) != (usual > 0)
@@ -95,13 +96,13 @@ def _is_far(figure: Figure, value: float, usual: float, limit: float, spread: fl
 
 
 def _is_within(figure: Figure, value: float, taken: Sequence[float], limit: float) -> bool:
-    """Whether earlier values have shown it, or one that is less than half a limit away."""
+    """Whether a value is within the range of earlier values, or less than half a limit outside."""
     nearest = min(max(value, min(taken)), max(taken))
     return not _is_far(figure, value, nearest, math.sqrt(limit) if figure.kind == "times" else limit / 2, 0.0)
 
 
 def _scaled(figure: Figure, value: float) -> float:
-    """A value on the scale that its differences are told on: counts as logarithms, an empty day as one line."""
+    """A value on the scale on which differences are measured: counts as logarithms, an empty day as one line."""
     return math.log(max(value, 1)) if figure.kind == "times" else value
 
 
@@ -112,7 +113,7 @@ def _mad(values: Sequence[float]) -> float:
 
 
 def _spread_of_weeks(name: str, recent: Sequence[Observation]) -> float:
-    """The same of days, without what is weekly: from how far each is from the same weekday a week before."""
+    """The spread of days without the weekly pattern: from the difference of each to the same weekday a week before."""
     of_day = {o.date: _scaled(FIGURES[name], o.values[name]) for o in recent}
     week = timedelta(days=7)
     apart = [abs(value - of_day[day - week]) for day, value in of_day.items() if day - week in of_day]
@@ -120,7 +121,7 @@ def _spread_of_weeks(name: str, recent: Sequence[Observation]) -> float:
 
 
 def _slow(name: str, today: Observation, alike: Sequence[Observation], rules: DriftRules, spread: float) -> str:
-    """A week that is far from the week `days` earlier, where no single day is. It never stops a run."""
+    """Detect a week that is far from the week `days` earlier although no single day is. It never stops a run."""
     if not today.dated:
         return ""
     figure, limit = FIGURES[name], _limit(name, rules)
@@ -176,7 +177,7 @@ def population_stability(expected: Sequence[float], actual: Sequence[float], *, 
 
 
 def _comparable(name: str, earlier: Observation, today: Observation) -> bool:
-    """Measured under the same settings, and of builds over about as many days."""
+    """Earlier values measured under the same settings, and in builds over about as many days."""
     if earlier.asked.get(name) != today.asked.get(name):
         return False
     apart = abs(earlier.num_days - today.num_days)
@@ -224,11 +225,11 @@ def _sentence(figure: Figure, value: float, usual: float, limit: float) -> str:
 
 
 def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
-    """Every figure of the stages done so far beside its usual value. `results`: theirs, the newest last.
+    """Compare every figure of the stages done so far with its usual value. `results`: theirs, the newest last.
 
     What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends the run.
 
-    Tells what the newest stage alarms.
+    Reports the alarms of the newest stage.
     """
     now = observations.observe(config, date, results)
     before = observations.earlier(config.store, now, days=config.drift.days + 7)  # a week more, for a slow drift
@@ -240,7 +241,7 @@ def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> li
 
 
 def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
-    """Raises StageError where what the newest stage alarms is to stop the run."""
+    """Raise StageError if an alarm of the newest stage is configured to stop the run."""
     stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
     if not stopping:
         return
@@ -254,5 +255,5 @@ def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any],
 
 
 def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) -> list[WatchedFigure]:
-    """What the newest stage is the first to know."""
+    """The alarms on figures that the newest stage produced."""
     return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]

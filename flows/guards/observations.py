@@ -1,4 +1,4 @@
-"""What a run observed, a few numbers for each date, so that the next runs can tell what is usual.
+"""Observations of runs, a few numbers per date, from which later runs know what is usual.
 
     STORE/observed/2026-09-01.json          of a dated log: the newest run of that date counts
     STORE/observed/ingest-DIGEST.json       of a log without a date: one for each log
@@ -51,7 +51,7 @@ class Observation:
 
 
 def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Observation:
-    """What the stages that a run has finished say, from their JSON results by name: `ingest` at least."""
+    """The observation of a run from the JSON results of its finished stages by name: `ingest` at least."""
     ingested = open_result(results["ingest"]["path"]).manifest
     key, dated = key_of(config, date, results["ingest"]), is_dated(config)
     seen = Observation(key=key, when=date if dated else ingested.created, dated=dated)
@@ -66,12 +66,12 @@ def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Ob
 
 
 def key_of(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
-    """What an observation is kept under: its date, or where the log has none the digest of its ingest."""
+    """The key of an observation: its date, or the digest of its ingest if the log has no date."""
     return date if is_dated(config) else f"ingest-{day['digest']}"
 
 
 def _parts_of(store: str, day: Mapping[str, Any]) -> list[manifests.Manifest]:
-    """All that a date consists of: late files are ingested alone, and the result of an ingest is of those only."""
+    """All parts of a date: late files are ingested alone, and the result of an ingest covers only those."""
     digests = [part["ingest"] for part in day["day"]["parts"]] if "day" in day else []
     folders = [follow(storage.join(store, "ingest", digest)) for digest in digests]
     return [open_result(folder).manifest for folder in folders or [day["path"]]]
@@ -111,7 +111,7 @@ def _with_model(seen: Observation, model: Mapping[str, Any], evaluation: Mapping
 
 
 def _with_live(seen: Observation, evaluation: Mapping[str, Any], published: Mapping[str, Any]) -> Observation:
-    """What a promotion measured of the model that was live."""
+    """Add what a promotion measured of the live model."""
     figures = (published["metrics"].get("decision") or {}).get("figures") or {}
     if figures.get("case") != "compared":
         return seen
@@ -129,7 +129,7 @@ def points(ascending: Sequence[float]) -> list[float]:
 
 
 def write(store: str, seen: Observation) -> None:
-    """Keep an observation. What an earlier run of the same key saw beyond it stays: a run may have ended early."""
+    """Write an observation. Further values of an earlier run of the same key stay: a run may have ended early."""
     if before := _read(_file(store, seen.key)):
         seen = replace(
             seen,
@@ -144,7 +144,7 @@ def write(store: str, seen: Observation) -> None:
 
 
 def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
-    """What was observed before it, oldest first; of a dated log no more than so many days before.
+    """The earlier observations, oldest first; for a dated log those of at most so many days before.
 
     A damaged file is left out: it decides nothing that is published.
     """
@@ -169,7 +169,7 @@ def _read(uri: str) -> Observation | None:
 
 
 def _judged(evaluation: Mapping[str, Any]) -> str:
-    """What a value of NDCG depends on beside the model. Judgments from clicks are meant to be fresh ones every time."""
+    """The inputs of an NDCG value besides the model. Click-derived judgments are expected to differ every time."""
     request = open_result(evaluation["path"]).manifest.request
     files = {} if evaluation["labels"].get("judgments") == "click-derived" else request.inputs
     return _digest([request.config, files.get("queries"), files.get("qrels")])

@@ -1,8 +1,7 @@
-"""Whether a candidate's model replaces the live one: pure functions of evaluations, which move nothing.
+"""The decision whether a candidate's model replaces the live one: pure functions of evaluations.
 
-Two models are compared on the same queries, judgments and documents, under one protocol: what is decided is about the
-models, also where the documents changed since the live release was made (promotion measures it
-anew).
+Two models are compared on the same queries, judgments and documents, under one protocol: the decision is about the
+models, even if the documents changed since the live release was made (the live model is then evaluated again).
 """
 
 import json
@@ -28,7 +27,7 @@ Parts = tuple[Sequence[str], Sequence[int | None]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """One model's values for every query. `protocol`: all that decides them beside the model."""
+    """One model's values for every query. `protocol`: everything else that determines them."""
 
     query_ids: Sequence[str]
     values: Mapping[str, Sequence[float]]  # measure -> a value for each query
@@ -39,7 +38,7 @@ class Evaluation:
 
 
 def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:
-    """Nothing is live yet. Raises ValueError where the measure is not among those of the evaluation."""
+    """The decision when nothing is live yet. Raises ValueError if the measure is not one of the evaluation's."""
     if rules.first == "always":
         return Decision(promote=True, reason="Nothing was live yet, so the first release goes live.",
                         figures={"case": "first"})  # fmt: skip
@@ -54,7 +53,7 @@ def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decisio
 
 
 def decide_same_model(live: Release, candidate: Release) -> Decision:
-    """Both serve one model, so there is nothing to compare: documents or settings changed, as every night."""
+    """The decision when both releases have the same model: only documents or settings changed."""
     was, now = live.num_documents, candidate.num_documents
     changed = f"{now:,} documents instead of {was:,}" if now != was else f"{now:,} documents, as before"
     return Decision(
@@ -65,7 +64,7 @@ def decide_same_model(live: Release, candidate: Release) -> Decision:
 
 
 def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> Decision:
-    """Better on the measure, with the paired interval of the gain above `min_gain`, and no slice worse than its limit.
+    """The decision by the rules: the paired interval of the gain above `min_gain`, and no slice worse than its limit.
 
     Raises ValueError where the two were not measured on the same queries under the same protocol, or where the measure
     is not among those of the evaluations.
@@ -97,7 +96,7 @@ def _difference(
     candidate: Evaluation,
     rules: PromotionRules,
 ) -> dict[str, Any]:
-    """Means of the two on the chosen measure, and the paired interval of what is gained."""
+    """The two means on the chosen measure, and the paired interval of the gain."""
     before_Q, after_Q = _chosen(before, rules), _chosen(after, rules)
     gained_Q = after_Q - before_Q
     low, high = bootstrap_interval(
@@ -144,7 +143,7 @@ def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.
 
 
 def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
-    """Why the figures are not enough, or nothing."""
+    """The reason why the figures do not suffice, or an empty string."""
     if figures["n"] < rules.min_queries:
         return f"fewer than {rules.min_queries:,} queries cannot tell"
     if figures["difference"]["low"] > rules.min_gain:
@@ -168,7 +167,7 @@ _UNCOMPARED = ", so the two models cannot be compared"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgments:
-    """What the candidate was judged by, as paths or URIs, and the store that evaluations go to."""
+    """The judgments of the candidate's evaluation, as paths or URIs, and the store for evaluations."""
 
     documents: str
     queries: str
@@ -188,7 +187,7 @@ def asked(
     store: str | None,
     progress: Progress = silent,
 ) -> Decide:
-    """What `publish --if-better` asks for. Raises UsageError for options that do not go together."""
+    """The decision function of `publish --if-better`. Raises UsageError for options that do not go together."""
     if evaluation is None:
         raise UsageError(asked="the release was to go live if it is better", found="there is no evaluation of it",
                          do="give the folder that `evaluate` printed with --evaluation")  # fmt: skip
@@ -207,10 +206,10 @@ def asked(
 def decide_by(
     rules: PromotionRules, judgments: Judgments | None, progress: Progress = silent, *, previous: str | None = None
 ) -> Decide:
-    """What `publish` asks about a candidate. Without judgments the live model is not measured anew.
+    """The decision function for `publish`. Without judgments the live model is not evaluated again.
 
     A release holds its model and what was measured of it. Where the live one was measured on other judgments, documents
-    or settings than the candidate, its model is evaluated anew on today's: an ordinary evaluation in the store, so it
+    or settings than the candidate, its model is evaluated again on today's: an ordinary evaluation in the store, so it
     is reused where it was made before, and anybody can make it by hand (`clicktower evaluate --model release ...`).
 
     previous: the digest of the release that was live before; it was rolled back, or replaced by a better one, and does
@@ -245,7 +244,7 @@ def decide_by(
 
 
 def of_release(release: Release, folder: str) -> Evaluation | None:
-    """The values that a release carries, or None where it carries none, or none with the slices."""
+    """The evaluation in a release, or None if it has none, or none with slices."""
     if not release.evaluated:
         return None
     try:
@@ -293,7 +292,7 @@ def _evaluation(value: dict[str, Any], inputs: Any, config: Any) -> Evaluation |
 
 
 def _protocol(inputs: Any, config: Any) -> dict[str, Any]:
-    """All that decides the values of a model, beside the model, as JSON has it."""
+    """Everything besides the model that determines its values, as JSON."""
     return json.loads(json.dumps({"inputs": {k: v for k, v in inputs.items() if k != "model"}, "config": dict(config)}))
 
 
@@ -309,11 +308,11 @@ def _kept(why: str) -> Decision:
 
 
 def _checked(decision: Any) -> Decision:
-    """A decision; rules that do not fit the evaluation are the user's to mend."""
+    """Check a decision: rules that do not fit the evaluation are reported to the user."""
     try:
         return decision()
     except ValueError as error:
         raise UsageError(
             asked="the release was to be compared with the live one", found=str(error),
-            follows="what is live stays as it is", do="mend the rules of the promotion",
+            follows="what is live stays as it is", do="correct the rules of the promotion",
         ) from None  # fmt: skip

@@ -1,1 +1,1 @@
-"""A release of embeddings: made, checked, put behind its pointer, listed, rolled back, exported."""
+"""Releases of embeddings: making, checking, publishing, listing, rolling back, exporting."""

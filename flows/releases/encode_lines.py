@@ -1,4 +1,4 @@
-"""Lines of text -> vectors, a block of lines at a time, as fast as they come."""
+"""Lines of text -> vectors, in blocks, without delaying lines that are available."""
 
 import json
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The vectors of some lines as they are compared, float32 [lines, dimensions]; zeros where a line has no word."""
+    """The search vectors of some lines, float32 [lines, dimensions]; zeros where a line has no word."""
 
     values: np.ndarray
     has_word: list[bool]
 
     def lines(self, *, objects: bool = False) -> bytes:
-        """A JSON array on a line for each, or {"vector": array}; null instead of it where there is no word."""
+        """One line per vector: a JSON array, or {"vector": array}; null where there is no word."""
         rows = [row if known else None for row, known in zip(self.values.tolist(), self.has_word, strict=True)]
         return "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
 
@@ -47,7 +47,7 @@ def open_encoder(model: str | None, release: str | None) -> Model | Ensemble:
 
 
 def encode_lines(encoder: Model | Ensemble, stream: BinaryIO, side: Literal["query", "document"]) -> Iterator[Vectors]:
-    """The vectors of every line, in order; of what is there already, without waiting for a block to fill.
+    """The vectors of every line, in order, without waiting for a block to fill.
 
     Raises StageError for bytes that are not UTF-8.
     """
@@ -60,7 +60,7 @@ def encode_lines(encoder: Model | Ensemble, stream: BinaryIO, side: Literal["que
                 texts.append(line.decode().removesuffix("\r"))
             except UnicodeDecodeError:
                 raise StageError(asked="lines of text were to be encoded", found=f"line {number:,} is not UTF-8",
-                                 follows="lines before it may be encoded, none after it is",
+                                 follows="no line after it is encoded; lines before it may be",
                                  do="convert the text to UTF-8") from None  # fmt: skip
         has_word = [bool(words(text)) for text in texts]
         values = np.zeros((len(texts), encoder.dimensions), np.float32)

@@ -1,4 +1,4 @@
-"""Parts of a catalogue's titles encoded by tasks of a Ray cluster: what crosses it is titles; vectors go to files.
+"""Encoding of a catalogue's titles by tasks of a Ray cluster: titles go to the tasks, vectors go to files.
 
 The model is read by each worker from the store, so both the store and the release URI must be where every node sees
 them. A task that is lost with its node is tried again.

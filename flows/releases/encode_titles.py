@@ -1,4 +1,4 @@
-"""The vectors of a catalogue's titles: those of an earlier release where the model is the same, the others encoded.
+"""The vectors of a catalogue's titles, reused from an earlier release of the same model or encoded.
 
 Encoding goes in parts of PART_TITLES titles. A part is written, whole or not at all, to URI/encoding/NAME, and NAME is
 a hash of the model and the part's titles: a publisher that is killed leaves its finished parts, and the next one with

@@ -1,4 +1,4 @@
-"""Export: the live release in a form that another system reads.
+"""Export of the live release in a format that another system reads.
 
     export("release", form="parquet", into="titles.parquet")
 
@@ -31,7 +31,7 @@ _BATCH_ROWS = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """What was written, and of which release."""
+    """The result of an export: the files written, and the release."""
 
     into: str
     form: Form
@@ -87,12 +87,12 @@ def _check(asked: str, form: str, into: str, queries: str | None, k: int) -> Non
     if form not in get_args(Form):
         raise UsageError(asked=asked, found=f"the form {form!r} is unknown", do=f"use {', '.join(get_args(Form))}")
     if (form == "trec") != (queries is not None):
-        found = "a TREC run is of queries, and none were given" if form == "trec" else f"{form} is not of queries"
+        found = "a TREC run needs queries, and none were given" if form == "trec" else f"{form} takes no queries"
         raise UsageError(asked=asked, found=found, do="give --queries FILE with --form trec, and only there")
     if k < 1:
-        raise UsageError(asked=asked, found=f"{k} documents a query were asked for", do="give --k 1 or more")
+        raise UsageError(asked=asked, found=f"{k} documents per query were asked for", do="give --k 1 or more")
     if storage.exists(into):
-        raise UsageError(asked=asked, found="there is something of that name",
+        raise UsageError(asked=asked, found="something of that name exists",
                          do="give another name, or remove it first")  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _bodies(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 
 
 def _documents(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The two lines of each document: what is to be done with it, and what it is."""
+    """The two lines of each document in a bulk body: the action and the document."""
     columns = (batch["id"].to_pylist(), batch["title"].to_pylist(), _written(batch["vector"]).to_pylist())
     for document_id, title, numbers in zip(*columns, strict=True):
         action = json.dumps({"index": {"_id": document_id}}, ensure_ascii=False)
@@ -240,7 +240,7 @@ def _field(name: str) -> str:
         raise StageError(
             asked="a TREC run was to be written",
             found="an id has white space in it, or is empty",
-            follows="the fields of its line could not be told apart",
+            follows="the fields of its line could not be separated",
             do="give ids without white space, or use another form",
         )
     return name

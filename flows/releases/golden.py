@@ -1,12 +1,12 @@
-"""Golden texts: what a client in another language must reproduce, from the text to the vector.
+"""Golden texts, which a client in another language must reproduce, from the text to the vector.
 
-golden.jsonl, a JSON object a line:
+golden.jsonl has one JSON object per line:
 
     {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
 
 The vector is the query tower's, as searches compare it: by cosine of length 1. The texts are those of the text contract
 (many scripts, signs, widths), titles of the release, and one text of many words. None is a query that a person typed.
-The query tower's ONNX graph is held against the same vectors before a release carries it.
+The query tower's ONNX graph is checked against the same vectors before a release includes it.
 """
 
 import json
@@ -84,7 +84,7 @@ def onnx_difference(graph: bytes, expected: Golden) -> float:
 
 
 def onnx_inputs(trigram_ids_of_words: Sequence[np.ndarray]) -> dict[str, Any]:
-    """What the graph takes for one text (query_onnx)."""
+    """The inputs of the graph for one text (query_onnx)."""
     lengths = [len(ids) for ids in trigram_ids_of_words]
     return {
         "trigram_ids": np.concatenate(trigram_ids_of_words).astype(np.int64),

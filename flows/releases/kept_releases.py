@@ -1,11 +1,11 @@
-"""What is kept at a release URI: which release is live, and making another one live without making anything.
+"""The releases kept at a URI: listing them, and making another one live.
 
     list_releases("release")                newest first, with why a candidate is not live
     rollback("release")                     the one that was live before
     rollback("release", release="DIGEST")   any that is kept, a candidate too
 
-Every byte of it is checked first. The pointer moves by compare-and-swap, as in publish, so rolling back twice is back
-where it began, and a publisher at work meanwhile says that the pointer moved.
+Every byte of the release is checked first. The pointer moves by compare-and-swap, as in publish, so a publisher at work
+meanwhile reports that the pointer moved. Rolling back twice returns to the start.
 """
 
 from dataclasses import asdict, dataclass
@@ -31,7 +31,7 @@ from schemas.trigrams import CONTRACT_VERSION
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kept:
-    """One release. candidate: made and not promoted; kept: it was live once, or is older than the one before."""
+    """A kept release. candidate: made and not promoted; kept: it was live once, or is older than the previous one."""
 
     digest: str
     state: Literal["live", "previous", "candidate", "kept", "damaged"]
@@ -57,7 +57,7 @@ class Kept:
 
 
 def list_releases(uri: str) -> list[Kept]:
-    """All that is kept, newest first. Raises UsageError where there is nothing, StageError for a damaged pointer."""
+    """All kept releases, newest first. Raises UsageError where there is none, StageError for a damaged pointer."""
     pointer = read_pointer(uri)
     digests = [name for name in storage.list_folders(storage.join(uri, "releases")) if _is_release(name)]
     if not digests:
@@ -119,7 +119,7 @@ class RolledBack:
 
 
 def rollback(uri: str, *, release: str | None = None) -> RolledBack:
-    """The release that is live now: `release`, or the one that was live before.
+    """Make `release`, or the one that was live before, live again; returns it.
 
     Raises UsageError (nothing was published there, no such release, none was live before) and StageError (it is
     damaged, of an unknown version, or somebody moved the pointer meanwhile); the pointer then stays where it was.
@@ -140,7 +140,7 @@ def rollback(uri: str, *, release: str | None = None) -> RolledBack:
     require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
     if wrong := damaged_files(folder, files_of(found), hashes=True):
         raise StageError(asked=asked, found="; ".join(wrong[:3]),
-                         follows="its answers could not be believed, so what is live stays",
+                         follows="its answers could not be trusted, so the live release stays",
                          do="name another release, or publish again: that repairs it")  # fmt: skip
     if before.release == digest:
         return RolledBack(uri=uri, folder=folder, release=found, pointer=before, reused=True)

@@ -1,6 +1,6 @@
-"""A release, made: titles encoded, everything written and read back, its searches measured against exact ones.
+"""Making a release: encode the titles, write and read back everything, measure its searches against exact ones.
 
-Not live yet.
+The release is not live yet.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def make_release(
     *,
     workers: int = 1,
 ) -> tuple[Release, float]:
-    """The release, written and placed but not live, and how long one search took in milliseconds."""
+    """(the release, written and placed but not live; milliseconds per search)."""
     digest, catalogue = request.digest, read_documents(documents)
     folder = release_folder_of(to, digest)
     with release_folder.building(to, digest) as built:
@@ -94,13 +94,13 @@ def make_release(
 
 
 def _table(evaluated: StageResult | None) -> dict[str, Any]:
-    """The figures of an evaluation; its example queries and file names stay with it."""
+    """The figures of an evaluation, without its example queries and file names."""
     metrics = evaluated.manifest.outcome.metrics if evaluated else {}
     return {name: value for name, value in metrics.items() if name not in ("example_queries", "run_files")}
 
 
 def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any]:
-    """What the evaluation was of; its values for each query go along, so that a later candidate can be paired."""
+    """Copy the evaluation's inputs and its values per query, so that a later candidate can be compared in pairs."""
     if evaluated is None:
         return {}
     manifest = evaluated.manifest
@@ -110,7 +110,7 @@ def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any
 
 
 def _write_query_tower(model: Model | Ensemble, expected: Golden, built: str) -> dict[str, Any]:
-    """query.onnx, if it gives the golden vectors; otherwise the reason why there is none."""
+    """Write query.onnx if it reproduces the golden vectors; otherwise the reason why there is none."""
     try:
         graph = query_onnx(model)
     except CannotExport as error:
@@ -124,7 +124,7 @@ def _write_query_tower(model: Model | Ensemble, expected: Golden, built: str) ->
 
 
 def _copy(stage: StageResult, name: str, to: str) -> None:
-    """A file of a stage's output, if it is byte for byte what was written."""
+    """Copy a file of a stage's output after checking that it is byte for byte what was written."""
     recorded = {file.path: file.sha256 for file in stage.manifest.files}
     content = storage.read_bytes(storage.join(stage.data, name))
     if hashlib.sha256(content).hexdigest() != recorded.get(f"{stage.manifest.attempt}/{name}"):

@@ -1,7 +1,7 @@
-"""The model card of a release: README.md with metadata that model hubs read, and all that a person should know first.
+"""The model card of a release: README.md with metadata for model hubs and what people should know first.
 
-What it says of the log comes from the manifests beside the model in its store; a model whose builds are not there says
-so. The metadata is YAML whose values are JSON, which is YAML too.
+Statements about the log come from the manifests in the model's store; if they are missing, the card says so. The
+metadata is YAML whose values are JSON, which is YAML too.
 """
 
 import json
@@ -23,7 +23,7 @@ _NAMES = {"model": "this model", "bm25": "BM25", "random": "random order"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
-    """Where a model comes from: the manifests of its trainings, and of the shards they read where they are there."""
+    """The origin of a model: the manifests of its trainings, and of their shards if available."""
 
     trainings: Sequence[Manifest]
     builds: Sequence[Manifest]
@@ -154,7 +154,7 @@ def _model(release: Release, model: Model | Ensemble) -> Iterator[str]:
 def _evaluation(table: Mapping[str, Any]) -> Iterator[str]:
     systems = table.get("systems", {})
     if not systems or "n" not in table:
-        yield "It was published without an evaluation: nothing is known of how well it ranks."
+        yield "It was published without an evaluation: its ranking quality is unknown."
         return
     measures = [name for name in next(iter(systems.values())) if name.startswith("ndcg@")]
     header = ("", *map(_measure, measures))

@@ -3,8 +3,8 @@
     python: publish("store/train/DIGEST", documents="documents.tsv", to="release", config=PublishConfig())
 
 Encodes the titles whose vectors no earlier release has, writes URI/releases/DIGEST (schemas.release), reads it back,
-measures its index against exact search, and only then moves the pointer. Whatever fails before that leaves the old
-release live. A candidate stays beside it: made whole, and not live.
+measures its index against exact search, and only then moves the pointer. A failure before that leaves the old release
+live. A candidate is made completely, but does not go live.
 """
 
 import time
@@ -35,12 +35,12 @@ from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
 
 STAGE_VERSION = 3
-AS_A_CANDIDATE = "published as a candidate: it goes live when somebody says so"
+AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """A release: where it is, whether it is live and was before, and what had to be repaired or cleared away."""
+    """The result of publishing: the release's place, whether it is live and was before, and what was repaired."""
 
     uri: str  # what `search` takes
     folder: str
@@ -98,7 +98,7 @@ def publish(
     workers: int = 1,
     progress: Progress = silent,
 ) -> Published:
-    """The release of a model over documents, live at `to`; reused if it is live already and whole.
+    """Publish a model over documents, live at `to`; reused if it is live already and intact.
 
     model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
     once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
@@ -160,7 +160,7 @@ def publish(
 def _decision(
     to: str, before: Pointer | None, release: Release, folder: str, *, candidate: bool, decide: Decide | None
 ) -> Decision | None:
-    """Whether it goes live, recorded before it does; None where nobody is to be asked."""
+    """The decision whether it goes live, recorded before it does; None without a `decide` function."""
     if candidate:
         decision = Decision(promote=False, reason=AS_A_CANDIDATE)
     elif decide:
@@ -202,7 +202,7 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
         return None
     evaluated = open_result(evaluation)
     if evaluated.manifest.request.inputs.get("model") != trained.manifest.digest:
-        raise UsageError(asked=f"the evaluation in {evaluation} was to travel with the release",
+        raise UsageError(asked=f"the evaluation in {evaluation} was to become part of the release",
                          found="it is of another model", follows="the release would carry wrong figures",
                          do="give the folder that `evaluate` printed for this model")  # fmt: skip
     return evaluated

@@ -1,4 +1,4 @@
-"""What a release is to hold and how many are kept."""
+"""Settings of a release, and the number of releases to keep."""
 
 from dataclasses import dataclass
 from typing import Literal

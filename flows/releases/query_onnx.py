@@ -4,7 +4,7 @@
     word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
     vector           float32 [dimensions], of length 1 where vectors are compared by cosine
 
-Cutting a text into words and trigrams is the client's part, and golden.jsonl its test; words beyond the recipe's
+Splitting a text into words and trigrams is the client's part, tested by golden.jsonl; words beyond the recipe's
 max_words are handled in the graph. A text without a word has no vector and must not be passed.
 
 Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
@@ -36,7 +36,7 @@ _LAST = np.iinfo(np.int64).max
 
 
 class CannotExport(StageError):
-    """The tower cannot be an ONNX graph; `found` says why."""
+    """The tower cannot be exported as an ONNX graph; `found` says why."""
 
 
 def query_onnx(model: Model | Ensemble) -> bytes:
@@ -66,7 +66,7 @@ def query_onnx(model: Model | Ensemble) -> bytes:
 
 
 class _Graph:
-    """Nodes and constants, as they are added."""
+    """A graph under construction: nodes and constants."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
@@ -103,7 +103,7 @@ class _Graph:
 
 
 def _tower(graph: _Graph, model: Model) -> str:
-    """A model's embedding of the text, [dimensions], not of length 1."""
+    """The output of a model's embedding of the text, [dimensions], not normalised."""
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
     part = {name: _array(value) for name, value in parts.items() if not is_beside(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
@@ -160,7 +160,7 @@ def _lstm(
     *,
     every: bool = False,
 ) -> str:
-    """Gates of ours stand as (output, forget, input, candidate), of ONNX as (input, output, forget, candidate)."""
+    """Add an LSTM; our gates (output, forget, input, candidate) become (input, output, forget, candidate) in ONNX."""
     d = recipe.cells
     ours = ["o", "f", "i", "c"] if recipe.forget_gate else ["o", "i", "c"]
     column = {gate: slice(at * d, (at + 1) * d) for at, gate in enumerate(ours)}

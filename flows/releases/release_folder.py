@@ -1,8 +1,8 @@
-"""The folder of a release: made under another name, given its own name in one step, removed when it is old.
+"""The folder of a release: built under another name, renamed in one step, removed when it is old.
 
 On a local disk the folder is built beside its place and renamed, so URI/releases/DIGEST is whole or not there. On an
 object store there is no renaming of folders: the release is built on this machine, its files are uploaded, and
-release.json, without which no reader believes a folder, is created last. A publisher that dies in between leaves
+release.json, without which no reader accepts a folder, is created last. A publisher that dies in between leaves
 objects that no pointer names; publishing the same request again sets them aside.
 """
 
@@ -39,7 +39,7 @@ _ABANDONED_SECONDS = 24 * 3600
 
 @contextmanager
 def building(uri: str, digest: str) -> Iterator[str]:
-    """A fresh local folder to build a release in; gone afterwards, whatever happened."""
+    """A new local folder to build a release in; removed afterwards in any case."""
     name = f"{_BUILDING}{digest}-{uuid.uuid4().hex[:12]}"
     if storage.is_local(uri):
         folder = storage.filesystem(storage.join(uri, "releases", name))[1]
@@ -53,7 +53,7 @@ def building(uri: str, digest: str) -> Iterator[str]:
 
 
 def list_built(folder: str) -> list[OutputFile]:
-    """Every file below a local folder with its size and hash, brought safely to the disk."""
+    """Every file below a local folder with its size and hash, synced to the disk."""
     found = []
     for name in storage.list_files(folder):
         path = os.path.join(folder, name)
@@ -64,7 +64,7 @@ def list_built(folder: str) -> list[OutputFile]:
 
 
 def place(built: str, release: Release, folder: str) -> None:
-    """Give a built folder its own name. If another publisher of the same release was first, theirs stays.
+    """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
 
     A damaged one that stands there is given another name, not deleted. Raises StageError where what arrived is not
     what was built.
@@ -98,7 +98,7 @@ def _set_aside(folder: str, aside: str) -> None:
 
 
 def find(folder: str) -> tuple[Release | None, list[str]]:
-    """The release in a folder if it is there and whole (by sizes), and what is damaged about it if it is not."""
+    """The release in a folder if it is there and intact (by sizes), otherwise its damage."""
     if not storage.exists(storage.join(folder, RELEASE)):
         return None, [f"{RELEASE} is missing"] if storage.list_files(folder) else []
     try:
@@ -158,7 +158,7 @@ def _is_abandoned(path: str) -> bool:
 
 
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
-    """The live pointer, now naming `release`, if it was still `expected`, or names that release already.
+    """Swap the live pointer to `release` if it is still `expected`, or names that release already; returns it.
 
     On a local disk (or a network file system with locks) the comparison and the replacement happen under a lock that
     the system takes back from a process that dies, and the replacement is a rename.
@@ -210,5 +210,5 @@ def _moved(uri: str, release: str, found: Pointer | None) -> StageError:
 
 
 def pointer_lock(uri: str) -> AbstractContextManager[None]:
-    """Within, this process alone moves the URI's pointer or removes releases; it waits for others (schemas.claim)."""
+    """Hold the exclusive right to move the URI's pointer or remove releases; waits for others (schemas.claim)."""
     return claimed(uri, silent)

@@ -1,9 +1,9 @@
-"""How the documents of a release are searched: exactly, or through partitions whose recall was measured (IVF).
+"""Search over the documents of a release: exact, or through partitions whose recall was measured (IVF).
 
-The one rule: an index that `publish` made and measured good is used for as many results as it was measured at
-(`recall_at` and ten times that); whatever else is asked compares the query with every document. What earlier versions
-made in the table itself (kinds ivf-flat and hnsw) is left aside: all of their vectors are compared, which is exact, and
-up to 100,000 documents faster than those indices were.
+An index that reached the required recall in `publish` is used for as many results as it was measured at (`recall_at`
+and ten times that); any other request compares the query with every document. Indices that earlier versions made in
+the table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
+documents faster than those indices were.
 
 ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
 """
@@ -34,7 +34,7 @@ _MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
 
 
 class IndexSearch:
-    """The documents of a release in memory, searched as the release records."""
+    """A search over the documents of a release in memory, as recorded in the release."""
 
     def __init__(
         self, vectors_ND: np.ndarray, index: Mapping[str, Any], partitions: Partitions | None, similarity: Similarity
@@ -68,7 +68,7 @@ def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, s
         raise StageError(
             asked=f"the index of {folder} was to be opened",
             found=f"its {FILE} is missing, damaged or of other documents",
-            follows="its answers could not be believed",
+            follows="its answers could not be trusted",
             do="run `clicktower verify` on it, and publish again",
         ) from None
 
@@ -85,7 +85,7 @@ def build_index(
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[dict[str, Any], IndexSearch]:
-    """(what a release records of its index, the search as `open_search` will open it).
+    """(the index as recorded in a release, the search as `open_search` will open it).
 
     The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
     times as many; if no number of them does, it is left aside, the search is exact, and `note` says so. The recall is

@@ -1,4 +1,4 @@
-"""The LanceDB table of a release, its store of record: rows in, rows out."""
+"""The LanceDB table of a release: writing, reading, comparing rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _BATCH_ROWS = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rows:
-    """What the table holds: ids and titles, and the vector of each as a row of `vectors_TD` (float32)."""
+    """The rows of the table: ids and titles, and the vector of each as a row of `vectors_TD` (float32)."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -45,7 +45,7 @@ class Rows:
 
 
 def write_rows(folder: str, rows: Rows) -> Table:
-    """A new table in a folder, read back: every id, title and vector is there, bit for bit.
+    """Write a new table in a folder and read it back: every id, title and vector is there, bit for bit.
 
     Raises StageError where it could not be written or came back different.
     """

@@ -1,4 +1,4 @@
-"""Search a release: a query as a person types it -> ranked documents, by vector, by BM25, or by both added up."""
+"""Search of a release: a typed query -> ranked documents, by vector, by BM25, or by a weighted sum of both."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,9 +24,9 @@ Mode = Literal["vector", "bm25", "hybrid"]
 
 # Of BM25 in a hybrid, where none is asked for. `clicktower compare` says which weight judged queries choose.
 WEIGHT = 0.02
-# A hybrid ranks what either of the two has among its best so many.
+# A hybrid ranks the union of each method's best this many.
 _CANDIDATES = 100
-# The nearest that a second scorer looks at again, where no number is asked for.
+# The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
 
 
@@ -44,7 +44,7 @@ class Hit:
 
 
 class OpenRelease:
-    """A release opened once: the pointer is resolved here, and every search stays in that release's folder.
+    """An open release: the pointer is resolved once, and every search stays in that release's folder.
 
     Its documents are read into memory at the first search, and its titles indexed at the first that takes BM25;
     `load` does both. Afterwards it is safe to ask from many threads.
@@ -62,7 +62,7 @@ class OpenRelease:
             raise StageError(
                 asked=f"the release at {uri} was to be opened",
                 found=f"{'; '.join(wrong[:3])}",
-                follows="its answers could not be believed",
+                follows="its answers could not be trusted",
                 do="publish again: it will be repaired",
             )
         self.model = load_encoder(f"{self.folder}/{MODEL}")
@@ -84,7 +84,7 @@ class OpenRelease:
 
     @property
     def documents_search(self) -> IndexSearch:
-        """The documents' vectors, ready to be searched."""
+        """The search over the documents' vectors."""
         return self._documents[2]
 
     def load(self) -> None:
@@ -126,7 +126,7 @@ class OpenRelease:
         return self._hits(k, rows, scores, near, bm25)
 
     def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
-        """The k documents that a second scorer is surest of among the `depth` nearest (rerank).
+        """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
 
         Raises UsageError without a word and for k or depth out of range, StageError for what is no confidence.
         """
@@ -145,7 +145,7 @@ class OpenRelease:
         ]
 
     def vector(self, text: str) -> np.ndarray:
-        """The vector of a query as it is compared, float32 [dimensions]. Raises UsageError without a word."""
+        """The search vector of a query, float32 [dimensions]. Raises UsageError without a word."""
         return search_vectors(self.model, [text], "query")[0]
 
     @cached_property

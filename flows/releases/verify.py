@@ -1,4 +1,4 @@
-"""Verify: every byte of a stage's output, a store, a release or a release URI against what was recorded."""
+"""Verification of every byte of a stage's output, a store, a release or a release URI against the recorded hashes."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from schemas.stage import Progress, silent
 
 
 def verify(folder: str, *, progress: Progress = silent) -> list[str]:
-    """What is wrong, one sentence each; empty if every byte is as it was written.
+    """The damage, one sentence each; empty if every byte is as it was written.
 
     folder: STORE/STAGE/DIGEST, a release's folder, a release URI, or a store, of which all outputs are verified.
     Raises UsageError where there is nothing to verify.

@@ -1,1 +1,1 @@
-"""The search service: what it answers over HTTP, and the page that a person looks at."""
+"""The search service: its HTTP API and its page."""

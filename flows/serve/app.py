@@ -22,8 +22,8 @@ from flows.serve.live import Live, Served
 from flows.serve.metrics import CONTENT_TYPE, CountedRequests, Metrics
 from schemas.errors import place
 
-# Requests that one worker may have under way: more would only wait longer. An explanation takes as long as thousands of
-# searches, so few of them may.
+# The limit of concurrent requests per worker: more would only wait longer. An explanation takes as long as thousands of
+# searches, so its limit is low.
 MOST_REQUESTS = 128
 MOST_EXPLANATIONS = 4
 
@@ -45,7 +45,7 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
         async def answer(request: Request) -> Response:
             nonlocal under_way
             if under_way >= at_once:
-                raise Refused(429, "The service has as much to do as it takes on at once: ask again in a second.")
+                raise Refused(429, "The service is at its limit of concurrent requests: try again in a second.")
             under_way += 1
             try:
                 body = await read_body(request, kind)
@@ -100,7 +100,7 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
 
 
 class _Guarded:
-    """An application that answers to some names only, and whose defects are logged without a word of the request."""
+    """An application that answers to some host names only, and logs defects without quoting the request."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
         self._app, self._hosts = app, hosts
@@ -124,7 +124,7 @@ class _Guarded:
         except Exception as error:
             log.error("a defect: %s in %s", type(error).__name__, place(error))
             if not started:
-                answer = _json({"error": "The service failed, and this is its defect: its log says where."}, 500)
+                answer = _json({"error": "The service failed because of a defect: its log says where."}, 500)
                 await answer(scope, receive, send)
 
 
@@ -148,16 +148,16 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        told = "There is nothing at this path: /docs lists what there is."
+        told = "There is nothing at this path: /docs lists the paths."
     elif error.status_code == 405:
         told = f"This path does not take {request.method}: use {dict(error.headers or {}).get('Allow', 'another')}."
     else:
-        told = "The request could not be read: /docs says what may be sent."
+        told = "The request could not be read: /docs describes valid requests."
     return _json({"error": told}, error.status_code, dict(error.headers or {}))
 
 
 async def _left(request: Request, error: Exception) -> Response:
-    return _json({"error": "The body ended before it was whole: send all of it."}, 400)
+    return _json({"error": "The body ended before it was complete: send all of it."}, 400)
 
 
 MEDIA_TYPES = {

@@ -1,4 +1,4 @@
-"""What the endpoints take, and how a request's body becomes it, or a refusal in one sentence."""
+"""Requests of the endpoints: parsing a body into one, or refusing it in one sentence."""
 
 import asyncio
 import re
@@ -11,13 +11,13 @@ from starlette.requests import Request
 from flows.releases.search import WEIGHT, Mode
 
 MOST_BYTES = 1_000_000  # of a body
-BODY_SECONDS = 20.0  # all of it is to be here so soon
+BODY_SECONDS = 20.0  # seconds until the whole body must have arrived
 MOST_LETTERS = 2_000  # of a text
 MOST_TEXTS = 256
 MOST_RESULTS = 1_000
 MOST_WEIGHT = 1_000.0
 
-# All that is not printed and is no white space: a terminal or a log file could be led astray by it.
+# Unprintable characters except white space: they could corrupt a terminal or a log file.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_LETTERS)]
@@ -76,7 +76,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     try:
         body = msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
-        raise Refused(422, f"The body cannot be used ({_plain(error)}): /docs says what may be sent.") from None
+        raise Refused(422, f"The body cannot be used ({_plain(error)}): /docs describes valid requests.") from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refused(400, "The body is not JSON in UTF-8: send one JSON object.") from None
     for name, text in _texts(body):

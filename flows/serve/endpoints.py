@@ -1,4 +1,4 @@
-"""The endpoints: a body in, an object out. Each takes the served release once, so its answer is wholly of that one."""
+"""The endpoints: a body in, an object out. Each takes the served release once, so its answer is all from that one."""
 
 import time
 from functools import partial
@@ -47,7 +47,7 @@ async def search(body: Search, served: Served) -> dict[str, Any]:
 async def explain(body: Explain, served: Served) -> dict[str, Any]:
     opened, started = _of_release(body.release, served), time.perf_counter()
     if (body.id is None) == (body.title is None):
-        raise Refused(422, "A query is explained beside one title: give the id of a document, or a title.")
+        raise Refused(422, "A query is explained with one title: give either the id of a document or a title.")
     title = body.title if body.title is not None else await run_in_threadpool(_title_of, opened, body.id)
     try:
         found = await run_in_threadpool(explained, opened.model, opened.bm25, body.query, title)

@@ -1,9 +1,9 @@
-"""The release that is served now, and the next one as soon as the pointer names it.
+"""The release that is served, replaced as soon as the pointer names another one.
 
-A new release is opened beside the old one, every byte of it checked, and takes its place in one assignment. A request
-takes the reference once and keeps it to its end, so its answer is wholly of one release; the old one's memory is given
-back when its last request ended. A release that cannot be opened is told, counted, and tried again after a while; the
-old one goes on.
+A new release is opened beside the old one, every byte of it is checked, and it takes over in one assignment. A request
+takes the reference once and keeps it to its end, so its answer is wholly from one release; the old one's memory is
+freed when its last request ends. A release that cannot be opened is logged, counted, and retried after a while; the
+old one stays in service.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ def load(uri: str) -> Served:
 
 
 def _give_back_memory() -> None:
-    """Free what reading left behind: the allocators would keep it, some 0.9 KB for each document."""
+    """Return memory that the allocators keep after reading, some 0.9 KB per document."""
     pa.default_memory_pool().release_unused()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
         trim(0)
 
 
 class Live:
-    """The current release of a URI. `changed` is told of each new one, `failed` of each that could not be opened."""
+    """The current release of a URI. Calls `changed` with each new one, `failed` with each that could not be opened."""
 
     def __init__(self, uri: str, *, changed: Callable[[Served], None], failed: Callable[[], None]) -> None:
         """Raises StageError where nothing is published or it cannot be opened."""
@@ -65,7 +65,7 @@ class Live:
         changed(self.current)
 
     async def follow(self, every_seconds: float) -> None:
-        """Look at the pointer for ever."""
+        """Poll the pointer for ever."""
         while True:
             await asyncio.sleep(every_seconds)
             await self.look()

@@ -1,4 +1,4 @@
-"""What `GET /metrics` tells, in Prometheus' text form: counts of requests, how long they took, what is served.
+"""The metrics of `GET /metrics` in Prometheus' text format: counts and durations of requests, the served release.
 
 No label holds what a person typed. With several workers each writes its own numbers to files of a folder that all of
 them share (PROMETHEUS_MULTIPROC_DIR, set before this module is imported), and any of them adds up all.
@@ -27,7 +27,7 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class Metrics:
-    """The numbers of one worker, or with `shared` of all of them."""
+    """The metrics of one worker, or with `shared` of all of them."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
@@ -79,7 +79,7 @@ class Metrics:
 
 
 class CountedRequests:
-    """An application whose answers are counted. A path that is no route of it is counted as `other`."""
+    """An application that counts its answers. An unknown path is counted as `other`."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
         self._app, self._metrics, self._routes = app, metrics, routes
@@ -103,7 +103,7 @@ class CountedRequests:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif not message.get("more_body"):
-                count()  # before the last of it leaves: who has an answer finds it counted
+                count()  # before the last of it is sent, so that a client with an answer finds it counted
             await send(message)
 
         try:

@@ -19,7 +19,7 @@ _REFUSALS = {
     "415": "The body is not declared as JSON.",
     "421": "The service does not answer to this host name.",
     "422": "The body is JSON, but not what is asked for.",
-    "429": "The service has as much to do as it takes on at once.",
+    "429": "The service is at its limit of concurrent requests.",
 }
 _OBJECT: dict[str, Any] = {"type": "object"}
 _DIGEST = {"type": "string", "description": "The release that the whole answer is of."}

@@ -23,10 +23,10 @@ from schemas.errors import StageError, UsageError
 # Handlers share the interpreter with the thread that opens the next release; by default it is handed over after 5 ms.
 _SWITCH_SECONDS = 0.0005
 
-# A kept connection is closed after this: later than proxies close theirs, so that no request meets a closing door.
+# An idle connection is closed after this many seconds: later than proxies close theirs, so that no request is lost.
 _IDLE_SECONDS = 75
 
-# A request's line and headers are to be here so soon, and no longer than this.
+# The limits for a request's line and headers: seconds until they must have arrived, and their length.
 _HEAD_SECONDS = 10.0
 _MOST_HEAD_BYTES = 64 << 10
 
@@ -61,7 +61,7 @@ def is_loopback(host: str) -> bool:
 
 
 def hosts_of(config: ServeConfig) -> frozenset[str] | None:
-    """The names that a request may call this service by; None: any.
+    """The host names that a request may use for this service; None: any.
 
     A page of any site can make a browser ask `evil.example`, whose address its owner changes to 127.0.0.1; only the
     name that the request still bears tells it from one of this machine.
@@ -118,7 +118,7 @@ def make_app(config: ServeConfig) -> ASGIApp:
 
 
 class _Impatient(HttpToolsProtocol):
-    """Uvicorn's connection, which by itself waits for ever for the head of a request, however long it becomes."""
+    """Uvicorn's connection with limits on time and length of a request's head, which it lacks itself."""
 
     _waiting: asyncio.TimerHandle | None = None
     _head_bytes = 0
@@ -163,7 +163,7 @@ def _uvicorn(config: ServeConfig, app: object, *, factory: bool = False) -> uvic
         http=_Impatient,
         ws="none",
         workers=config.workers,
-        access_log=False,  # nobody writes down what people typed, nor who they were
+        access_log=False,  # no access log: it would record what people typed and who they were
         log_level="warning",
         server_header=False,
         timeout_keep_alive=_IDLE_SECONDS,
