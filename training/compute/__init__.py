@@ -1,1 +1,1 @@
-"""Sums that are the same bytes with any number of threads and workers, and what they are measured by."""
+"""Sums with the same bytes for any number of threads and workers, and the threads and workers themselves."""

@@ -1,4 +1,4 @@
-"""tanh and the natural logarithm, each as NumPy or Python computes it, and why."""
+"""tanh and the natural logarithm by NumPy and the C library, and the reasons."""
 
 import math
 
@@ -18,7 +18,7 @@ def tanh(values: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def ln(values: np.ndarray) -> np.ndarray:
-    """The natural logarithms, float64, of numbers of which many are equal.
+    """The natural logarithms, float64, of numbers with many repeats.
 
     The C library's: NumPy's own differ in the last bit between processors with AVX-512 and without.
     """

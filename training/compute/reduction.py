@@ -1,6 +1,6 @@
 """The sum of the micro-batches' gradients over a minibatch and over all workers.
 
-exact: every gradient is cut once to a 64-bit fixed-point number with 2^-40 as its unit; integers add up to the same
+exact: every gradient is rounded once to a 64-bit fixed-point number with unit 2^-40; integers add up to the same
 sum in any grouping, so one, two or five workers give the same bytes. Values of 2^-16 and more keep every bit of a
 float32. fast: floating point, an ordinary all-reduce, equal up to rounding.
 
@@ -32,25 +32,25 @@ class RowGradient:
 
 @dataclass(frozen=True, slots=True)
 class Addend:
-    """One micro-batch's part of the sum."""
+    """One micro-batch's contribution to the sum."""
 
     parts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]  # tower, places in its rows, values
     loss: torch.Tensor
-    misfit: torch.Tensor | None  # of the exact sum: true where a value does not fit, and the sum means nothing
+    misfit: torch.Tensor | None  # of the exact sum: true if a value does not fit, so that the sum is meaningless
 
 
 def fixed_point_limit(num_addends: int) -> float:
-    """What the values of each of so many addends must stay below."""
+    """The limit for the values of each of so many addends."""
     return LARGEST * UNIT / max(1, num_addends)
 
 
 def require_fit(num_misfits: int, limit: float) -> None:
-    """Raise Diverged where some micro-batches did not fit the fixed point."""
+    """Raise Diverged if some micro-batches did not fit the fixed point."""
     if num_misfits:
         raise Diverged(
             asked="the gradients of a minibatch were to be added up exactly",
             found=f"those of {num_misfits} micro-batches are not finite, or above {limit:.3g} in size",
-            follows="the sum would be wrong without a sign",
+            follows="the sum would silently be wrong",
             do="lower `step`, set `clip_norm`, or set reduction=fast if gradients of that size are meant",
         )
 
@@ -83,7 +83,7 @@ class GradientSum:
         return Addend(parts, self._number(loss), misfit)
 
     def add(self, addend: Addend, threads: Executor) -> None:
-        """Add a micro-batch, a thread a tower. Calls follow one another; for `fast` in the micro-batches' order."""
+        """Add a micro-batch, one thread per tower. Calls are sequential; for `fast` in the micro-batches' order."""
 
         def add_to(tower: str) -> None:
             for name, at, values in addend.parts:
@@ -113,7 +113,7 @@ class GradientSum:
         return ~(bounds.abs() < self._limit).all()  # also where one is NaN
 
     def _number(self, values: torch.Tensor) -> torch.Tensor:
-        """Values (used up) as numbers of the sum."""
+        """Values (overwritten) in the number format of the sum."""
         if not self._exact:
             return values.to(self._dtype)
         return empty(values.shape, self._flat).copy_(values.mul_(1 / UNIT))

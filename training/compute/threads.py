@@ -19,7 +19,7 @@ import torch
 
 
 def compute_threads(num_threads: int) -> ThreadPoolExecutor:
-    """A pool of threads, each of which computes with itself only."""
+    """A pool of threads whose operations are single-threaded."""
     return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
 
 
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 
 def share_out(do: Callable[[Item], object], items: Iterable[Item], threads: Executor, num_threads: int) -> None:
-    """do(item) for each item: this thread and others, `num_threads` in all, take one after the other.
+    """Call do(item) for each item on this thread and others, `num_threads` in all.
 
     For items of a fraction of a millisecond: a thread is woken once and not for every item, and this one does not wait
     for a core to wake another.
@@ -48,7 +48,7 @@ def share_out(do: Callable[[Item], object], items: Iterable[Item], threads: Exec
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within, this thread computes with itself only: a short query took 0.3 ms so, 12 ms without at load 4."""
+    """Make operations of this thread single-threaded: a short query took 0.3 ms so, 12 ms otherwise at load 4."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""What workers tell each other: which rows were touched, and sums. One worker alone, or several through gloo."""
+"""Communication between workers: touched rows and sums. One worker alone, or several through gloo."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ import torch
 
 
 class Workers(Protocol):
-    """The workers of a run, as one of them sees them."""
+    """The workers of a run from the view of one of them."""
 
     rank: int
     size: int
@@ -20,7 +20,7 @@ class Workers(Protocol):
         """Replace values by their sum over all workers, in place. Never the mean."""
 
     def report(self, figures: Mapping[str, Any]) -> None:
-        """Tell whoever started the workers an epoch's figures. All are to call it; those of the first one count."""
+        """Report an epoch's figures to whoever started the workers. All call it; those of the first one count."""
 
 
 class Alone:

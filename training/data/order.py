@@ -2,7 +2,7 @@
 
 Each shard's pairs are permuted, a window of them is sorted by length and cut into micro-batches of fixed size (the
 last of a shard may be shorter), the micro-batches of all shards are permuted, and consecutive runs of them are the
-minibatches. Which worker computes what is not known here.
+minibatches. The order does not depend on the workers.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ import numpy as np
 
 from training.data.shard_data import Shard
 
-WINDOW = 16  # micro-batches among which texts of like length are brought together
+WINDOW = 16  # micro-batches within which texts are grouped by length
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Pairs that are computed together: rows of one shard."""
+    """A micro-batch: pairs that are computed together, rows of one shard."""
 
     shard: int
     pairs: np.ndarray  # int64
@@ -73,6 +73,6 @@ class Order:
 
 
 def pair_lengths(shard: Shard) -> np.ndarray:
-    """Words of each pair's query and clicked title together."""
+    """The number of words of each pair's query and clicked title together."""
     words = shard.texts.words.lengths
     return words[shard.query] + words[shard.clicked]

@@ -1,4 +1,4 @@
-"""What a micro-batch computes, as indices: which texts, and which of them stand against each other.
+"""The pairs of a micro-batch as indices: which texts, and which documents are each query's candidates.
 
 Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first.
 """
@@ -18,7 +18,7 @@ Texts = tuple[TextTable, np.ndarray]  # a table, and which of its texts
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """Queries and documents to encode, and how the loss puts them together (click_loss)."""
+    """Queries and documents to encode, and the candidates of each query in the loss (click_loss)."""
 
     queries: Texts  # [B]
     documents: tuple[Texts, ...]  # [N] numbered from 0, one part after the other
@@ -28,7 +28,7 @@ class Pairs:
 
 
 def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:
-    """A micro-batch's pairs with the negatives of an epoch. Depends on nothing else."""
+    """A micro-batch's pairs with the negatives of an epoch; a function of its arguments alone."""
     shard, pairs, n = data.train[micro_batch.shard], micro_batch.pairs, recipe.num_negatives
     if recipe.negatives == "pool":
         return _sharing(micro_batch, shard, data, recipe, epoch)
@@ -41,7 +41,7 @@ def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: in
 
 
 def apart(query: Texts, clicked: Texts, negatives: Texts, weights: np.ndarray | None = None) -> Pairs:
-    """Pairs that share nothing: queries [B], clicked titles [B], and their own negatives [B, n]."""
+    """Pairs that do not share negatives: queries [B], clicked titles [B], and their own negatives [B, n]."""
     num_pairs, n = negatives[1].shape
     numbers = np.arange(num_pairs * (1 + n), dtype=np.int32)
     return Pairs(
@@ -53,7 +53,7 @@ def apart(query: Texts, clicked: Texts, negatives: Texts, weights: np.ndarray | 
 
 
 def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:
-    """Pairs whose negatives are of one pool. Each title is encoded once; one that nobody drew, not at all."""
+    """Pairs with negatives from one shared pool. Each drawn title is encoded once, any other not at all."""
     pairs, seed = micro_batch.pairs, recipe.seed
     assert shard.excluded_by is not None
     rows = shared_pool(len(data.pool), recipe.shared_titles, seed=seed, epoch=epoch, place=micro_batch.place)

@@ -1,4 +1,4 @@
-"""Lists of different lengths in two flat arrays, as Arrow stores them, and the two moves the trainer makes on them."""
+"""Ragged lists in two flat arrays, as Arrow stores them, and the operations on them that the trainer needs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def concatenate(parts: Sequence[Ragged]) -> Ragged:
 
 
 def invert(ids: np.ndarray, num_ids: int) -> Ragged:
-    """For each id the places where it stands, ascending: the transpose of a gather, which turns a scatter into one."""
+    """For each id its places, ascending: the transpose of a gather, which turns a scatter into a gather."""
     places = grouped_order(ids)
     return Ragged(starts(np.bincount(ids, minlength=num_ids)), places)
 
@@ -82,14 +82,14 @@ def from_arrow(column: pa.ChunkedArray) -> Ragged:
     return Ragged(lists.offsets.to_numpy().astype(np.int64), lists.values.to_numpy())
 
 
-# Words -> rows of the table W, whose sum a tower reads: the one place that decides it, for training and for encoding.
+# Words -> rows of the table W, whose sum is a tower's input; shared by training and encoding.
 #
 # A word's rows are those of its letter trigrams (schemas.trigrams). A model that was given word vectors knows some
 # words by themselves: such a word has one row, behind all trigrams' (word_vectors says which words, in which
 # order).
 
 
-CONTRACT_VERSION = "1.0"  # of what is said above, beside that of trigrams
+CONTRACT_VERSION = "1.0"  # of this mapping, besides that of trigrams
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class WordRows:
         return {word: self.trigram_rows + at for at, word in enumerate(self.words)}
 
     def text_contract(self) -> dict[str, Any]:
-        """What it adds to a model's text contract: nothing where no word has a row of its own."""
+        """The entries it adds to a model's text contract: none if no word has its own row."""
         if not self.words:
             return {}
         digest = hashlib.sha256("\n".join(self.words).encode()).hexdigest()  # no word has white space

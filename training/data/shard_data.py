@@ -1,4 +1,4 @@
-"""Shards as the trainer uses them: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
+"""Shards for the trainer: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ CATALOGUE = "catalogue.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Pairs of one shard, as indices into its texts."""
+    """The pairs of one shard, as indices into its texts."""
 
     texts: TextTable
     query: np.ndarray  # int32 [pairs]
@@ -41,13 +41,13 @@ class Shard:
         return len(self.query)
 
     def weighed(self, pairs: np.ndarray) -> np.ndarray | None:
-        """The weights of some pairs; None where each counts once."""
+        """The weights of some pairs; None if each counts once."""
         return None if self.weights is None else self.weights[pairs]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardData:
-    """All of a build that training reads."""
+    """Everything that training reads of a build."""
 
     train: tuple[Shard, ...]
     dev: tuple[Shard, ...]
@@ -68,7 +68,7 @@ class ShardData:
         return _names(self.catalogue, "train")
 
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
-        """Texts of `pool_texts` that stand against some pairs in an epoch, int32 [pairs, n]."""
+        """The negatives of some pairs in an epoch, as indices into `pool_texts`, int32 [pairs, n]."""
         listed = ListedExclusions(shard.exclusions.offsets, shard.exclusions.values, len(self.pool))
         rows = draw_allowed(shard.keys[pairs], shard.exclusion[pairs], listed, n=n, seed=seed, epoch=epoch)
         return self.pool[rows]
@@ -97,7 +97,7 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
         raise StageError(
             asked=asked,
             found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
-            follows="pairs would be left out without a sign",
+            follows="pairs would silently be missing",
             do="run `clicktower build` again",
         ) from None
     data = ShardData(
@@ -147,7 +147,7 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
 
 
 def _weights(pairs: pa.Table, recipe: Recipe) -> np.ndarray | None:
-    """w of each pair; None where each counts once."""
+    """The weight w of each pair; None if each counts once."""
     if recipe.weights == "none":
         return None
     weights = _numbers(pairs["weight" if recipe.weights == "column" else "clicks"])
@@ -200,17 +200,17 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
         held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
         if held < recipe.num_negatives:
             raise StageError(
-                asked=f"each pair was to be set against {recipe.num_negatives} of its fixed negatives",
+                asked=f"each pair was to have {recipe.num_negatives} fixed negatives",
                 found=f"the shards hold {held} for each pair",
                 do=f"set num_negatives={held} or negatives=redrawn, or build with more",
             )
 
 
-# The texts of a shard's folder (schemas.shard), as the trainer uses them.
+# The texts of a shard's folder (schemas.shard) for the trainer.
 
 
 def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextTable, pa.ChunkedArray]:
-    """(the texts, as long as a recipe reads; their strings, normalised). Raises OSError, ArrowInvalid, ValueError."""
+    """(the texts, cut as the recipe says; their normalised strings). Raises OSError, ArrowInvalid, ValueError."""
     words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
     rows = from_arrow(words["trigrams"])
     require_within(from_arrow(texts["words"]).values, len(words), f"{folder}/texts.arrow")

@@ -1,4 +1,4 @@
-"""Where a build's files can be memory-mapped."""
+"""The local files of a build: memory-mapped, copied where necessary, and checked against the manifest."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from schemas.stage import open_result
 
 
 def local_folder(uri: str) -> str:
-    """The folder itself where it is on this machine, else a copy that can be memory-mapped.
+    """The folder itself if it is on this machine, otherwise a local copy that can be memory-mapped.
 
     The copy goes when this process ends; that of one that was killed, when the next one is made.
     """
@@ -32,7 +32,7 @@ def local_folder(uri: str) -> str:
     return copy
 
 
-# The files of the shards, held against the build's manifest: a model of other files would bear their digest.
+# The files of the shards are checked against the build's manifest, because the model bears its digest.
 #
 # Every worker compares every byte before it trains and again before the model is written, and after each epoch what the
 # file system says of each file; where that changed, the bytes. A run that is taken up again starts with the first.
@@ -46,12 +46,12 @@ class ShardFiles:
         self._seen: dict[str, tuple[int, ...]] = {}
 
     def compare(self, when: str) -> None:
-        """Compare every byte. `when`: "before training" and the like. Raises StageError that names the files."""
+        """Check every byte. `when`: "before training" and the like. Raises StageError that names the files."""
         self._compare(self._files, when)
         self._seen = {file.path: self._look(file) for file in self._files}
 
     def look(self, when: str) -> None:
-        """Compare the files that the file system says were touched since. Raises StageError that names them."""
+        """Check the files that the file system reports as touched since. Raises StageError that names them."""
         self._compare([file for file in self._files if self._look(file) != self._seen[file.path]], when)
 
     def _compare(self, files: Sequence[OutputFile], when: str) -> None:
@@ -60,8 +60,8 @@ class ShardFiles:
             raise StageError(
                 asked=f"the folder of shards {self.folder} was compared with the build's manifest {when}",
                 found="of its files, " + "; ".join(found[:3]) + more,
-                follows="the model would be of other shards than it says",
-                do="put the files back, or run `clicktower build` again; the same command goes on from its checkpoint",
+                follows="the model would be trained on other shards than it states",
+                do="put the files back, or run `clicktower build` again; the same command continues from there",
             )
 
     def _look(self, file: OutputFile) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class ShardFiles:
 def write_texts(shards: str, to: str) -> int:
     """Write each text of a build's training shards and pool once, normalised, as the column `text` of a Parquet file.
 
-    Their number. Nothing that exists is overwritten. Raises UsageError and StageError.
+    Returns their number. Existing files are not overwritten. Raises UsageError and StageError.
     """
     built = open_result(shards)
     if (stage := built.manifest.request.stage) != "build":
@@ -101,7 +101,7 @@ def write_texts(shards: str, to: str) -> int:
         raise UsageError(
             asked=f"texts were to be written to {to}",
             found="it is there already",
-            follows="what somebody may still need would be lost",
+            follows="an existing file would be lost",
             do="give another --to, or remove it",
         )
     return len(distinct)

@@ -1,4 +1,4 @@
-"""Negatives that the pairs of a micro-batch share: a small pool, drawn anew for each (docs/model.md section 6).
+"""Shared negatives: a small pool, drawn again for each micro-batch (docs/model.md section 6).
 
 Shapes: B pairs, K lists of exclusions (one for each of their queries), S titles of the shared pool, n negatives.
 """
@@ -31,7 +31,7 @@ def shared_pool(num_rows: int, size: int, *, seed: int, epoch: int, place: int) 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedBy:
-    """A shard's exclusions the other way round: for each row of the build's pool the lists that hold it.
+    """A shard's exclusions, inverted: for each row of the build's pool the lists that contain it.
 
     What excludes a shared pool's few rows is read off here; a query's own list may be as long as its clicks are many.
     """
@@ -46,7 +46,7 @@ class ExcludedBy:
         return cls(codes)
 
     def among(self, rows: np.ndarray, lists: np.ndarray) -> "PoolExclusions":
-        """Which of these rows of the pool [S] each of these lists [K] (ascending) holds."""
+        """Whether each of these lists [K] (ascending) contains each of these rows of the pool [S]."""
         begin, end = np.searchsorted(self.codes, rows << 32), np.searchsorted(self.codes, (rows + 1) << 32)
         at = np.repeat(begin - starts(end - begin)[:-1], end - begin)
         found = self.codes[at + np.arange(len(at))] & _LOW
@@ -61,10 +61,10 @@ class ExcludedBy:
 
 @dataclass(frozen=True, slots=True)
 class PoolExclusions:
-    """What a shared pool holds that may not stand against a query, as negatives.Exclusions asks for it."""
+    """The excluded rows within a shared pool, as negatives.Exclusions."""
 
     excluded_KS: np.ndarray  # bool
-    allowed_K: np.ndarray  # int64, how many of the rows each list does not hold
+    allowed_K: np.ndarray  # int64, the number of rows that each list does not contain
 
     @property
     def num_rows(self) -> int:
@@ -83,7 +83,7 @@ class PoolExclusions:
 def n_of_pool(
     keys: np.ndarray, of_pair: np.ndarray, exclusions: PoolExclusions, *, n: int, seed: int, epoch: int
 ) -> np.ndarray:
-    """n places in the shared pool for each pair, int64 [B, n]: distinct, unclicked for its query, by the pair's key.
+    """n places in the shared pool per pair, int64 [B, n]: distinct, unclicked for its query, drawn by the pair's key.
 
     A pair with fewer unclicked ones in the pool has all of those, and -1 for the rest.
     """
@@ -97,7 +97,7 @@ def n_of_pool(
 
 
 def all_of_pool(of_pair: np.ndarray, exclusions: PoolExclusions) -> np.ndarray:
-    """Every place in the shared pool for each pair, int32 [B, S]; -1 instead of one that was clicked for its query."""
+    """All places in the shared pool for each pair, int32 [B, S]; -1 where the title was clicked for its query."""
     places = np.arange(exclusions.num_rows, dtype=np.int32)
     return np.where(exclusions.excluded_KS, np.int32(-1), places)[of_pair]
 

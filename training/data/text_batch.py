@@ -1,4 +1,4 @@
-"""Texts as a tower reads them: each distinct word once, each distinct trigram once, every time step contiguous.
+"""Batches of texts for a tower: each distinct word once, each distinct trigram once, every time step contiguous.
 
 Texts are sorted by length, longest first, and aligned to their last words: at step s (of L, the longest length) the
 texts with at least L - s words are active, and they are a prefix of the sorted texts. A step therefore works on
@@ -30,7 +30,7 @@ class TextTable:
         return len(self.words)
 
     def limited(self, max_words: int, overflow: str) -> "TextTable":
-        """These texts with at most `max_words` words (0: as they are).
+        """These texts with at most `max_words` words (0: no limit).
 
         `overflow` truncate drops the rest; merge makes one bag of trigrams of all words from the last position on
         (docs/model.md section 1, rule 5).
@@ -56,7 +56,7 @@ class TextTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextBatch:
-    """Index arrays only: nothing here depends on parameters, so it can be made ahead of time."""
+    """A batch of texts as index arrays, independent of parameters, so that it can be prepared ahead of time."""
 
     order: torch.Tensor  # [texts] sorted text i is text order[i] of the caller
     step_offsets: tuple[int, ...]  # [steps + 1] packed rows of each step
@@ -75,11 +75,11 @@ class TextBatch:
         return len(self.step_offsets) - 1
 
     def active(self, step: int) -> int:
-        """How many of the sorted texts have a word at this step; the rest has not begun."""
+        """The number of sorted texts that have a word at this step; the others have not begun."""
         return self.step_offsets[step + 1] - self.step_offsets[step]
 
     def to(self, device: torch.device) -> "TextBatch":
-        """This batch, from the CPU, on a device. To a GPU all arrays go in one copy that nobody waits for."""
+        """This batch, from the CPU, on a device. To a GPU all arrays go in one asynchronous copy."""
         if device.type == "cpu":
             return self
         arrays: dict[str, Any] = {
@@ -90,7 +90,7 @@ class TextBatch:
 
 
 def copied(array: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A CPU tensor on a device. A GPU copies it from pinned memory when it comes to it, and nobody waits."""
+    """A CPU tensor on a device. To a GPU it is copied asynchronously from pinned memory."""
     return array if device.type == "cpu" else array.pin_memory().to(device, non_blocking=True)
 
 

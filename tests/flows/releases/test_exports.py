@@ -132,7 +132,7 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
         ({"form": "parquet", "into": str(there)}, "There is something of that name"),
         ({"form": "opensearch", "into": str(tmp_path)}, "There is something of that name"),
         ({"form": "trec", "into": into}, "none were given"),
-        ({"form": "parquet", "into": into, "queries": queries}, "parquet is not of queries"),
+        ({"form": "parquet", "into": into, "queries": queries}, "parquet takes no queries"),
         ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents a query"),
         ({"form": "trec", "into": into, "queries": queries}, "There is no such file"),
     ):
