@@ -122,5 +122,5 @@ def test_the_model_card_says_where_the_model_comes_from_how_well_it_ranks_and_wh
 
 def test_a_card_without_an_evaluation_or_builds_says_so(published):
     body = Path(published.folder, "README.md").read_text(encoding="utf-8")
-    assert "nothing is known of how well it ranks" in body
+    assert "its ranking quality is unknown" in body
     assert "were not beside the model" in body
