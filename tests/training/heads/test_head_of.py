@@ -1,11 +1,9 @@
 import math
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from schemas.errors import UsageError
-from training.heads.head import HeadSettings, draw_masks, head_of
+from training.heads.head import HeadSettings, head_of
 
 
 @pytest.mark.parametrize(
@@ -48,5 +46,4 @@ def test_factors_are_as_many_as_a_row_is_wide_unless_said():
     settings = HeadSettings(features="gated", hidden=5)
     head = head_of(settings, dimensions=24, rows=4, classes=3, unit="pairs")
     assert dict(head.parts)["head.W_fh"] == (4, 6, 6)
-    masks = draw_masks(replace(head, dropout=0.5), 2, np.random.default_rng(1))
-    assert [tuple(mask.shape) for mask in masks] == [(2, 24), (2, 5)]
+    assert (head.features, head.hidden) == ((4, 6), 5)

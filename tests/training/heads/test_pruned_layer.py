@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from training.heads.head import HeadSettings, PrunedLayer, head_of
+from training.heads.head import HeadSettings, head_of, pruned
 
 # Table 4 of Lin et al.: 30 hops, an LSTM of 300 cells in each direction, so M is 30 x 600 (the appendix calls it r by
 # u, but with 300 columns no row of the table comes out). Softmax layer: (r p + 2u q) C weights, without its C biases.
@@ -43,8 +43,6 @@ def test_the_head_that_is_pruned_has_the_printed_size():
 
 
 def test_a_unit_hears_of_its_own_row_or_column_alone():
-    layer = PrunedLayer(rows=2, row_width=3, row_units=2, column_units=1)
-    parts = {name: torch.ones(shape) for name, shape in layer.parts}
     features_BF = torch.tensor([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])  # rows (1, 2, 4) and (8, 16, 32)
     # M^v: 1 + 2 + 4 = 7 twice, 8 + 16 + 32 = 56 twice; M^h: 1 + 8 = 9, 2 + 16 = 18, 4 + 32 = 36
-    assert layer.arriving(features_BF, parts).tolist() == [[7, 7, 56, 56, 9, 18, 36]]
+    assert pruned(features_BF, torch.ones(2, 3, 2), torch.ones(3, 2, 1)).tolist() == [[7, 7, 56, 56, 9, 18, 36]]
