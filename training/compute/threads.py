@@ -67,9 +67,10 @@ _lock = Lock()
 def empty(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     """A tensor of this shape, of the kind of another one and on its device; whatever was in its memory before.
 
-    The C library gives blocks of megabytes back to the system and asks for them anew, so that each of their pages is
-    fetched and zeroed again when it is first written: a seventh of a minibatch's processor time on the reference path.
-    What is kept is NumPy's, which lies in large pages where the system has them.
+    Its memory is used again once nothing refers to it. The C library gives blocks of megabytes back to the system and
+    asks for them anew, so that each of their pages is fetched and zeroed again when it is first written: a seventh of a
+    minibatch's processor time on the reference path. What is kept is NumPy's, which lies in large pages where the
+    system has them.
     """
     size = math.prod(shape) * like.element_size()
     if like.device.type != "cpu" or size < _LEAST:

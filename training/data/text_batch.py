@@ -11,7 +11,7 @@ step_offsets[s] to step_offsets[s + 1], text i of the sorted texts in row step_o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -87,6 +87,29 @@ class TextBatch:
         }
         moved = copied(torch.cat(list(arrays.values())), device).split([len(array) for array in arrays.values()])
         return replace(self, **dict(zip(arrays, moved, strict=True)))
+
+
+class OnDevice:
+    """A micro-batch of tensors and of other batches, as a dataclass."""
+
+    __slots__ = ()
+
+    def to(self, device: torch.device) -> Self:
+        """This batch, from the CPU, on a device."""
+        made: Any = self
+        return replace(made, **{field.name: _moved(getattr(self, field.name), device) for field in fields(made)})
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    match value:
+        case torch.Tensor():
+            return copied(value, device)
+        case TextBatch() | OnDevice():
+            return value.to(device)
+        case tuple():
+            moved = [_moved(part, device) for part in value]
+            return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
+    return value
 
 
 def copied(array: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -53,10 +53,6 @@ class Decoder:
         state_Pd = self._states(z_Bh, targets, parts)
         return word_loss(state_Pd, targets.said, parts["decoder.W_out"], parts["decoder.b_out"])
 
-    def cross_entropy(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> float:
-        """-log p(s'|z) of some texts for each of their words, the ends among them, in nats (Fig. 3)."""
-        return self.loss(z_Bh, targets, parts).item() / len(targets.said)
-
     def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """y at each position, [P, d]."""
         batch, word_Ue = targets.batch, parts["decoder.E"].index_select(0, targets.read)

@@ -6,7 +6,7 @@ order, one text after the other. For the LSTM each position is a word of its own
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,11 +14,13 @@ import torch
 
 from schemas.words import words
 from training.data.ragged import Ragged, invert, starts
-from training.data.text_batch import TextBatch, TextTable, copied, text_batch
+from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
+
+END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Targets:
+class Targets(OnDevice):
     """Index arrays only: nothing here depends on parameters, so it can be made ahead of time."""
 
     batch: TextBatch  # of the texts with their ends, whose distinct words are the positions
@@ -29,13 +31,6 @@ class Targets:
     read_at: torch.Tensor  # [P] which of them is read at each position
     positions_of_read: torch.Tensor  # [P] the same the other way round, for the gradient: where each of them is read
     positions_of_read_begin: torch.Tensor  # [U]
-
-    def to(self, device: torch.device) -> "Targets":
-        """These targets, from the CPU, on a device."""
-        if device.type == "cpu":
-            return self
-        arrays = {f.name: copied(getattr(self, f.name), device) for f in fields(self) if f.name != "batch"}
-        return replace(self, batch=self.batch.to(device), **arrays)
 
 
 def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> Targets:
@@ -73,16 +68,11 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     )
 
 
-# The words a decoder can say: the most frequent ones of the training texts.
-
-
-END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]
-UNKNOWN_SHOWN = "<unknown>"
-
-
 @dataclass(frozen=True)
 class TargetVocabulary:
-    """`words`, most frequent first, have the ids 2, 3, ...; 0 ends a text, 1 stands for any other word.
+    """The words a decoder can say: `words`, most frequent first, have the ids 2, 3, ...
+
+    0 ends a text, 1 stands for any other word.
 
     Raises ValueError for a word that stands there twice.
     """
@@ -103,15 +93,6 @@ class TargetVocabulary:
         found = [[self._id_of.get(word, UNKNOWN) for word in words(text)] for text in texts]
         lengths = np.array([len(text) + 1 for text in found], np.int64)
         return Ragged(starts(lengths), np.array([i for text in found for i in (*text, END)], np.int64))
-
-    def text(self, ids: Iterable[int]) -> str:
-        """What ids say, for people: words with a space between them, up to the end if there is one."""
-        said = []
-        for i in ids:
-            if i == END:
-                break
-            said.append(UNKNOWN_SHOWN if i == UNKNOWN else self.words[i - FIRST_WORD])
-        return " ".join(said)
 
     @cached_property
     def _id_of(self) -> dict[str, int]:

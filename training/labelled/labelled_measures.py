@@ -93,9 +93,6 @@ def _ranks(times_SQ: np.ndarray, groups: tuple[np.ndarray, np.ndarray, np.ndarra
     return (np.cumsum(sizes, axis=1) - sizes + (sizes + 1) / 2)[:, run]
 
 
-# What a classifier says against what is true: which classes it takes for which, and whether its probabilities hold.
-
-
 NUM_CALIBRATION_BINS = 10
 
 
@@ -136,12 +133,9 @@ def reliability(probability_QC: np.ndarray, labels: np.ndarray, num_bins: int = 
     }
 
 
-# A similarity as a classifier: thresholds between classes, chosen on training pairs.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Thresholds:
-    """A score of at least `cuts[k]` is of class `order[k + 1]` or a later one."""
+    """A similarity as a classifier: a score of at least `cuts[k]` is of class `order[k + 1]` or a later one."""
 
     order: np.ndarray  # int64 [classes], from the least similar pairs to the most
     cuts: np.ndarray  # float64 [classes - 1], ascending; infinite where a class is never said
@@ -191,11 +185,6 @@ def _between(sorted_scores: np.ndarray, place: int) -> float:
     return float(middle if middle > low else high)
 
 
-# How a similarity lies in each class: counts in bins that all classes share (Deudon's histograms of W₂).
-#
-# A score that is minus a distance is shown as the distance.
-
-
 NUM_HISTOGRAM_BINS = 40
 BEYOND = 0.01  # the share at each end that the end bins take in: a few odd rows would press all others together
 
@@ -207,7 +196,9 @@ def histograms(
     cuts: Mapping[str, Sequence[float | None]],
     distances: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
-    """The histogram of each similarity by its name, with the thresholds chosen for it.
+    """How each similarity lies in each class, in bins that all classes share, with the thresholds chosen for it.
+
+    These are Deudon's histograms of W₂; a score that is minus a distance is shown as the distance.
 
     scores: float64 [rows] each. labels: int [rows]. cuts: on the scores; None for a class that is never said.
     distances: the names of those that are minus a distance.

@@ -59,15 +59,13 @@ def _dot(
     return np.asarray(rows[a].multiply((rows if others is None else others)[b]).sum(axis=1)).ravel()
 
 
-# Multinomial naive Bayes over words, add-one smoothing: what a labelled text is compared with.
-#
-#     log p(c | text) = log p(c) + Σ over its words of log (n(w, c) + 1) / (n(c) + V) + a constant of the text
-#
-# Words that no training text has say nothing.
-
-
 class NaiveBayes:
-    """texts: of training, with their classes, int [texts]."""
+    """Multinomial naive Bayes over words, add-one smoothing: what a labelled text is compared with.
+
+        log p(c | text) = log p(c) + Σ over its words of log (n(w, c) + 1) / (n(c) + V) + a constant of the text
+
+    Words that no training text has say nothing. texts: of training, with their classes, int [texts].
+    """
 
     def __init__(self, texts: Sequence[str], labels: np.ndarray, num_classes: int) -> None:
         counts = [Counter[str]() for _ in range(num_classes)]

@@ -61,9 +61,6 @@ def rerank(
     return sorted(found, key=lambda one: (one.confidence, one.score, one.id), reverse=True)
 
 
-# How sure a model's head is that two texts are of a class, such as duplicates: a number for each pair of vectors.
-
-
 def confidence_of(model: Model | Ensemble, class_name: str | None = None) -> Confidence:
     """The probability of a class (of two the second, unless one is named) for pairs of vectors, the query's first.
 

@@ -23,14 +23,13 @@ from training.heads.head import Head, HeadSettings, head_of, initial_head
 from training.recipes.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 
-# What a model says of a text besides its embedding: the classes of a labelled set, the words that a decoder knows.
-#
-# They come from the data and decide the shapes of parameters, so the model's description holds them.
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outputs:
-    """Nothing, as for a model trained on clicks, unless an objective says otherwise (training.objectives)."""
+    """What a model says of a text besides its embedding; nothing, as after clicks, unless an objective says otherwise.
+
+    It comes from the data and decides the shapes of parameters, so the model's description holds it.
+    """
 
     unit: Literal["", "pairs", "texts"] = ""  # what is classified
     classes: tuple[str, ...] = ()
@@ -50,14 +49,11 @@ class Outputs:
 NOTHING = Outputs()
 
 
-# The parameters that an objective puts beside the tower's: a head above it, or a decoder.
-#
-# They stand in the tower's matrix after its own parts (parameters), so whatever is done to parameters is done
-# to them.
-
-
 def parts_beside(recipe: Recipe, outputs: Outputs) -> Shapes:
-    """Names and shapes of the parameters that are not the tower's."""
+    """Names and shapes of the parameters that an objective puts beside the tower's: of a head above it, or a decoder.
+
+    They stand in the tower's matrix after its own parts, so whatever is done to parameters is done to them.
+    """
     if outputs.classes:
         return head_of_model(recipe, outputs).parts
     return decoder_of_model(recipe, outputs).parts if outputs.vocabulary else ()

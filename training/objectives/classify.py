@@ -8,7 +8,7 @@ Shapes: B examples, N distinct texts, d dimensions, C classes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
-from training.data.text_batch import TextBatch, TextTable, copied, text_batch
+from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.heads.head import Head, Masks, draw_masks, penalty
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.models.model import encode_table
@@ -72,7 +72,7 @@ class LabelledExamples:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelledBatch:
+class LabelledBatch(OnDevice):
     """As reference_path.Batch."""
 
     texts: TextBatch
@@ -80,15 +80,6 @@ class LabelledBatch:
     labels: torch.Tensor
     masks: Masks | None
     head: Head
-
-    def to(self, device: torch.device) -> "LabelledBatch":
-        return replace(
-            self,
-            texts=self.texts.to(device),
-            sides=tuple(copied(side, device) for side in self.sides),
-            labels=copied(self.labels, device),
-            masks=self.masks and Masks(*(copied(mask, device) for mask in self.masks)),
-        )
 
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows

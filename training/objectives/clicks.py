@@ -64,14 +64,11 @@ class ClickTask:
         return Watch(self.data, self.recipe, judged)
 
 
-# How rare each letter trigram is among the titles of the pool: what `start = idf` weighs the first numbers by.
-
-
 _BLOCK_TITLES = 65_536  # counted at once, so that a large pool needs little memory
 
 
 def rarity(data: ShardData) -> np.ndarray:
-    """The weight of each row of the trigram table, float32 [rows], a function of the shards alone.
+    """What `start = idf` weighs each row of the trigram table by, float32 [rows], a function of the shards alone.
 
         idf = ln(1 + (N - df + 1/2) / (df + 1/2)),    df of the N distinct titles of the pool have the trigram
 

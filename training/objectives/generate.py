@@ -24,7 +24,7 @@ from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
 from training.data.shard_data import load_shards
-from training.data.text_batch import TextBatch, TextTable, copied, text_batch
+from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.generative.decoder import Decoder
 from training.generative.targets import Targets, TargetVocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded, gradients
@@ -77,21 +77,13 @@ class RephrasingExamples:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RephrasingBatch:
+class RephrasingBatch(OnDevice):
     """As reference_path.Batch."""
 
     texts: TextBatch
     targets: Targets
     noise_Bh: torch.Tensor
     decoder: Decoder
-
-    def to(self, device: torch.device) -> "RephrasingBatch":
-        return replace(
-            self,
-            texts=self.texts.to(device),
-            targets=self.targets.to(device),
-            noise_Bh=copied(self.noise_Bh, device),
-        )
 
     def table_rows(self, side: str) -> torch.Tensor:
         return self.texts.rows

@@ -117,14 +117,9 @@ def _check(shards: LabelledShards, recipe: Recipe, asked: str) -> None:
         )
 
 
-# The target of a text: itself (reconstruction), or another text with the same meaning (paraphrase).
-#
-# Shapes: E examples of a shard.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rephrasings:
-    """The examples of one shard as indices into its texts: first every text as itself, then the paraphrases."""
+    """The E examples of one shard as indices into its texts: first every text as itself, then the paraphrases."""
 
     texts: TextTable
     strings: pa.ChunkedArray  # the texts, normalised

@@ -78,17 +78,12 @@ class Objective(Protocol):
         """Examples laid out for the reference path. Raises ValueError for a text without words."""
 
 
-# What is drawn for a micro-batch in an epoch: a function of the seed, the epoch and its place, whoever computes it.
-#
-# Each use has a stream of its own, so that no draw repeats those of the order or of the first parameters.
-
-
-_STREAM = 1 << 63  # apart from the order's own draws, whose second word stays below
-_HELD_OUT = 1 << 61
+# Streams of their own, so that no draw repeats those of the order, whose second word stays below, or of the start.
+_STREAM, _HELD_OUT = 1 << 63, 1 << 61
 
 
 def draws(recipe: Recipe, micro_batch: MicroBatch, epoch: int) -> np.random.Generator:
-    """The numbers of a micro-batch in an epoch."""
+    """The numbers of a micro-batch in an epoch: a function of the seed, the epoch and its place, whoever draws them."""
     key = [recipe.seed, _STREAM | epoch << 32 | micro_batch.place]
     return np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
 

@@ -10,13 +10,13 @@ takes each candidate to be, the probabilities p, may have a share a of it (Hinto
 Shapes: B pairs, N documents, C = 1 + n candidates with the clicked one first, d cells.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from training.compute.reduction import RowGradient
 from training.data.pairs import Pairs
-from training.data.text_batch import TextBatch, copied, text_batch
+from training.data.text_batch import OnDevice, TextBatch, text_batch
 from training.network.encoder import Encoder, encoded, gradients
 from training.towers.tower import gathered
 
@@ -88,7 +88,7 @@ def _unit(vectors: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairBatch:
+class PairBatch(OnDevice):
     """As reference_path.Batch: what pairs.Pairs says, with the texts laid out for the towers."""
 
     queries: TextBatch
@@ -96,17 +96,6 @@ class PairBatch:
     candidates: torch.Tensor  # int32 [B, C]
     weights: torch.Tensor | None  # float32 [B]
     taught: torch.Tensor | None = None  # float32 [B, C], what a teacher takes each candidate to be
-
-    def to(self, device: torch.device) -> "PairBatch":
-        """This batch, from the CPU, on a device, as TextBatch.to."""
-        return replace(
-            self,
-            queries=self.queries.to(device),
-            documents=self.documents.to(device),
-            candidates=copied(self.candidates, device),
-            weights=None if self.weights is None else copied(self.weights, device),
-            taught=None if self.taught is None else copied(self.taught, device),
-        )
 
     def table_rows(self, side: str) -> torch.Tensor:
         return (self.queries if side == "query" else self.documents).rows

@@ -96,17 +96,14 @@ def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers)
     return towers.layout.touched(towers.layout.trained(touched))
 
 
-# A run that runs away is stopped, and told where: the update, the micro-batch and the file its pairs are from.
-#
-# Nothing else would stop it. The loss is bounded whatever the parameters are (cosines are), and a step that throws the
-# parameters far off leaves finite numbers that mean nothing.
-
-
-PAIRS_NAMED = 5
+PAIRS_NAMED = 5  # of the micro-batch that a run which runs away is stopped at
 
 
 def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
     """Raise Diverged before an update that is not finite, or longer than the parameters were when training began.
+
+    Nothing else would stop it. The loss is bounded whatever the parameters are (cosines are), and a step that throws
+    the parameters far off leaves finite numbers that mean nothing.
 
     Those are uniform in ±initial_range, so their length is initial_range √(numbers / 3). `norms`: of each tower's
     gradient, before re-normalisation.

@@ -135,21 +135,19 @@ class LazyRows:
         return torch.from_numpy(values).to(self.parameters)[:, None]
 
 
-# Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1) on the rows that a minibatch touches, others standing still.
-#
-#     m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
-#     Λ = Λ - ε (m / (1 - β₁^t)) / (sqrt(v / (1 - β₂^t)) + 1e-8)
-#
-# β₁ = 0.9, β₂ = 0.999; t counts the row's own updates, so that a rare row's first step is as long as a common row's
-# was. Every operation rounds once for each number, so a row's value never depends on the rows beside it.
-
-
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
 class AdamRows:
-    """One tower's state, as optimisers.RowState."""
+    """One tower's state under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
+
+        m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
+        Λ = Λ - ε (m / (1 - β₁^t)) / (sqrt(v / (1 - β₂^t)) + 1e-8)
+
+    β₁ = 0.9, β₂ = 0.999; t counts the row's own updates, so that a rare row's first step is as long as a common row's
+    was. Every operation rounds once for each number, so a row's value never depends on the rows beside it.
+    """
 
     parameters: torch.Tensor  # Λ, [rows, columns]
     moment: torch.Tensor  # m, [rows, columns]
@@ -207,13 +205,11 @@ def _corrections(total: int) -> tuple[np.ndarray, np.ndarray]:
     return 1 - BETA_1**counts, 1 - BETA_2**counts
 
 
-# The state of one tower's parameters while they are trained, whichever rule moves them.
-#
-# nesterov optimisers: the paper's (eq. 6) adam optimisers: the sister papers'
-
-
 class RowState(Protocol):
-    """Some rows move at an update: those a minibatch touches."""
+    """The state of one tower's parameters while they are trained, whichever rule moves them.
+
+    Some rows move at an update: those a minibatch touches.
+    """
 
     @property
     def parameters(self) -> torch.Tensor: ...  # [rows, columns], raw
