@@ -1,4 +1,4 @@
-"""The index of a batch of texts as the kernels read it (batch.h says what is in it), made in time proportional to it.
+"""The index of a batch of texts for the kernels (described in batch.h), made in linear time.
 
 What `text_batch` is to the reference path: the same words, trigrams and inverse relations, in chunks of texts.
 """
@@ -51,7 +51,7 @@ def _library() -> ctypes.CDLL:
 
 
 class BatchIndex:
-    """An index in the kernels' own memory, which is given back with this object."""
+    """An index in the kernels' own memory, which is freed with this object."""
 
     __slots__ = ("__weakref__", "handle", "num_texts")
 

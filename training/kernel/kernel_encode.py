@@ -1,6 +1,6 @@
 """Texts -> embeddings with the kernels: many at once over all cores, or one short text in microseconds.
 
-Both give a text the same bits, whatever is beside it.
+Both give a text the same bits, whatever else is in the batch.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
 
 
 class CompiledTower:
-    """A tower at one point of parameter space, ready to encode."""
+    """A compiled tower with fixed parameters that encodes texts."""
 
     def __init__(
         self,
@@ -105,9 +105,9 @@ def compiled_towers(
 
 
 def _alike(texts: Ragged) -> np.ndarray:
-    """The texts that have a word, int64, those that begin with the same words beside one another.
+    """The texts that have a word, int64, ordered so that texts with the same first words are neighbours.
 
-    So that a batch shares what they begin with; three words tell most apart, and what is beside what changes no vector.
+    A batch then shares prefixes; three words distinguish most texts, and the order changes no vector.
     """
     some = np.flatnonzero(texts.lengths)
     first, last = texts.offsets[some], texts.offsets[some + 1] - 1

@@ -1,4 +1,4 @@
-"""The compiled kernels: found, loaded and checked once, or the reason why not.
+"""Loading of the compiled kernels, once, or the reason why they are not available.
 
 The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
 headers; it is optional, so that an install without a compiler succeeds. Everything compiled has a reference in Python.
@@ -20,7 +20,7 @@ _NAME = "training.kernel._kernel"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """Whether the compiled path runs in this process: with which instruction set, or why not."""
+    """The status of the compiled path in this process: its instruction set, or why it is not available."""
 
     available: bool
     instructions: str  # avx512, avx2, generic, or "" where it is not available
@@ -36,7 +36,7 @@ def library() -> ctypes.CDLL:
 
 
 def require_memory(is_there: bool, what: str) -> None:
-    """Nothing. Raises MemoryError where a kernel said that there was none for `what`."""
+    """Raise MemoryError if a kernel reported that there is none for `what`."""
     if not is_there:
         raise MemoryError(f"there is no memory for {what}")
 
@@ -49,7 +49,7 @@ def status() -> Status:
 
 
 def fma_peak(seconds: float = 0.2) -> float:
-    """What this processor's fused multiply-adds reach on one thread with the instruction set in use, in GFLOP/s."""
+    """The peak of fused multiply-adds on one thread with the instruction set in use, in GFLOP/s."""
     return library().kernel_fma_peak(seconds)
 
 
@@ -73,7 +73,7 @@ _CTYPES: dict[Any, Any] = {np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, n
 
 
 def view(owner: object, address: int | None, length: int, dtype: Any) -> np.ndarray:
-    """`length` numbers at an address, read only and without a copy; `owner` lives as long as the array does."""
+    """A read-only array of `length` numbers at an address, without a copy; `owner` lives as long as the array."""
     if not length:
         return np.empty(0, dtype)
     memory = (_CTYPES[dtype] * length).from_address(address)

@@ -1,8 +1,8 @@
 """The compiled path of a minibatch's gradient (paths), for recurrent towers in float32 on a CPU.
 
-touched rows to the look-ahead point  ->  micro-batches, a thread each  ->  their sum, row by row  ->  Nesterov's step
+touched rows to the look-ahead point  ->  micro-batches, one thread each  ->  their sum, row by row  ->  Nesterov's step
 
-Of each step threads share the parts, and no number depends on which thread had which.
+Threads share the parts of each step, and no number depends on which thread computed what.
 """
 
 import math
@@ -30,7 +30,7 @@ SIDES = ("query", "document")
 
 @dataclass(frozen=True, slots=True)
 class CompiledBatch:
-    """A micro-batch ready to compute. What only some pairs have as documents takes turns with other such documents."""
+    """A prepared micro-batch. Documents of only a few pairs are processed in turns."""
 
     queries: BatchIndex
     documents: BatchIndex
@@ -71,7 +71,7 @@ class CompiledSum:
 
 @dataclass(slots=True)
 class CompiledPath:
-    """As paths.Path. Its memory is used again in every update."""
+    """As paths.Path. Its memory is reused in every update."""
 
     num_threads: int
     both_directions: bool
@@ -209,7 +209,7 @@ class CompiledPath:
         return squares, int(flat[-2]) * UNIT if exact else float(flat[-2]), int(flat[-1])
 
     def _room(self, what: str, name: str, rows: int, columns: int, dtype: type = np.float32) -> torch.Tensor:
-        """Memory [rows, columns] for one use at a time, whatever was in it; NumPy's, in large pages."""
+        """Uninitialised, reusable memory [rows, columns] for one use at a time; NumPy's, in large pages."""
         kept = self._memory.get((what, name))
         if kept is None or kept.dtype != dtype or len(kept) < rows * columns:
             kept = self._memory[what, name] = np.empty(rows * columns * 5 // 4, dtype)

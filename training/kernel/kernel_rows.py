@@ -1,7 +1,7 @@
-"""Rows of a tower on the compiled path: moved to the look-ahead point, added up over micro-batches, stepped.
+"""Rows of a tower on the compiled path: look-ahead, sum over micro-batches, update.
 
-The reference is optimisers.LazyRows and reduction. Rows are shared out to threads as ranges, and no
-number depends on where a range ends.
+The reference is optimisers.LazyRows and reduction. Threads take ranges of rows, and no number depends on where a range
+ends.
 
 Shapes: R touched rows, G columns.
 """
@@ -58,7 +58,7 @@ def _library() -> ctypes.CDLL:
 
 
 def ranges(num_rows: int, num_threads: int) -> list[tuple[int, int]]:
-    """Rows cut into about two ranges a thread, so that a thread that is held up does not hold up all."""
+    """Split rows into about two ranges per thread, so that one delayed thread does not delay all."""
     size = max(RANGE_ROWS, -(-num_rows // (2 * num_threads)))
     return [(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
 

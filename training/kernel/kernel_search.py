@@ -1,4 +1,4 @@
-"""Vectors in eight bits, from which the kernel finds the few that may be nearest to a query.
+"""8-bit vectors, in which the kernel finds the few that may be nearest to a query.
 
 Vector v is kept as v̂ = scale * code: codes from -127 to 127, a scale of its own, and an upper bound of |v - v̂|. A query
 q is rounded to q̂, its own unit times whole numbers of up to sixteen bits, so their dot product is a whole number and is
@@ -54,7 +54,7 @@ class _Query(ctypes.Structure):
 
 
 class Int8Rows:
-    """Vectors in a little more than a byte a component, by cosine of length 1 or 0. Safe to ask from many threads."""
+    """Vectors in slightly more than a byte per component; by cosine, of length 1 or 0. Safe for many threads."""
 
     def __init__(self, vectors_ND: np.ndarray, similarity: Similarity = "cosine") -> None:
         """vectors_ND: float32, which is read and not kept. Raises RuntimeError where there is no kernel."""

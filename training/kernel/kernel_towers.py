@@ -98,7 +98,7 @@ class TowerPoint:
 
 
 class Workspace:
-    """Memory for the gradient of one micro-batch at a time, used again and again."""
+    """Reusable memory for the gradient of one micro-batch at a time."""
 
     __slots__ = ("__weakref__", "handle")
 
@@ -148,7 +148,7 @@ class Workspace:
         return found
 
     def largest(self, side: int, columns: int) -> float:
-        """The largest value of that gradient, in size; infinite or NaN where one is not finite."""
+        """The largest absolute value of that gradient; infinite or NaN if one is not finite."""
         addend = self.addend(side)
         values = (ctypes.c_float * (addend.num_rows * columns)).from_address(addend.values)
         return float(np.abs(np.frombuffer(values, np.float32)).max())

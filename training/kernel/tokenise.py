@@ -1,7 +1,7 @@
 """Texts -> words -> trigram ids by the text contract (schemas.words, schemas.trigrams), compiled.
 
-ASCII texts are lowered and cut in C++. For any other text Python's own `words` decides, and its words are counted and
-cut into trigrams with the rest.
+ASCII texts are lower-cased and split in C++. Any other text is split by Python's own `words`, and its words are counted
+and split into trigrams with the rest.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ def _library() -> ctypes.CDLL:
 
 
 class _Tokens:
-    """Tables in the kernels' own memory, which is given back with this object."""
+    """Tables in the kernels' own memory, which is freed with this object."""
 
     __slots__ = ("__weakref__", "handle")
 

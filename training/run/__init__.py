@@ -1,1 +1,1 @@
-"""One training: started, shared out to workers here or on Ray, reported, and taken up again after a kill."""
+"""One training: its start, its workers here or on Ray, its reports, and resuming after a kill."""

@@ -1,11 +1,11 @@
-"""Who adds up. Float32 sums depend on it, so it is part of what is asked, and all workers of a run do it alike.
+"""The arithmetic of a run. Float32 sums depend on it, so it is part of the request, and the same for all workers.
 
     compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
     torch-4        the reference path, on a CPU; so does this one
     torch-cuda-2, triton-cuda-2    on a GPU (device)
 
-Within one of them a model's bytes depend on no number of workers or threads and no restart; between them models agree
-to a tolerance.
+Within one of them a model's bytes do not depend on workers, threads or restarts; between them models agree to a
+tolerance.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
 
 
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
-    """What a path (auto: the compiled one where it serves the recipe) and a device, already named, come to.
+    """The arithmetic of a path (auto: the compiled one if it supports the recipe) on a device.
 
     Raises UsageError for an unknown path, and where the compiled one was asked for and does not serve.
     """
@@ -50,12 +50,12 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
 
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:
-    """Raise StageError where this process cannot add up that way, though the one that asked for the run can."""
+    """Raise StageError if this process lacks the arithmetic that the process that started the run chose."""
     if arithmetic == COMPILED and not trains(recipe):
         raise StageError(
             asked=f"a worker was to train {recipe.name} on the compiled path ({COMPILED})",
             found=f"on its machine {_reason(recipe)}",
-            follows="its sums would round otherwise, and the model's bytes would depend on who computed what",
+            follows="its sums would round differently, and the model's bytes would depend on which worker did it",
             do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",
         )
 
@@ -63,7 +63,7 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
 def path_of(
     arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], LossBatch]"
 ) -> "paths.Path":
-    """The path that computes so. `batch_of`: the objective's (training.objectives), for the reference path."""
+    """The path with an arithmetic. `batch_of`: the objective's (training.objectives), for the reference path."""
     if arithmetic != COMPILED:
         from training.update.reference_path import (
             ReferencePath,  # and with it torch, which naming an arithmetic does not need

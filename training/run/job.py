@@ -1,4 +1,4 @@
-"""What a worker of a training is given."""
+"""The job of a training worker."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from training.run.arithmetic import REFERENCE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingJob:
-    """What a worker is given. The recipe, shards, start, vectors, teacher and arithmetic alone decide the model."""
+    """The job of a worker. The recipe, shards, start, vectors, teacher and arithmetic alone determine the model."""
 
     shards: str
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them

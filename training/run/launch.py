@@ -3,7 +3,7 @@
     train("store/build/DIGEST", store="store", recipe=recipe("lstm-96"))
 
 Reads schemas.shard; writes model to STORE/train/DIGEST. While it runs, checkpoints are beside the attempt, in
-STORE/train/DIGEST/checkpoints: the same request started again after a kill goes on from the newest.
+STORE/train/DIGEST/checkpoints: the same request started again after a kill continues from the newest.
 """
 
 import os
@@ -46,10 +46,9 @@ def train(
     word_vectors: str | None = None,
     teacher: str | None = None,
 ) -> StageResult:
-    """The trained model of the shards in a build's folder.
-
-    `workers`: processes, and `threads`: of each of them, by default the cores divided by the workers. `min_workers`: go
-    on with as few of them where nodes are lost, and with more again when they come back (by default, wait for them).
+    """Train a model on the shards in a build's folder.
+    `workers`: processes; `threads`: of each of them, by default the cores divided by the workers. `min_workers`:
+    continue with as few when nodes are lost, and with more again when they come back (by default, wait for them).
     With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after each
     epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `device`: cpu, cuda, cuda-eager, or
     auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves
@@ -162,7 +161,7 @@ def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Prog
 
 
 def pretraining(recipe: Recipe) -> Recipe:
-    """What a recipe with `pretrain_epochs` trains first: its tower, on texts alone."""
+    """The recipe of the pretraining of a recipe with `pretrain_epochs`: its tower, on texts alone."""
     unset = {field: default_of(field) for field in OBJECTIVE_SETTINGS["classify"]}
     return replace(recipe, **unset, objective="generate", epochs=recipe.pretrain_epochs)
 
@@ -202,7 +201,7 @@ def train_request(
     word_vectors: str | None = None,
     teacher: str | None = None,
 ) -> Request:
-    """What `train` is asked to do, all of it: its digest names the model.
+    """The request of a training; its digest names the model.
 
     `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
     starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model, or its file's.
@@ -228,7 +227,7 @@ def train_request(
 
 
 def fingerprints(judged: Judged | None) -> dict[str, str] | None:
-    """What identifies each of the judged files. Raises UsageError where one is not there."""
+    """The fingerprint of each of the judged files. Raises UsageError if one does not exist."""
     for what, uri in asdict(judged).items() if judged else ():
         if not storage.exists(uri):
             raise UsageError(
@@ -240,6 +239,6 @@ def fingerprints(judged: Judged | None) -> dict[str, str] | None:
 
 
 def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
-    """What the build wrote, relative to its data folder."""
+    """The files of the build, relative to its data folder."""
     inside = f"{built.manifest.attempt}/"
     return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)

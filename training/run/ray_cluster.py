@@ -1,8 +1,8 @@
-"""The Ray cluster that a command computes on: the one it is connected to, that of RAY_ADDRESS, or one of its own.
+"""The Ray cluster of a command: the one it is connected to, that of RAY_ADDRESS, or one that it starts.
 
-One of its own can be reached from this machine alone, and answers nobody without its token, which is in the environment
-of its processes and nowhere else. By itself Ray opens its ports to every network, and writes the token to a file in the
-home folder that others may read.
+A cluster that it starts is reachable from this machine only and requires its token, which is in the environment of its
+processes and nowhere else. By default Ray opens its ports to every network, and writes the token to a file in the home
+folder that others may read.
 """
 
 import logging
@@ -26,7 +26,7 @@ STARTS = 4
 
 @contextmanager
 def cluster(num_cpus: int) -> Iterator[None]:
-    """Within, this process is on a cluster. One of its own has `num_cpus` CPUs and ends with the block.
+    """Connect this process to a cluster. One that it starts has `num_cpus` CPUs and ends with the block.
 
     Raises ConnectionError where no head answers at RAY_ADDRESS, StageError where no Ray can be started here.
     """
@@ -57,7 +57,7 @@ _NO_CLUSTER = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 
 
 def is_of_this_machine_alone() -> bool:
-    """Whether this process is on a Ray of its own."""
+    """Whether this process started its Ray cluster."""
     return not ray_constants.ENABLE_RAY_CLUSTER
 
 
@@ -87,7 +87,7 @@ def _for_this_machine_alone() -> Iterator[None]:
 
 
 def _read_environment() -> None:
-    """What this process knows of tokens since it imported Ray, or asked for one, is read anew."""
+    """Make Ray read its token settings from the environment again; it caches them at import and first use."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
@@ -103,7 +103,7 @@ def _start(**options: Any) -> None:
                 raise
             if start == STARTS:
                 raise StageError(
-                    asked="a Ray of this machine's own was to be started",
+                    asked="a Ray cluster was to be started on this machine",
                     found=f"it was not ready within 30 seconds, {STARTS} times",
                     follows="nothing was computed",
                     do="try again when the machine has less to do, or start Ray by hand and name it in RAY_ADDRESS",

@@ -1,13 +1,13 @@
 """Several workers through Ray Train (V2): the same worker function in each, gloo (on GPUs of their own, NCCL) between.
 
-Ray Train starts the workers, notices when one or its node is lost, and starts all of them again, with as many as there
-is room for where a run may do with fewer. It is not asked what to go on from: a checkpoint of its own counts only once
-its controller has written down that it does, and one that is damaged ends a run. The run's own are beside its attempt,
-whoever started the workers (checkpoint). What Ray keeps of each epoch is a pointer there, with the epoch's
-figures, as its documentation advises.
+Ray Train starts the workers, notices when one or its node is lost, and restarts all of them, with as many as there is
+room for if a run may continue with fewer. Ray's own checkpoints are not used for resuming: they count only once its
+controller has recorded them, and a damaged one ends a run. The run's checkpoints are beside its attempt, whoever
+started the workers (checkpoint). Ray keeps a pointer to them for each epoch, with the epoch's figures, as its
+documentation advises.
 
-A run bears the name of its request. Ray would answer a second run of a name with the first one's result, so its folder
-belongs to one attempt and goes with it.
+A run is named by its request. Ray would answer a second run of a name with the first one's result, so its folder
+belongs to one attempt and is removed with it.
 """
 
 import contextlib
@@ -97,8 +97,8 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     if not storage.exists(storage.join(job.output, WEIGHTS)):
         raise StageError(
             asked=f"the first worker was to write the model to {job.output}",
-            found="it did, and it is not to be seen from here",
-            follows="it would be recorded as empty",
+            found="it did, but the model is not visible from here",
+            follows="the output would be recorded as empty",
             do="put the store where every node sees it: a shared folder, or a URI",
         )
     epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
@@ -107,7 +107,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
 
 @dataclass
 class _OnOneMachine(TorchConfig):
-    """Workers of one machine find each other by a file: torch's store of addresses listens to every network."""
+    """Let the workers of one machine find each other by a file, since torch's store listens to all networks."""
 
     @property
     def backend_cls(self) -> type[Any]:
@@ -151,7 +151,7 @@ def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(job: TrainingJob) -> int:
-    """The GPUs of the cluster that the job is for, 0 for one on the CPU. Raises StageError where there are none."""
+    """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError if there is none for a GPU job."""
     if job.device == "cpu":
         return 0
     if not (num_gpus := int(ray.cluster_resources().get("GPU", 0))):
@@ -164,7 +164,7 @@ def _gpus(job: TrainingJob) -> int:
 
 
 def storage_of(uri: str) -> dict[str, Any]:
-    """Where Ray keeps what it writes of a run: any file system that the store may be on, as Ray takes it."""
+    """The storage for Ray's files of a run, on the file system of the store, in Ray's form."""
     fs, path = storage.filesystem(uri)
     if storage.is_local(uri):
         return {"storage_path": path}
@@ -172,7 +172,7 @@ def storage_of(uri: str) -> dict[str, Any]:
 
 
 class _Board:
-    """Where the first worker writes its progress, for the process that asked for the run."""
+    """A board on which the first worker posts its progress for the process that started the run."""
 
     def __init__(self) -> None:
         self._told: tuple | None = None
@@ -272,7 +272,7 @@ class EndInVain(ray.train.UserCallback):
 
 
 class EndWithoutRoom(ControllerCallback):
-    """Ends a run that has waited too long for its workers' places."""
+    """End a run that has waited too long for room for its workers."""
 
     def __init__(self, workers: int, seconds: float) -> None:
         self._workers, self._seconds = workers, seconds
@@ -296,7 +296,7 @@ class EndWithoutRoom(ControllerCallback):
 
 @contextmanager
 def told_as_losses(workers: int) -> Iterator[None]:
-    """Within, what Ray raises arrives as what a user can act on: an error of ours, or that the cluster was lost."""
+    """Turn Ray's exceptions into errors that a user can act on: one of ours, or that the cluster was lost."""
     try:
         yield
     except ray.train.TrainingFailedError as error:
@@ -308,7 +308,7 @@ def told_as_losses(workers: int) -> Iterator[None]:
 
 
 def cluster_lost(workers: int, error: Exception) -> TransientError:
-    """What is told where the cluster does not answer, or not any more."""
+    """The error for a cluster that does not answer, or not any more."""
     return TransientError(
         asked=f"training was to run on {workers} Ray workers",
         found=f"the cluster does not answer ({type(error).__name__})",
@@ -318,7 +318,7 @@ def cluster_lost(workers: int, error: Exception) -> TransientError:
 
 
 def error_for_a_user(error: BaseException | None) -> Exception | None:
-    """What an error of Ray's is about, if that says something to a user: an error of ours, or a disk that is full."""
+    """The cause of a Ray error if a user can act on it: an error of ours, or a full disk; otherwise None."""
     while error is not None:
         if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
             return error

@@ -1,5 +1,5 @@
-"""What the first worker of a run tells and keeps while it trains: a line of progress, every step, every epoch (measured
-on held-out data while the next one trains), and checkpoints now and then. None of it changes a byte of the model."""
+"""Reports of a run's first worker: a line of progress, every step, every epoch (evaluated on held-out data while the
+next one trains), and periodic checkpoints. None of it changes a byte of the model."""
 
 import json
 import os
@@ -33,7 +33,7 @@ RATE_REPORTS = 20  # how many of them the rate that is told looks back: some fiv
 
 
 class Report:
-    """Goes on where `position` left off; its methods are to be called as the run goes, `close` at the end."""
+    """The reports of a run from `position` on; call its methods during the run, and `close` at the end."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def last(self) -> dict[str, Any]:
-        """The figures of the last epoch that was measured."""
+        """The figures of the last evaluated epoch."""
         return dict(self.curves.points[-1]) if self.curves.points else {}
 
     def step(
@@ -100,7 +100,7 @@ class Report:
             self._tell(epoch, num_pairs, position, made.norms)
 
     def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
-        """Epoch `epoch` (from 0) is over, `made` was its last update: begin to measure on held-out data."""
+        """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
         num_pairs = self._order.num_pairs
         trained = {
             "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
@@ -192,7 +192,7 @@ NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
 
 
 class Curves:
-    """The curves of one run, written while it goes on below a `folder` of this machine.
+    """The curves of one run, written during the run below a local `folder`.
 
     How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.
 
@@ -210,16 +210,16 @@ class Curves:
             self._write(point, point["epoch"], "", time.time())
 
     def add(self, point: Mapping[str, Any]) -> None:
-        """One more epoch. What is None was not measured."""
+        """Add an epoch. None: not measured."""
         self.points.append(dict(point))
         self._write(point, point["epoch"], "", time.time())
 
     def step(self, step: Mapping[str, Any]) -> None:
-        """One more step, as StepLog has it."""
+        """Add a step, as in StepLog."""
         self._write(step, step["update"], "step/", step["unix_seconds"])
 
     def stop(self) -> None:
-        """Write no more events; TensorBoard's thread that does ends. May be called again."""
+        """Stop writing events and end TensorBoard's writer thread. May be called again."""
         self._events.close()
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class Curves:
 
 
 class LiveFolder:
-    """Files are written below `path`, on this machine. On another file system they arrive with `close`."""
+    """A folder with files written below the local `path`; on another file system they are uploaded by `close`."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -247,7 +247,7 @@ class LiveFolder:
         os.makedirs(self.path, exist_ok=True)
 
     def close(self) -> None:
-        """Carry the files to where they belong."""
+        """Upload the files to their folder."""
         if not self._scratch:
             return
         for name in storage.list_files(self.path):
@@ -277,7 +277,7 @@ class Measuring:
         self._under_way = self._thread.submit(self._measure, self._copy(update)), then
 
     def finish(self) -> None:
-        """Wait for the measurement that is under way, if any, and hand it on."""
+        """Wait for the current measurement, if any, and pass it on."""
         if self._under_way:
             measurement, then = self._under_way
             self._under_way = None
@@ -294,7 +294,7 @@ class Measuring:
         return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
 
     def _copy(self, update: int) -> Encoder:
-        """A copy of the towers after `update`, as far as held-out texts need them. Training leaves it alone."""
+        """A copy of the towers after `update`, as far as held-out texts need them, that training does not change."""
         towers = self._towers
         copies = {t: rows.published(self._rows, update, towers.schedule) for t, rows in towers.rows.items()}
         return Encoder(
@@ -319,7 +319,7 @@ def progress_line(
     clipped_share: float | None,
     held_out: str,
 ) -> str:
-    """Where the run is, a new line, and how it goes.
+    """Two lines of progress: the position of the run, and its figures.
 
     epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
     last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
@@ -341,7 +341,7 @@ def progress_line(
 
 
 def _three(value: float) -> str:
-    """Three digits, or all of a larger number: 0.0312, 9.81, 12,345."""
+    """A number with three significant digits, or all digits of its integer part: 0.0312, 9.81, 12,345."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
@@ -356,7 +356,7 @@ FILE_NAME = "steps.jsonl"
 
 
 class StepLog:
-    """A line of JSON for every update of a run, in order, none twice and none left out however often it was killed.
+    """A log with one line of JSON per update of a run, in order, each exactly once however often the run was killed.
 
     FOLDER/steps.jsonl   {"update": 121, "epoch": 2, "pairs": 256, "loss": 0.231, ...}
 
@@ -386,7 +386,7 @@ class StepLog:
         self._update = update
 
     def kept(self) -> Iterator[dict[str, Any]]:
-        """The steps that were made before this process began, up to the checkpoint it goes on from; call it first.
+        """The steps made before this process began, up to the checkpoint it resumes from; call it first.
 
         What was written of later updates is removed: they will be made again.
         """
@@ -400,14 +400,14 @@ class StepLog:
             yield from map(json.loads, content.splitlines())
 
     def add(self, step: Mapping[str, Any]) -> None:
-        """One more step."""
+        """Add a step."""
         line = json.dumps(step).encode() + b"\n"
         self._since.append(line)
         self._file.write(line)
         self._update = step["update"]
 
     def flush(self) -> None:
-        """Let those who follow the file see it."""
+        """Flush the file for its readers."""
         self._file.flush()
 
     def keep(self) -> None:

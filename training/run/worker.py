@@ -1,4 +1,4 @@
-"""What one worker does, top to bottom: build, restore, loop, report, checkpoint, and at the end write the model.
+"""A training worker, top to bottom: build, restore, loop, report, checkpoint, and at the end write the model.
 
 Every worker runs this function on the whole order and computes its own micro-batches of each minibatch; all hold the
 same state after every update. The first one (rank 0) measures, reports and writes. It knows nothing of Ray: the workers
@@ -41,7 +41,7 @@ from training.update.paths import Path
 
 
 def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:
-    """Train and write the model folder; metrics of the run, none if it was to stop early. Raises StageError."""
+    """Train and write the model folder; returns the run's metrics, or None if it stopped early. Raises StageError."""
     with ExitStack() as at_the_end:
         return _work(job, workers, progress, at_the_end)
 
@@ -161,7 +161,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
 
 
 def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, RowState]]:
-    """The state to go on from, the same on every worker: the first one chooses the checkpoint."""
+    """The state to resume from, the same on every worker: the first one chooses the checkpoint."""
     newest, refused = newest_checkpoint(job.checkpoints, job.digest) if workers.rank == 0 else (0, [])
     chosen = torch.tensor([newest], dtype=torch.int64)
     workers.add_up(chosen)
@@ -189,7 +189,7 @@ def prepared(
     workers: Workers,
     path: Path,
 ) -> Iterator[tuple[list[MicroBatch], list[Any]]]:
-    """Each minibatch with this worker's share of it ready to compute; the next is prepared meanwhile."""
+    """Each minibatch with this worker's prepared share of it; the next one is prepared in the background."""
 
     def prepare(minibatch: list[MicroBatch]) -> list[Any]:
         share = minibatch[workers.rank :: workers.size]
@@ -264,7 +264,7 @@ BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
 
 
 def state_sums(rows: Mapping[str, RowState]) -> list[int]:
-    """A few numbers that change with any bit of a state: its bits, added up as integers."""
+    """A checksum of a state that changes with any bit: its bits, added up as integers."""
     sums = []
     for tower in sorted(rows):
         for values in rows[tower].arrays().values():
