@@ -12,7 +12,7 @@ from typing import Any
 
 from beam_jobs.checking import wrong_fields, wrong_rows
 from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, LogFinding
-from beam_jobs.checking.guess import Guess, guess_form
+from beam_jobs.checking.guess import Guess, guess_form, needs_mapping
 from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of, writing_systems
 from beam_jobs.checking.log_sample import SAMPLE_LINES, FileLook, Sample, draw_sample, look_at
 from beam_jobs.checking.rows_facts import (
@@ -27,8 +27,8 @@ from beam_jobs.checking.rows_facts import (
 )
 from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, estimate_whole, kept_at_k, values_of_k
 from beam_jobs.ingest.content_filters import CONTENT_FATES
-from beam_jobs.ingest.ingest_config import MAPPED_FORMATS, IngestConfig
-from beam_jobs.ingest.open_source import open_source
+from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.read_lines import ReadingPlan
 from schemas.errors import StageError
@@ -76,7 +76,7 @@ def check_log(
     if not _has_rows(sample):
         findings += wrong_fields.not_what_was_said(log_format, guess) if log_format else []
         findings += wrong_rows.wrong_lines(sample, _MAX_UNREADABLE) if sample else []
-        if asked is None and guess.format in MAPPED_FORMATS:
+        if asked is None and needs_mapping(guess.format):
             findings.append(_needs_mapping(guess))
         proposed = _proposal(guess, asked)
         found = _try(logs, proposed, sample_lines, [], progress) if proposed else (None, None)
@@ -86,7 +86,11 @@ def check_log(
     facts = _facts_of_files(looks, guess, used, plan, sample)
     codes = {finding.code for finding in findings}
     wants_mapping = used is not asked or ({"near_miss", "time_unit"} & codes and "files_differ" not in codes)
-    suggested = guess.mapping if wants_mapping and not mapping and (used is None or used.format != "orcas") else None
+    suggested = (
+        guess.mapping
+        if wants_mapping and not mapping and (used is None or FORMS[used.format].mapping != "none")
+        else None
+    )
     facts["proposed_mapping"] = mapping_toml(suggested) if suggested else None
     facts["proposed_format"] = _mapped_format(guess) if suggested else None
     facts["read_with_proposal"] = suggested is not None and used is not None and used.mapping == suggested
@@ -104,9 +108,9 @@ def _as_asked(log_format: str | None, mapping: Mapping | None, guess: Guess) -> 
     if mapping:
         guessed = _mapped_format(guess) if mapping.columns.named() else guess.format
         return IngestConfig(format=log_format or guessed or "ubi", mapping=mapping)
-    if log_format and log_format not in MAPPED_FORMATS:
+    if log_format and not needs_mapping(log_format):
         return IngestConfig(format=log_format)
-    if not log_format and guess.format in ("ubi", "orcas"):
+    if not log_format and guess.format and not needs_mapping(guess.format):
         return IngestConfig(format=guess.format)
     return None
 
@@ -158,7 +162,7 @@ def _try(
 
 def _proposal(guess: Guess, asked: IngestConfig | None) -> IngestConfig | None:
     """How the log might be read where it cannot be as it was asked."""
-    if guess.format in ("ubi", "orcas") and (asked is None or asked.format != guess.format):
+    if guess.format and not needs_mapping(guess.format) and (asked is None or asked.format != guess.format):
         return IngestConfig(format=guess.format)
     if guess.mapping is None or (asked is not None and asked.mapping is not None):
         return None
@@ -167,7 +171,7 @@ def _proposal(guess: Guess, asked: IngestConfig | None) -> IngestConfig | None:
 
 def _mapped_format(guess: Guess) -> str:
     """The format that a mapping is given with; UBI with other names is JSON lines."""
-    return guess.format if guess.format in MAPPED_FORMATS else "jsonl"
+    return guess.format if needs_mapping(guess.format) else "jsonl"
 
 
 def _needs_mapping(guess: Guess) -> LogFinding:
@@ -299,10 +303,10 @@ def _of_rows(
         "documents": _documents_told(clicked),
         "estimate": asdict(estimate),
     }
-    findings = wrong_rows.wrong_clients(clients, lines, no_people=config.format == "orcas")
+    findings = wrong_rows.wrong_clients(clients, lines, no_people=not FORMS[config.format].has_clients)
     findings += wrong_rows.wrong_times(times, lines)
     findings += wrong_rows.wrong_joins(joins, kinds, sample, share_of_log)
-    findings += wrong_rows.wrong_positions(*positions) if config.format != "orcas" else []
+    findings += wrong_rows.wrong_positions(*positions) if FORMS[config.format].has_positions else []
     findings += wrong_rows.wrong_queries(clients, day.fates, lines, day.queries.num_rows)
     findings += wrong_rows.wrong_documents(clicked) if clicked else []
     findings += _nothing_kept(gate[-1], k, sample, clients.lines_with)

@@ -20,6 +20,7 @@ from beam_jobs.checking.log_fields import (
     plain_name,
 )
 from beam_jobs.checking.log_sample import TEXT_KINDS, FileLook
+from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Events, Mapping
 from beam_jobs.sources.read_lines import PARQUET
 
@@ -37,7 +38,6 @@ UBI_PATHS = {
 _UBI_MARKS = tuple(map(plain_name, ("user_query", "action_name", "event_attributes", "query_attributes")))
 _DELIMITERS = "\t,;|"
 _FEWEST_KNOWN = 2  # names of a header that we know
-_ORCAS_NAMES = ("query id", "query", "document id", "url")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +51,11 @@ class Guess:
     mapping: Mapping | None = None  # what the names suggest, where the form needs a mapping and they are enough
     header: tuple[str, ...] = ()
     trouble: str = ""  # why no form fits, with what to do
+
+
+def needs_mapping(log_format: str) -> bool:
+    """Whether a form is read by a mapping of its columns; false for one that does not exist."""
+    return log_format in FORMS and FORMS[log_format].mapping == "columns"
 
 
 def guess_form(looks: Sequence[FileLook]) -> Guess:
@@ -163,6 +168,8 @@ def _other_text(texts: dict[str, tuple[bytes, ...]]) -> Guess:
         return _none("XML or HTML", "write it with one event a line, as UBI or delimited text")
     if first[0].strip() in (b"{", b"[") or first[0].startswith(b"[{"):
         return _none("one JSON value over many lines", "write one object a line (`jq -c '.[]'` for a list)")
+    if known := _known_form(texts):
+        return known
     sample = [line.decode(errors="replace") for lines in texts.values() for line in lines[1:] or lines]
     best, delimiter, width = max(_score(sample, mark) for mark in _DELIMITERS)
     if best < 0.5 or width < 2:
@@ -172,10 +179,6 @@ def _other_text(texts: dict[str, tuple[bytes, ...]]) -> Guess:
         file: [_cut(line.decode(errors="replace"), delimiter) for line in lines] for file, lines in texts.items()
     }
     header = next(iter(starts.values()))
-    if _is_orcas(records, delimiter, width):
-        by_file = {file: fields_of_records(_ORCAS_NAMES, cut) for file, cut in records.items()}
-        return Guess(format="orcas", what="ORCAS: four columns between tabs, the last an address",
-                     fields=_together(by_file), by_file=by_file)  # fmt: skip
     named = _is_header(header, [record for cut in records.values() for record in cut[1:]])
     names = tuple(header) if named else tuple(f"column {number}" for number in range(1, width + 1))
     by_file = {
@@ -193,6 +196,17 @@ def _other_text(texts: dict[str, tuple[bytes, ...]]) -> Guess:
         mapping=mapping,
         header=names if named else (),
     )
+
+
+def _known_form(texts: dict[str, tuple[bytes, ...]]) -> Guess | None:
+    """The form of text whose columns are known that these lines are of, if any."""
+    for form in FORMS.values():
+        if known := form.recognition:
+            records = {file: known.records(lines) for file, lines in texts.items()}
+            if known.is_like([record for cut in records.values() for record in cut]):
+                by_file = {file: fields_of_records(known.columns, cut) for file, cut in records.items()}
+                return Guess(format=form.name, what=known.what, fields=_together(by_file), by_file=by_file)
+    return None
 
 
 def _none(what: str, do: str) -> Guess:
@@ -214,13 +228,6 @@ def _cut(line: str, delimiter: str) -> list[str]:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
         return line.split(delimiter)
-
-
-def _is_orcas(records: dict[str, list[list[str]]], delimiter: str, width: int) -> bool:
-    if delimiter != "\t" or width != len(_ORCAS_NAMES):
-        return False
-    rows = [row for cut in records.values() for row in cut if len(row) == width]
-    return sum("://" in row[3] for row in rows) > 0.8 * len(rows)
 
 
 def _is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:

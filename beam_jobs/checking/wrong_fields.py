@@ -5,9 +5,8 @@ from collections.abc import Mapping as Table
 from collections.abc import Sequence
 
 from beam_jobs.checking.findings import FAILS, LOOK, NOTE, LogFinding, percent
-from beam_jobs.checking.guess import UBI_PATHS, Guess, expected_in_ubi, misplaced, suggest_events
+from beam_jobs.checking.guess import UBI_PATHS, Guess, expected_in_ubi, misplaced, needs_mapping, suggest_events
 from beam_jobs.checking.log_fields import Fields, best_name, event_kind, is_showable
-from beam_jobs.ingest.ingest_config import MAPPED_FORMATS
 from beam_jobs.sources.mapping import Mapping, nearest
 
 _MISSING = 0.95  # a field that fewer lines than this have, of those that must, is looked for elsewhere
@@ -154,7 +153,7 @@ def not_what_was_said(log_format: str, guess: Guess) -> list[LogFinding]:
     """A format that was given and is not the log's, by what it looks like."""
     if not guess.format or guess.format == log_format:
         return []
-    mapped = " and a mapping" if guess.format in MAPPED_FORMATS else ""
+    mapped = " and a mapping" if needs_mapping(guess.format) else ""
     return [
         LogFinding(
             level=FAILS,

@@ -7,15 +7,15 @@ from typing import Any
 from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.windows import parse_date
-from beam_jobs.sources.mapping import Events, Mapping
+from beam_jobs.sources.forms import check_mapping, form_of
+from beam_jobs.sources.mapping import Mapping
+from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.manifest import Request
 
 # Raised on purpose when the same log gives other rows.
 STAGE_VERSION = 2
-FORMATS = ("ubi", "orcas", "delimited", "jsonl", "parquet")
-MAPPED_FORMATS = ("delimited", "jsonl", "parquet")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,13 +40,7 @@ class IngestConfig:
     replace_day: bool = False
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise UsageError(
-                asked=f"a log in the format `{self.format}` was to be read",
-                found="that format is unknown",
-                do=f"use one of: {', '.join(FORMATS)}",
-            )
-        check_mapping(self.format, self.mapping)
+        check_mapping(form_of(self.format), self.mapping)
         if not 0 <= self.max_unreadable_share <= 1:
             raise UsageError(
                 asked=f"max_unreadable_share was set to {self.max_unreadable_share}",
@@ -63,40 +57,9 @@ class IngestConfig:
             )
 
 
-def check_mapping(log_format: str, mapping: Mapping | None) -> None:
-    """Nothing. Raises UsageError where a form needs a mapping, has no use for one, or for something in it."""
-    asked = f"a log in the format `{log_format}` was to be read"
-    if log_format in MAPPED_FORMATS:
-        named = mapping.columns.named() if mapping else {}
-        lacking = [name for name in ("query", "document_id") if name not in named]
-        if lacking:
-            raise UsageError(
-                asked=asked,
-                found="there is no mapping of its columns" if not mapping else f"its mapping has no {lacking[0]}",
-                follows="what its columns mean cannot be told",
-                do="give --mapping FILE with at least query and document_id below [columns]; see docs/data.md",
-            )
-    elif mapping and (
-        log_format != "ubi" or mapping != Mapping(events=mapping.events) or mapping.events.search != Events().search
-    ):
-        raise UsageError(
-            asked=asked,
-            found="its columns are known, and a mapping of them was given",
-            do="leave the mapping out" + (", but for click and impression in [events]" if log_format == "ubi" else ""),
-        )
-    if mapping and mapping.columns.line_id is not None and log_format != "parquet":
-        raise UsageError(
-            asked=asked,
-            found="its mapping has line_id",
-            do="leave that out: a line of text is told from others by its bytes",
-        )
-    text_only = ("delimiter", "header", "quote", "quoted_newlines")
-    if mapping and log_format != "delimited":
-        given = [name for name in text_only if getattr(mapping, name) != getattr(Mapping(), name)]
-        if given:
-            raise UsageError(
-                asked=asked, found=f"its mapping has {given[0]}", do="leave that out: it is for delimited text"
-            )
+def open_source(config: IngestConfig) -> Source:
+    """The source of a config's format; nothing is opened yet."""
+    return form_of(config.format).open(config.mapping or Mapping())
 
 
 def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:

@@ -44,10 +44,9 @@ from beam_jobs.ingest.ingest_commit import (
     write_bucket,
     write_rejects,
 )
-from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_config import IngestConfig, open_source
 from beam_jobs.ingest.join_search_events import SEARCH, choose_searches, join_search_events
 from beam_jobs.ingest.line_sample import sampled, zero_bits_for
-from beam_jobs.ingest.open_source import open_source
 from beam_jobs.ingest.person_key import worker_key
 from beam_jobs.ingest.windows import parse_date
 from beam_jobs.sources.read_lines import ReadingPlan, Unit

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from beam_jobs.engine.arrow_files import explained
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.ingest.day_versions import find_held, register
-from beam_jobs.ingest.ingest_config import IngestConfig, ingest_request
-from beam_jobs.ingest.open_source import open_source
+from beam_jobs.ingest.ingest_config import IngestConfig, ingest_request, open_source
 from beam_jobs.ingest.person_key import ensure_key, ensure_store_key
 from beam_jobs.sources.read_lines import find_files
 from schemas import storage

@@ -1,4 +1,4 @@
-"""Delimited text (CSV, TSV and the like) with a column mapping; ORCAS is one such form.
+"""Delimited text (CSV, TSV and the like) with a column mapping.
 
 A line is a record. With `quoted_newlines` a record goes on while a quote is open, and a file is read from its start by
 one worker: where a record begins cannot be told from the middle of a file. Otherwise plain files are cut like any log,
@@ -16,7 +16,7 @@ import numpy as np
 from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
 from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
+from beam_jobs.sources.mapping import ColumnMapping
 from beam_jobs.sources.read_lines import (
     BLOCK_BYTES,
     MAX_LINE_BYTES,
@@ -26,12 +26,9 @@ from beam_jobs.sources.read_lines import (
     plan_reading,
     read_blocks,
 )
-from beam_jobs.sources.source import BOM, ParsedBlock, ParsedLines, RowsOf, check_columns
+from beam_jobs.sources.source import BOM, LogForm, ParsedBlock, ParsedLines, RowsOf, check_columns
 from schemas.errors import StageError, UsageError
 
-# https://microsoft.github.io/msmarco/ORCAS: query id, query, document id, url; each line is a click by nobody.
-ORCAS = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
-ORCAS_COLUMNS = 4
 _HEADER_BYTES = 1 << 16
 csv.field_size_limit(MAX_LINE_BYTES)
 
@@ -195,3 +192,8 @@ def _end_of_records(data: bytes, quote: bytes) -> int:
     quotes_before = np.searchsorted(np.flatnonzero(marks == ord(quote)), newlines)
     ends = newlines[quotes_before % 2 == 0]
     return int(ends[-1]) + 1 if len(ends) else 0
+
+
+FORM = LogForm(
+    name="delimited", open=lambda mapping: DelimitedSource(mapping=mapping), mapping="columns", takes_delimiter=True
+)

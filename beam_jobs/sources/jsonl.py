@@ -17,7 +17,7 @@ from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, with
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
 from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
-from beam_jobs.sources.source import LineSource, ParsedBlock, ParsedLines, RowsOf, listed
+from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, ParsedLines, RowsOf, listed
 from schemas.errors import UsageError
 
 _Text = str | int | None
@@ -168,3 +168,6 @@ def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]
 def _is_id(names: dict[str, str], seen: set[str], ours: str) -> bool:
     """Whether the query may be missing, since the lines seen say which search they belong to."""
     return ours == "query" and names.get("query_id") in seen
+
+
+FORM = LogForm(name="jsonl", open=lambda mapping: JsonSource(mapping=mapping), mapping="columns")

@@ -19,7 +19,7 @@ from beam_jobs.sources.lines import line_hashes
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
 from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, ReadingPlan, Unit, find_files, nothing_in, unreadable
-from beam_jobs.sources.source import ParsedBlock, RowsOf, check_columns
+from beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -243,3 +243,8 @@ def _damaged(file: str, error: Exception) -> StageError:
         follows="nothing of it was kept",
         do="copy or write the file again, or leave it out",
     )
+
+
+FORM = LogForm(
+    name="parquet", open=lambda mapping: ParquetSource(mapping=mapping), mapping="columns", takes_line_id=True
+)

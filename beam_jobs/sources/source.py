@@ -8,12 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Mapping as Table
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from beam_jobs.sources.mapping import ColumnMapping, nearest
+from beam_jobs.sources.mapping import Mapping as LogMapping
 from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
 from schemas.errors import UsageError
 
@@ -89,7 +90,35 @@ class LineSource:
             )
 
 
-# Whether files have the columns that a mapping names, looked at before anything is read.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recognition:
+    """How `check` knows a form of text with columns: its first lines, cut by `records`, are `is_like` it.
+
+    `what` it says then; `columns`: their names.
+    """
+
+    what: str
+    columns: tuple[str, ...]
+    records: Callable[[Sequence[bytes]], list[list[str]]]
+    is_like: Callable[[Sequence[Sequence[str]]], bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogForm:
+    """A form of log, as `--format` names it (forms.FORMS).
+
+    `open` gives its source. `mapping`: what of it a user says, the columns or only what events mean. `has_clients`,
+    `has_positions`: whether it can name people and ranks; a form that cannot is not told that they are missing.
+    """
+
+    name: str
+    open: Callable[[LogMapping], Source]
+    mapping: Literal["columns", "events", "none"]
+    takes_delimiter: bool = False
+    takes_line_id: bool = False
+    has_clients: bool = True
+    has_positions: bool = True
+    recognition: Recognition | None = None
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,59}")

@@ -13,8 +13,9 @@ The structs below say the types. A line that is JSON but not of these types is u
 all lines of a log are plain ones, which compiled code reads (ubi_rows), to the same rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Table
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,8 +26,8 @@ from beam_jobs.compiled.ubi_rows import EverydayRows, everyday_rows
 from beam_jobs.sources.json_decoding import WRONG_FIELD, as_object, decode_lines
 from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
 from beam_jobs.sources.log_rows import LogColumns, log_rows
-from beam_jobs.sources.mapping import Events
-from beam_jobs.sources.source import ParsedLines
+from beam_jobs.sources.mapping import Events, Mapping
+from beam_jobs.sources.source import LineSource, LogForm, ParsedLines
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _Text = str | int | None
@@ -74,7 +75,7 @@ def kinds_of_actions(events: Events) -> dict[str, str]:
     return {action: kind for action, kind in events.kinds().items() if kind != "search"}
 
 
-def parse_block(block: bytes, kinds: Mapping[str, str]) -> ParsedLines:
+def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedLines:
     """The rows of a block of whole lines, in their order; `kinds` says which `action_name` is what."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
@@ -104,7 +105,7 @@ class _Read:
     num_action_lines: int
 
 
-def _read(block: bytes, cut: list[bytes], kinds: Mapping[str, str]) -> _Read:
+def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
     """Any lines, `block` all of them together, and so the definition of what `everyday_rows` gives."""
     lines = without_returns(block, cut)
     values, rejects = decode_lines(block, lines, _decode)
@@ -187,3 +188,11 @@ def _columns(lines: list[bytes], values: list[_Line]) -> LogColumns:
 def _other_id(item: _Object) -> _Text:
     """The id of a document without an `object_id`, or whose `object_id` is 0, which is one."""
     return item.object_id if item.object_id == 0 else item.internal_id
+
+
+def open_ubi(mapping: Mapping) -> LineSource:
+    """The source; of a mapping it takes what actions mean."""
+    return LineSource(parse=partial(parse_block, kinds=kinds_of_actions(mapping.events)))
+
+
+FORM = LogForm(name="ubi", open=open_ubi, mapping="events")

@@ -12,9 +12,9 @@ from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
 from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
 from beam_jobs.ingest.bots import BotRules, merge_bots, tell_clients
 from beam_jobs.ingest.client_statistics import client_statistics
+from beam_jobs.ingest.ingest_config import open_source
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.join_search_events import join_search_events
-from beam_jobs.ingest.open_source import open_source
 from beam_jobs.sources.read_lines import Unit
 from schemas.ledger import FATES
 from tests.beam_jobs.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line

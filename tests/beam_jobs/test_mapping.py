@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest.ingest_config import FORMATS, IngestConfig
-from beam_jobs.ingest.open_source import open_source
+from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
@@ -88,7 +88,7 @@ def test_a_mapping_can_be_set_as_a_field():
         with_fields(IngestConfig(), ["format=delimited", 'mapping={"columns": {"querry": "q"}}'])
 
 
-@pytest.mark.parametrize("log_format", FORMATS)
+@pytest.mark.parametrize("log_format", FORMS)
 def test_sources_travel_to_workers(log_format):
     mapping = None if log_format in ("ubi", "orcas") else MAPPING
     source = open_source(IngestConfig(format=log_format, mapping=mapping))
