@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from flows.report.explain_page import ExplainPage, Range, write_explain_page
+from flows.report.explain_page import Range, Readings, write_explain_page
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import read_queries
@@ -85,8 +85,9 @@ def write(into: str, asked: Asked, found: Sequence[Explained], *, colours: Range
             else:
                 storage.remove(path)  # of another text, explained into the same folder
     files[PAGE] = storage.join(into, PAGE)
-    page = ExplainPage(models=tuple(found), rule=asked.rule, colours=colours, simulated=simulated)
-    write_explain_page(files[PAGE], page)
+    write_explain_page(
+        files[PAGE], Readings(models=tuple(found), rule=asked.rule, colours=colours, simulated=simulated)
+    )
     return files
 
 

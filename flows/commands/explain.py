@@ -60,7 +60,9 @@ def explain(
     """
     from flows import explain_texts
     from flows.config.toml_file import with_fields
-    from flows.show import present_explain
+    from flows.report.explain_page import Readings, explain_blocks
+    from flows.show import terminal
+    from flows.show.present import from_here
     from training.analysis.explained import as_json
     from training.analysis.keywords import CountingRule, rule_json
 
@@ -82,4 +84,12 @@ def explain(
         "labels": {"simulated": True} if simulated else {},
         "files": files,
     }
-    console.emit(result, json, present_explain.show)
+
+    def show(_: dict) -> None:
+        terminal.show(explain_blocks(Readings(models=tuple(found), rule=asked.rule)))
+        if simulated:
+            console.output.print("[bold yellow]A model of a simulated log.[/]")
+        for path in files.values():
+            console.output.print(console.plain(from_here(path)), soft_wrap=True)
+
+    console.emit(result, json, show)

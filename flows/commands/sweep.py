@@ -5,24 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from rich.table import Table
 from rich.text import Text
 
 from flows.config.sweep_config import SweepConfig
-from flows.show import console, present
+from flows.show import console, present, terminal
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
 from training.sweep.sweep_table import (
-    ALIKE,
     OF_LABELS,
     Point,
     SweepRow,
     Trial,
-    cells,
     counted,
     direction,
-    notes,
     point_text,
     train_options,
 )
@@ -65,7 +61,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     """
     from flows.config.sweep_config import read_sweep
     from flows.config.sweep_points import measure_of, points_of
-    from flows.report.sweep_page import render
+    from flows.report.sweep_page import pages
     from schemas.judgments import Judged
     from training.sweep import sweep_stage
     from training.sweep.sweep_trials import Halving
@@ -106,7 +102,7 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
                 at_once=asked.at_once,
                 progress=progress,
                 trial_ended=trial_line(measure),
-                render=render,
+                render=pages,
             )
     except sweep_stage.UnfinishedSweep as error:
         if not json:
@@ -217,24 +213,9 @@ def show_unfinished(rows: Sequence[SweepRow], measure: str, watched: str) -> Non
 
 
 def _table(table: Mapping[str, Any]) -> None:
-    header, rows = cells(table)
-    at = header.index(table["measure"])
-    shown = Table(
-        title=f"{len(rows)} points by {table['measure']}, {direction(table['measure'])}, on {table['watched']}",
-        title_justify="left",
-        box=None,
-        header_style="dim",
-        pad_edge=False,
-    )
-    for place, name in enumerate(header):
-        shown.add_column(plain(name), justify="left" if place < at else "right")
-    for place, row in enumerate(rows):
-        best = "bold green" if place == 0 and table["rows"][0]["mean"] is not None else ""
-        near = "green" if ALIKE in row[0] else ""
-        shown.add_row(*(Text(plain(cell), (best or near) if i == at else "") for i, cell in enumerate(row)))
-    output.print(shown)
-    for note in notes(table):
-        output.print(Text(note, "dim"))
+    from flows.report.sweep_page import table_blocks
+
+    terminal.show(table_blocks(table))
 
 
 def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dict[str, list[str]]:

@@ -282,7 +282,8 @@ def evaluate_labelled(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.show import present_labelled
+    from flows.report.labelled_page import labelled_blocks, write_labelled_page
+    from flows.show import terminal
     from training.evaluate import evaluate_labelled_stage
     from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig
 
@@ -293,11 +294,16 @@ def evaluate_labelled(
         )
     value = result.to_json()
     if report:
-        from flows.report.labelled_page import write_labelled_page
-
         write_labelled_page(report, value)
         value["report"] = report
-    console.emit(value, json, present_labelled.show)
+
+    def show(value: dict) -> None:
+        present.stage_result(value)
+        terminal.show(labelled_blocks(value))
+        for path in filter(None, (value["path"], value.get("report"))):
+            console.output.print(console.plain(present.from_here(path)), soft_wrap=True)
+
+    console.emit(value, json, show)
 
 
 def encode(

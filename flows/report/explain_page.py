@@ -1,13 +1,28 @@
-"""What models read in some texts -> explain.html: one file with its style and pictures inside, nothing loaded."""
+"""What models read in some texts -> blocks: explain.html and the terminal."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from markupsafe import Markup
 
+from flows.report import html
+from flows.report.blocks import (
+    SIMULATED,
+    Beside,
+    Block,
+    Cell,
+    Heading,
+    Items,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Words,
+)
 from flows.report.figures import (
     MOST,
     Line,
@@ -19,19 +34,16 @@ from flows.report.figures import (
     word_columns,
     word_lines,
 )
-from flows.report.templates import style, templates
-from schemas import storage
 from training.analysis.attention import overall, overlap
 from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.explained import Explained, called, evolution, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
-from training.analysis.traces import TracedText
+from training.analysis.traces import Trace, TracedText
 from training.ranking.embedding import similarity_of
-from training.wording import visible
 
 SCORES = {
-    "cosine": "cosine of the two texts, from −1 to 1",
-    "euclidean": "minus W₂, the distance of the two texts’ distributions: 0 where they are the same",
+    "cosine": "the cosine of the two texts, from −1 to 1",
+    "euclidean": "minus the distance W₂ of the two texts’ distributions: 0 where they are the same",
 }
 Range = Literal["shared", "panel"]
 PANELS = {
@@ -49,13 +61,25 @@ OF_Y = {
     "maximum": "; the largest over the words is the embedding",
     "distribution": "; after the last word what μ and σ are made of",
 }
-TABLE_WORDS = 60
+TABLE_WORDS = 40  # of a text
+HOPS = 8  # whose columns fit beside each other
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
+OF_RNN = "An RNN has no gates and no cell state: y(t) is all there is."
+NO_FORGET = "This tower has no forget gate (f = 1): c(t) is the sum of i(t) · y_g(t) so far."
+ONE_WORD = (
+    "A text of one word is read in one step: no cell moves from word to word, so nothing is counted and no word can be"
+    " a keyword."
+)
+OF_GATES = (
+    "Keywords are words at which cells move, and a cell moves by i · y_g: a part of a difference comes with the"
+    " definition. Where the positions are told apart, words at the same place are compared. Whiskers: the mean ± 1.96"
+    " standard errors. A word that is read first is neither."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExplainPage:
+class Readings:
     """Readings of the same texts and queries, by one model or two."""
 
     models: tuple[Explained, ...]
@@ -64,190 +88,276 @@ class ExplainPage:
     simulated: bool = False
 
 
-def write_explain_page(path: str, page: ExplainPage) -> None:
+def write_explain_page(path: str, readings: Readings) -> None:
     """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
-    storage.write_atomic(path, render(page).encode("utf-8"))
+    html.write_page(path, explain_page(readings))
 
 
-def render(page: ExplainPage) -> str:
-    """The page as HTML. Every text is escaped, and what cannot be printed is a mark."""
-    pages = templates()
-    pages.filters |= {"printable": visible}
-    return pages.get_template("explain.html").render(
-        style=style("report.css", "explain.css"),
-        page=page,
-        names=[one.name for one in page.models],
-        title=_title(page),
-        texts=[_text(page, number) for number in range(len(page.models[0].texts))],
-        scores=[
-            (one.name, one.score, SCORES[similarity_of(one.recipe)]) for one in page.models if one.score is not None
-        ],
-        topics=[(one.name, topics_json(one.topics)) for one in page.models if one.topics],
-        gates=[
-            (one.name, found, gate_chart(found))
-            for one in page.models
-            for found in map(attenuation_json, one.gates.directions.values())
-            if found["keywords"]["n"] and found["others"]["n"]
-        ],
-        gateless=[one.name for one in page.models if one.topics and one.recipe.tower == "rnn"],
-        cost=_cost(page.models),
-        rules=sentences(page.rule),
-        arrows=ARROWS,
-        shared_legend=legend(SHARED),
+def explain_page(readings: Readings) -> Page:
+    """The page of a text, a pair, or the words of many queries."""
+    texts = [text.text if len(text.text) <= 60 else text.text[:59] + "…" for text in readings.models[0].texts]
+    return Page(
+        kind="what a model reads",
+        title=" / ".join(texts) or "What the cells stand for",
+        lead=f"Read by {' and '.join(one.name for one in readings.models)}.",
+        banners=[SIMULATED] * readings.simulated,
+        blocks=explain_blocks(readings),
     )
 
 
-def _title(page: ExplainPage) -> str:
-    texts = page.models[0].texts
-    if not texts:
-        return "What the cells stand for"
-    return " / ".join(visible(t.text if len(t.text) <= 60 else t.text[:59] + "…") for t in texts)
+def explain_blocks(readings: Readings) -> list[Block]:
+    """Scores, each text word by word, cells and their words, gates, what training cost, and the rules."""
+    models = readings.models
+    rules = [f"{rule[0].upper()}{rule[1:]}." for rule in sentences(readings.rule).values()]
+    private = "This page holds the texts as they were given, and words of the queries: it is as private as they are."
+    numbers = "Cells are numbered from 0 in each direction. Two models’ cells have nothing to do with each other."
+    return [
+        *_scores(models),
+        *(_text(readings, number) for number in range(len(models[0].texts))),
+        *(_topics(one) for one in models if one.topics),
+        *_gates(models),
+        *_cost(models),
+        Section(title="The rules", blocks=[Items(items=rules), Items(items=[numbers, private], only="page")]),
+    ]
 
 
-def _text(page: ExplainPage, number: int) -> dict[str, Any]:
+def _scores(models: Sequence[Explained]) -> list[Block]:
+    blocks: list[Block] = []
+    for one in models:
+        if one.score is not None:
+            meaning = SCORES[similarity_of(one.recipe)]
+            blocks.append(Text(text=f"Score of the pair by {one.name}: {one.score:.3f}, {meaning}.", tone="unknown"))
+        for number, classes in enumerate(one.classes):
+            of = "pair" if len(one.classes) < len(one.texts) else called(one, number)
+            said = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
+            told = f"Classes of the {of} by {one.name}: {said}, how likely each is by the head of the model."
+            blocks.append(Text(text=told, tone="unknown"))
+    return blocks
+
+
+def _text(readings: Readings, number: int) -> Section:
     """All that is shown of a text: its words shaded, the table of counts, and each model's pictures."""
-    readings = [(one, one.texts[number], one.counted[number]) for one in page.models]
-    return {
-        "called": called(page.models[0], number),
-        "shaded": [(one.name, _shaded(text, found)) for one, text, found in readings],
-        "table": _table([(one.name, text, found) for one, text, found in readings]),
-        "attention": [
-            (one.name, attention_pictures(text.attention, text.words))
-            for one, text, _ in readings
-            if text.attention is not None
-        ],
-        "pictures": [_pictures(one, text, page) for one, text, _ in readings],
-    }
+    found = [(one, one.texts[number], one.counted[number]) for one in readings.models]
+    blocks: list[Block] = []
+    for one, text, counted in found:
+        num_words = len(text.words)
+        blocks.append(Text(text=f"{one.name}, {num_words:,} word{'s' if num_words > 1 else ''}", tone="quiet"))
+        blocks.append(_shaded(text, counted))
+    legend = (
+        f"The stronger a word’s colour, the more of the {readings.rule.top_cells} most active cells it moves; it is"
+        " underlined if it is a keyword. –: the word is read first, so there is nothing to move from."
+    )
+    blocks += [Text(text=legend, tone="quiet", only="page"), _counts(found)]
+    if len(found[0][1].words) == 1:
+        blocks.append(Text(text=ONE_WORD, tone="quiet"))
+    for one, text, _ in found:
+        if (weights := text.attention) is not None:
+            look = "hops look" if len(weights) > 1 else "hop looks"
+            blocks += attention_blocks(f"{one.name}: where its {len(weights)} {look}", weights, text.words)
+    for one, text, _ in found:
+        for trace in text.traces:
+            blocks += _pictures(one, text, trace, readings)
+    return Section(title=f"The {called(readings.models[0], number)}, word by word", blocks=blocks)
 
 
-def _shaded(text: TracedText, found: Keywords) -> list[tuple[str, int, bool, str]]:
-    """(word, shade from 0 to 5, whether it is a keyword, what its counts are) of each word."""
+def _shaded(text: TracedText, found: Keywords) -> Words:
     of = max(len(one.cells) for one in found.counted)
     keywords = set(found.keywords)
-    told = [
+    tips = [
         ", ".join(
             f"{ARROWS[one.direction]} {'no count' if count is None else f'{count} of {len(one.cells)} cells'}"
             for one, count in zip(found.counted, counts, strict=True)
         )
         for counts in zip(*(one.counts for one in found.counted), strict=True)
     ]
-    return [
-        (visible(word), -(-most * SHADES // of), at in keywords, told[at])
-        for at, (word, most) in enumerate(zip(text.words, found.most, strict=True))
-    ]
+    words = enumerate(zip(text.words, found.most, strict=True))
+    return Words(words=[(word, -(-most * SHADES // of), at in keywords, tips[at]) for at, (word, most) in words])
 
 
-def _table(readings: Sequence[tuple[str, TracedText, Keywords]]) -> dict[str, Any]:
-    """The table of counts: words as columns, one row per model and direction, as in Tables I and V to VIII."""
-    longest = max((text for _, text, _ in readings), key=lambda text: len(text.words))
+def _counts(found: Sequence[tuple[Explained, TracedText, Keywords]]) -> Table:
+    """Counts side by side: a row for each word, a column for each model and direction, as Tables I and V to VIII."""
+    longest = max((text for _, text, _ in found), key=lambda text: len(text.words))
     most: Counter[int] = Counter()
-    for _, _, found in readings:
-        for at, count in enumerate(found.most):
+    for _, _, counted in found:
+        for at, count in enumerate(counted.most):
             most[at] = max(most[at], count)
     chosen = sorted(sorted(most, key=lambda at: (-most[at], at))[:TABLE_WORDS])
-    rows = [
-        {
-            "name": name,
-            "direction": one.direction,
-            "of": len(one.cells),
-            "cells": [
-                {
-                    "count": one.counts[at],
-                    "keyword": at in found.keywords,
-                    "share": (one.counts[at] or 0) / len(one.cells),
-                }
-                if at < len(one.counts)
-                else None
-                for at in chosen
-            ],
-        }
-        for name, _, found in readings
-        for one in found.counted
+    header, rows = ["", "Word"], [[f"{at + 1}", longest.words[at]] for at in chosen]
+    table: list[list[Cell | str]] = [[*row] for row in rows]
+    for one, _, counted in found:
+        header += [f"{one.name} {ARROWS[way.direction]} of {len(way.cells)}" for way in counted.counted] + [""]
+        for row, at in zip(table, chosen, strict=True):
+            inside = at < len(counted.most)
+            row += [_count(way.counts[at], len(way.cells)) if inside else "" for way in counted.counted]
+            row.append(Cell(text="keyword" if at in counted.keywords else "", tone="above"))
+    cut = f": the {TABLE_WORDS} words with the largest counts, of {len(longest.words):,}"
+    return Table(
+        caption=f"How many of the most active cells each word moves{cut if len(most) > TABLE_WORDS else ''}",
+        header=header, rows=table, left=[0, 1, *(at for at, name in enumerate(header) if not name)],
+    )  # fmt: skip
+
+
+def _count(count: int | None, of: int) -> Cell:
+    return Cell(text="–" if count is None else str(count), shade=(count or 0) / of)
+
+
+def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
+    """The gates and states of one direction, and how the most active cells change."""
+    cells, shared = readings.rule.top_cells, readings.colours == "shared"
+    columns, active, panels = word_columns(text.words), most_active(trace, cells), []
+    for name, (title, meaning) in PANELS.items():
+        if name not in trace.states:
+            continue
+        values = trace.states[name]
+        scale = SHARED if shared else own_scale(values)
+        told = meaning + (OF_Y[trace.becomes] if name == "y" else "")
+        if shared:
+            beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
+            told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
+        picture = partial(heat_map, values, columns, active, scale, f"{title} {name}(t)")
+        panels.append(Picture(picture=picture, remark=told, legend=[] if shared else _scale(scale)))
+    found, end = evolution(trace, cells), "in the embedding" if trace.becomes == "embedding" else "after the last word"
+    lines = Picture(
+        title="The most active cells, word by word",
+        remark=f"y(t) of each; left is what is read first; on the right the cell’s number and its value {end}",
+        picture=partial(
+            word_lines, found.cells, found.values, word_columns(text.words[trace.reading]),
+            f"y of the most active cells, {one.name}",
+        ),
+    )  # fmt: skip
+    of_all = f"Every gate and state: a column is a word, a row a cell, the {cells} most active on top in that order."
+    notes = [f"{of_all} Colours: −1 orange, 0 none, 1 green." if shared else of_all]
+    if columns.words_each > 1:
+        notes.append(
+            f"The text has more than {MOST} words, so a column is the mean over {columns.words_each} consecutive words."
+            " Every word is in traces.arrow."
+        )
+    if one.recipe.tower == "rnn":
+        notes.append(OF_RNN)
+    elif not one.recipe.forget_gate:
+        notes.append(NO_FORGET)
+    return [
+        Heading(text=f"{one.name}, read {trace.direction}", only="page"), lines,
+        Text(text=" ".join(notes), tone="quiet", only="page"), Beside(blocks=panels, natural=True, only="page"),
+    ]  # fmt: skip
+
+
+def _scale(scale: Scale) -> list[tuple[str, str]]:
+    return [("both" if scale.around_zero else "scale", f"{scale.low:.2g} to {scale.high:.2g}")]
+
+
+def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Block]:
+    """Where the hops of a self-attentive tower look in a text: a row for each hop, and below one for all of them.
+
+    weights: [hops, words]. The colours of each picture go from 0 to its largest.
+    """
+    weights_rT = np.asarray(weights)
+    columns, together, shared = word_columns(words), overall(weights_rT), overlap(weights_rT)
+    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
+    if len(weights_rT) > 1:
+        shown.append((together[None], "overall", "row", None))
+    pictures = []
+    for values, name, rows, first in shown:
+        scale = Scale(low=0.0, high=float(values.max()))
+        picture = partial(heat_map, values.T, columns, range(len(values)), scale, name, rows=rows, first=first)
+        pictures.append(Picture(picture=picture, legend=_scale(scale)))
+    told = "The weights of each hop add up to 1; overall is their mean"
+    told += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
+    chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
+    hops = [*weights_rT[:HOPS], *([together] if len(weights_rT) > 1 else [])]
+    names = [f"hop {at + 1}" for at in range(len(weights_rT[:HOPS]))] + ["overall"] * (len(weights_rT) > 1)
+    some = f" The first {HOPS} hops of {len(weights_rT)}; overall is of all." if len(weights_rT) > HOPS else ""
+    table = Table(
+        caption=f"% of each hop.{some}", header=["word", *names], only="terminal",
+        rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
+    )  # fmt: skip
+    return [
+        Heading(text=title), Text(text=told, tone="quiet"), Beside(blocks=pictures, natural=True, only="page"), table,
+    ]  # fmt: skip
+
+
+def _topics(one: Explained) -> Section:
+    found = topics_json(one.topics)  # type: ignore[arg-type]
+    told = (
+        f"Over {found['queries']:,} queries. Of each query the {found['cells_per_query']} most active cells take the"
+        f" keywords that move them. {found['cells_with_words']} cells took any; these took most. A number says in how"
+        " many queries the cell took the word, of how many in which it was a keyword; words taken from fewer than"
+        f" {found['least_queries']} queries are not named."
+    )
+    rows: list[list[Cell | str]] = [
+        [
+            f"{cell['cell']} {ARROWS[cell['direction']]}",
+            Cell(text=f"{cell['keywords']:,}", aside=f"{cell['distinct']:,} different"),
+            ", ".join(f"{w['word']} {w['queries']}/{w['of']}" for w in cell["words"]),
+        ]
+        for cell in found["cells"]
     ]
-    words = [(at + 1, visible(longest.words[at])) for at in chosen]
-    return {"words": words, "rows": rows, "num_words": len(longest.words), "cut": len(longest.words) > TABLE_WORDS}
+    table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
+    return Section(title=f"Which words which cells stand for: {one.name}", blocks=[Text(text=told), table])
 
 
-def _pictures(one: Explained, text: TracedText, page: ExplainPage) -> dict[str, Any]:
-    columns = word_columns(text.words)
-    directions = []
-    for trace in text.traces:
-        active = most_active(trace, page.rule.top_cells)
-        panels = []
-        for name, (title, meaning) in PANELS.items():
-            if name in trace.states:
-                values = trace.states[name]
-                scale = SHARED if page.colours == "shared" else own_scale(values)
-                panels.append(
-                    {
-                        "picture": heat_map(values, columns, active, scale, f"{title} {name}(t)"),
-                        "legend": None if page.colours == "shared" else legend(scale),
-                        "meaning": meaning + (OF_Y[trace.becomes] if name == "y" else ""),
-                        "low": float(values.min()),
-                        "high": float(values.max()),
-                        "beyond": page.colours == "shared" and bool(abs(values).max() > SHARED.high),
-                    }
-                )
-        reading, found = word_columns(text.words[trace.reading]), evolution(trace, page.rule.top_cells)
-        lines = word_lines(found.cells, found.values, reading, f"y of the most active cells, {one.name}")
-        directions.append({"direction": trace.direction, "panels": panels, "lines": lines})
-    return {
-        "name": one.name,
-        "directions": directions,
-        "forget": one.recipe.forget_gate,
-        "gated": one.recipe.tower != "rnn",
-        "ends_as_embedding": text.traces[0].becomes == "embedding",
-        "words_each": columns.words_each,
-        "most_columns": MOST,
-        "one_word": len(text.words) == 1,
-    }
+def _gates(models: Sequence[Explained]) -> list[Block]:
+    blocks: list[Block] = []
+    for one in models:
+        for found in map(attenuation_json, one.gates.directions.values()):
+            if found["keywords"]["n"] and found["others"]["n"]:
+                blocks += [
+                    Picture(
+                        title=f"{one.name}, read {found['direction']}",
+                        remark="mean of i(t) over all cells",
+                        picture=partial(gate_chart, found),
+                        legend=[("ours", "keywords"), ("dropped", "other words")],
+                    ),
+                    Text(text=_gate(one.name, found)),
+                ]
+        if one.topics and one.recipe.tower == "rnn":
+            blocks.append(Text(text=f"{one.name} is an RNN: it has no input gate, so there is nothing to compare."))
+    blocks += [Text(text=OF_GATES, tone="quiet", only="page")] * bool(blocks)
+    return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
 
 
-def _cost(models: Sequence[Explained]) -> dict[str, Any] | None:
-    """The training loss of each model by epoch, on a logarithmic scale; None unless there are two that have it."""
-    known: list[Explained] = [one for one in models if one.cost]
+def _gate(name: str, found: Mapping[str, Any]) -> str:
+    def spread(kind: str, words: str) -> str:
+        of = found[kind]
+        sd = "" if of["sd"] is None else f" (standard deviation {of['sd']:.3f})"
+        return f"{of['mean']:.3f} at {of['n']:,} {words}{sd}"
+
+    told = f"Input gate of {name} {ARROWS[found['direction']]}: {spread('keywords', 'keywords')},"
+    told += f" {spread('others', 'other words')}."
+    if d := found["difference"]:
+        end = "these texts cannot tell the two apart"
+        if d["low"] > 0 or d["high"] < 0:
+            end = f"the gate is wider open at {'keywords' if d['low'] > 0 else 'the other words'}"
+        told += (
+            f" Within the {d['texts']:,} texts that have both, keywords have {d['mean']:+.3f} ({d['confidence']:.0%}"
+            f" interval {d['low']:+.3f} to {d['high']:+.3f}): {end}."
+        )
+    means = (f"{found['candidate'][kind]['mean']:.3f}" for kind in ("keywords", "others"))
+    return "{} What the words would add, |y_g|, is {} at keywords and {} at other words.".format(told, *means)
+
+
+def _cost(models: Sequence[Explained]) -> list[Block]:
+    """The training loss of each model by epoch, on a logarithmic scale; nothing unless there are two that have it."""
+    known = [one for one in models if one.cost]
     if len(known) < 2:
-        return None
+        return []
     lines = [Line(name=one.name, points=_points(one.cost), dots=_points(one.cost)) for one in known]
-    return {
-        "picture": line_chart(lines, "Training loss per pair", log=True),
-        "rows": [
-            {
-                "name": one.name,
-                "epochs": len(one.cost),
-                "first": one.cost[0]["train_loss"],
-                "last": one.cost[-1]["train_loss"],
-                "dev": one.cost[-1]["dev_loss"],
-            }
-            for one in known
-        ],
-    }
+    rows = [
+        [
+            one.name, f"{len(one.cost)}", f"{one.cost[0]['train_loss']:.4f}", f"{one.cost[-1]['train_loss']:.4f}",
+            "—" if one.cost[-1]["dev_loss"] is None else f"{one.cost[-1]['dev_loss']:.4f}",
+        ]
+        for one in known
+    ]  # fmt: skip
+    picture = Picture(
+        title="Training loss per pair, by epoch",
+        remark="logarithmic scale; each model’s own shards, negatives and γ",
+        picture=partial(line_chart, lines, "Training loss per pair", log=True),
+    )
+    header = ("Model", "Epochs", "After the first", "After the last", "Held out, after the last")
+    table = Table(caption="Training loss per pair", header=header, rows=rows)
+    return [Section(title="What training cost", blocks=[picture, table])]
 
 
 def _points(cost: Sequence[Mapping[str, Any]]) -> list[tuple[float, float | None]]:
     return [(float(point["epoch"]), point["train_loss"]) for point in cost]
-
-
-def legend(scale: Scale) -> Markup:
-    """The colours with what they mean at both ends."""
-    kind = "scale both" if scale.around_zero else "scale"
-    return Markup('<p class="legend">{:.2g} <span class="{}" aria-hidden="true"></span> {:.2g}</p>').format(
-        scale.low, kind, scale.high
-    )
-
-
-def attention_pictures(weights_rT: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
-    """Where the hops of a self-attentive tower look in a text: a row for each hop, and below one for all of them.
-
-    The colours of each picture go from 0 to its largest.
-    """
-    columns = word_columns(words)
-    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
-    if len(weights_rT) > 1:
-        shown.append((overall(weights_rT)[None], "overall", "row", None))
-    pictures = []
-    for values, title, rows, first in shown:
-        scale = Scale(low=0.0, high=float(values.max()))
-        picture = heat_map(values.T, columns, range(len(values)), scale, title, rows=rows, first=first)
-        pictures.append({"picture": picture, "legend": legend(scale)})
-    return {"pictures": pictures, "num_hops": len(weights_rT), "overlap": overlap(weights_rT)}

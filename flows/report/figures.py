@@ -336,7 +336,7 @@ def reliability_chart(found: Mapping[str, Any]) -> Markup:
         said, right = ([one[name] for one in bins] for name in ("said", "right"))
         axes.plot(said, right, color=COLOUR["ours"])
         sizes = [(6 + 18 * math.sqrt(one["n"] / most)) ** 2 for one in bins]  # an area goes with its rows
-        axes.scatter(said, right, sizes, color=COLOUR["ours"], linewidths=0)
+        axes.scatter(said, right, sizes, color=COLOUR["ours"], linewidths=0, clip_on=False)
         axes.set(xlim=(low, 1), ylim=(0, 1), xlabel="probability of what was said")
         axes.margins(0.05)
         for axis in (axes.xaxis, axes.yaxis):

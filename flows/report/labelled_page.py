@@ -1,78 +1,120 @@
-"""What a model is worth on labelled rows -> a page: one file with its style and pictures inside, nothing loaded."""
+"""What a model is worth on labelled rows -> blocks. result: the JSON of an evaluate-labelled stage."""
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
-from markupsafe import Markup
-
-from flows.report.explain_page import attention_pictures
-from flows.report.figures import SERIES, ChartRow, Dot, histogram, reliability_chart, row_chart
-from flows.report.templates import style, templates
+from flows.report import html
+from flows.report.blocks import SIMULATED, Beside, Block, Cell, Heading, Items, Page, Picture, Section, Table, Text
+from flows.report.explain_page import attention_blocks
+from flows.report.figures import SERIES, ChartRow, Dot, histogram, reliability_chart, row_chart, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled import labelled_wording
 from training.labelled.labelled_systems import MAJORITY
-from training.wording import visible
+from training.labelled.labelled_wording import MEASURES, SYSTEMS, Metrics
 
 KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
     "least_sure": ("Least sure", "the lowest probability of what was said, right or wrong"),
 }
 SHADE = 0.55  # of the ground of a cell that holds all rows of its class
+CLASSES_CROSSED = 6  # of the table of what was said to be what, in a terminal
+BARS = " ▁▂▃▄▅▆▇█"
+NAME = 14  # characters of a class, in a terminal
+
+Examples = Mapping[str, Sequence[Mapping[str, Any]]]  # labelled_examples
 
 
 def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
-    """Write the page; it replaces an older one as a whole. result: the JSON of an evaluate-labelled stage.
-
-    Raises OSError where it cannot be written.
-    """
-    examples = {}
+    """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    examples: Examples = {}
     if result["metrics"]["classifier"]:
         examples = json.loads(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
-    storage.write_atomic(path, render(result, examples).encode("utf-8"))
+    html.write_page(path, labelled_page(result, examples))
 
 
-def render(result: Mapping[str, Any], examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The page as HTML. examples: labelled_examples. Every text is escaped, what cannot be printed a mark."""
-    pages = templates()
-    pages.filters |= {"printable": visible, "sentence": lambda text: text[:1].upper() + text[1:]}
+def labelled_page(result: Mapping[str, Any], examples: Examples) -> Page:
+    """The page, with the rows where the model was surest and wrong."""
     metrics = result["metrics"]
-    verdict, answer = labelled_wording.answer(metrics)
-    classifier = metrics["classifier"]
-    return pages.get_template("labelled.html").render(
-        style=style("report.css", "explain.css"),
+    rules = [
+        f"{SYSTEMS.get(name, name.replace('_', ' '))}: {rule}."
+        for name, rule in metrics["rules"].items()
+        if name not in SYSTEMS or name in metrics["systems"]
+    ]
+    output = Text(text=f"Output {result['digest']} in {result['path']}", tone="quiet")
+    return Page(
+        kind=f"labelled {metrics['unit']}",
         title=f"{metrics['n']:,} held-out {metrics['unit']}",
-        simulated=bool(result["labels"].get("simulated")),
-        metrics=metrics,
-        verdict=verdict,
-        answer=answer,
-        subject=labelled_wording.subject(metrics["ours"]),
-        systems=labelled_wording.SYSTEMS,
-        measures=[(name, labelled_wording.MEASURES[name]) for name in next(iter(metrics["systems"].values()))],
-        pictures=_pictures(metrics),
-        notes=labelled_wording.notes(metrics, result["counts"]),
-        histograms=_histograms(metrics),
-        classes=[visible(name) for name in metrics["classes"]],
-        confusion=_shaded(classifier["confusion"]) if classifier and classifier["confusion"] else [],
-        reliability=reliability_chart(classifier) if classifier else "",
-        calibration=labelled_wording.calibration(classifier) if classifier else "",
-        overlap=labelled_wording.overlap(metrics["overlap"]) if metrics["overlap"] else "",
-        examples=[(*KINDS[kind], [_example(row) for row in rows]) for kind, rows in examples.items() if rows],
-        rules=metrics["rules"],
-        digest=result["digest"],
-        path=result["path"],
+        banners=[SIMULATED] * bool(result["labels"].get("simulated")),
+        blocks=[
+            *labelled_blocks(result),
+            *(_examples(metrics, *KINDS[kind], rows) for kind, rows in examples.items() if rows),
+            Section(title="How it was measured", blocks=[Items(items=rules), output]),
+        ],
     )
 
 
-def _pictures(metrics: labelled_wording.Metrics) -> list[tuple[str, Markup]]:
-    """(measure, means with whiskers) for each measure; what one score for all rows gives is a line."""
-    found = []
+def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
+    """Everything but texts, section by section."""
+    metrics = result["metrics"]
+    verdict, answer = labelled_wording.answer(metrics)
+    notes = [f"{_sentence(note)}." for note in labelled_wording.notes(metrics, result["counts"])]
+    beside = [
+        Text(text=answer, tone=verdict), Beside(blocks=_pictures(metrics), only="page"), _table(metrics),
+        Items(items=notes),
+    ]  # fmt: skip
+    blocks: list[Block] = [Section(title="Beside what words alone can do", blocks=beside)]
+    if metrics["histograms"]:
+        blocks.append(Section(title="Where the classes lie", blocks=_histograms(metrics)))
+    if metrics["classifier"]:
+        blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
+    if metrics["overlap"]:
+        told = _sentence(labelled_wording.overlap(metrics["overlap"]))
+        text = f"{told}. 0: no two hops share a word; 1: all look at one and the same."
+        blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=text)]))
+    return blocks
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _table(metrics: Metrics) -> Table:
+    """Every system at each measure, and how far ours is ahead of it."""
+    systems, ours = metrics["systems"], metrics["ours"]
+    ahead = _sentence(f"{labelled_wording.subject(ours)} ahead by")
+    header, rows = ["System"], []
+    for measure in systems[ours]:
+        header += [_sentence(MEASURES[measure]), ahead]
+    for system, values in systems.items():
+        row: list[Cell | str] = [SYSTEMS[system]]
+        for measure, value in values.items():
+            best = value["value"] == max(of[measure]["value"] for of in systems.values())
+            between = metrics["difference"][system][measure]
+            row.append(_cell(value, "{:.3f}", best))
+            row.append("" if system == ours else _cell(between, "{:+.3f}", False))
+        rows.append(row)
+    strong = [list(systems).index(ours)]
+    caption = f"Every system, with {metrics['confidence']:.0%} intervals"
+    return Table(caption=caption, header=header, rows=rows, strong=strong)
+
+
+def _cell(value: Mapping[str, float], form: str, best: bool) -> Cell:
+    aside = " to ".join(form.format(value[end]) for end in ("low", "high"))
+    return Cell(text=form.format(value["value"]), aside=aside, strong=best)
+
+
+def _pictures(metrics: Metrics) -> list[Block]:
+    """Means with whiskers at each measure; what one score for all rows gives is a line."""
+    found: list[Block] = []
+    majority = metrics["systems"].get(MAJORITY)
+    remark = f"with {metrics['confidence']:.0%} intervals{'; dotted: majority' if majority else ''}"
     for measure in next(iter(metrics["systems"].values())):
         rows = [
             ChartRow(
-                name=labelled_wording.SYSTEMS[system],
+                name=SYSTEMS[system],
                 dots=[Dot(value=of["value"], low=of["low"], high=of["high"])],
                 remark=f"{of['value']:.3f}",
                 ours=system in labelled_wording.OURS,
@@ -80,38 +122,108 @@ def _pictures(metrics: labelled_wording.Metrics) -> list[tuple[str, Markup]]:
             for system, values in metrics["systems"].items()
             for of in [values[measure]]
         ]
-        name = labelled_wording.MEASURES[measure]
-        majority = metrics["systems"].get(MAJORITY)
         level = majority[measure]["value"] if majority else None
-        found.append((name, row_chart(rows, name, level=level)))
+        picture = partial(row_chart, rows, MEASURES[measure], level=level)
+        found.append(Picture(title=_sentence(MEASURES[measure]), remark=remark, picture=picture))
     return found
 
 
-def _histograms(metrics: labelled_wording.Metrics) -> dict[str, Any] | None:
-    """Every similarity's picture, and which classes they show; None where there is none."""
-    if not metrics["histograms"]:
-        return None
-    classes = [(k, visible(metrics["classes"][k])) for k in labelled_wording.drawn_classes(metrics, len(SERIES))]
+def _histograms(metrics: Metrics) -> list[Block]:
+    """Every similarity's picture, and for a terminal a line of bars for each class."""
+    drawn = labelled_wording.drawn_classes(metrics, len(SERIES))
+    classes = [(k, metrics["classes"][k]) for k in drawn]
     (first, *_) = metrics["histograms"].values()
-    return {
-        "classes": [(name, sum(first["counts"][k])) for k, name in classes],
-        "left_out": len(metrics["classes"]) - len(classes),
-        "pictures": [
-            (labelled_wording.SYSTEMS[name], histogram(found, classes, labelled_wording.VALUES[name]))
-            for name, found in metrics["histograms"].items()
-        ],
-    }
-
-
-def _shaded(counts: Sequence[Sequence[int]]) -> list[tuple[list[tuple[int, float]], str]]:
-    """(each count with the strength of its ground, the share that was right) of each class."""
+    legend = [
+        (tone, f"class {name}, {sum(first['counts'][k]):,} {metrics['unit']}")
+        for (k, name), tone in zip(classes, SERIES, strict=False)
+    ]
+    left_out = len(metrics["classes"]) - len(classes)
+    told = (
+        "Shares of each class in equal bins; the first and the last bin hold also the hundredth of all rows that lies"
+        " beyond each end. What lies apart can be told apart; the dotted lines are the thresholds that the training"
+        " rows chose."
+    )
+    if left_out:
+        told += f" The most frequent classes; {left_out} more are not drawn."
+    pictures = [
+        Picture(
+            title=_sentence(SYSTEMS[name]),
+            picture=partial(histogram, found, classes, labelled_wording.VALUES[name]),
+            legend=legend,
+        )
+        for name, found in metrics["histograms"].items()
+    ]
     rows = []
-    for k, row in enumerate(counts):
-        total = sum(row) or 1
-        rows.append(([(n, SHADE * n / total) for n in row], f"{row[k] / total:.1%}" if sum(row) else "—"))
-    return rows
+    for name, found in metrics["histograms"].items():
+        edges, cuts = found["edges"], ", ".join(f"{cut:.3g}" for cut in found["cuts"])
+        about = f"{edges[0]:.3g} to {edges[-1]:.3g}" + (f"; threshold {cuts}" if cuts else "")
+        for k, of in classes:
+            rows.append([SYSTEMS[name], shortened(of, NAME), _bars(found["counts"][k]), about if k == drawn[0] else ""])
+    bars = Table(caption="Bars are shares of the class", rows=rows, only="terminal")
+    return [Text(text=told, only="page"), Beside(blocks=pictures, only="page"), bars]
 
 
-def _example(row: Mapping[str, Any]) -> dict[str, Any]:
-    attention = [attention_pictures(np.array(text["hops"]), text["words"]) for text in row.get("attention", ())]
-    return {**row, "attention": attention}
+def _bars(counts: Sequence[int]) -> str:
+    most = max(counts) or 1
+    return "".join(BARS[-(-(len(BARS) - 1) * count // most)] for count in counts)
+
+
+def _classifier(metrics: Metrics) -> list[Block]:
+    found, classes, unit = metrics["classifier"], metrics["classes"], metrics["unit"]
+    blocks: list[Block] = []
+    if found["confusion"]:
+        rows: list[list[Cell | str]] = []
+        for k, counts in enumerate(found["confusion"]):
+            total = sum(counts) or 1
+            shaded = [
+                Cell(text=f"{n:,}", shade=SHADE * n / total * (1 if at == k else -1)) for at, n in enumerate(counts)
+            ]
+            right = f"{counts[k] / total:.1%}" if sum(counts) else "—"
+            rows.append([shortened(classes[k], 4 * NAME), *shaded, right])
+        blocks.append(
+            Table(
+                caption=f"Held-out {unit} by their label and by what was said, shaded by the share of the label’s rows",
+                header=["Label", *(f"said {shortened(name, 4 * NAME)}" for name in classes), "right"],
+                rows=rows,
+                only="" if len(classes) <= CLASSES_CROSSED else "page",
+            )
+        )
+    else:
+        told = f"There are {len(classes):,} classes, too many for a table of what was said to be what; scores.arrow has"
+        blocks.append(Text(text=f"{told} every row."))
+    bins: list[list[Cell | str]] = [
+        [
+            f"{one['low']:.3g} to {one['high']:.3g}", f"{one['n']:,}",
+            *("—" if one[name] is None else f"{one[name]:.3f}" for name in ("said", "right")),
+        ]
+        for one in found["bins"]
+    ]  # fmt: skip
+    picture = Picture(
+        title="Right, against the probability of what was said",
+        remark="the larger a dot, the more rows",
+        picture=partial(reliability_chart, found),
+    )
+    calibration = Table(caption="Bins", header=("Probability", "Rows", "Mean", "Right"), rows=bins)
+    return [
+        *blocks,
+        Heading(text="Do its probabilities hold?"),
+        Text(text=f"{_sentence(labelled_wording.calibration(found))}."),
+        Text(text="Below the dotted line it is surer than it is right.", only="page"),
+        Beside(blocks=[picture, calibration], only="page"),
+    ]
+
+
+def _examples(metrics: Metrics, title: str, why: str, rows: Sequence[Mapping[str, Any]]) -> Section:
+    blocks: list[Block] = [
+        Text(
+            text=f"{_sentence(why)}; at most ten {metrics['unit']}. The texts are those of your own labelled data, with"
+            " no privacy gate before them: this page is as private as they are."
+        )
+    ]
+    for row in rows:
+        wrong = f" at {row['of_label']:.3f}" if row["said"] != row["label"] else ""
+        blocks.append(Heading(text=f"Said {row['said']} at {row['probability']:.3f}, labelled {row['label']}{wrong}"))
+        blocks += [Text(text=text) for text in row["texts"]]
+        for which, text in zip(("first", "second"), row.get("attention", ()), strict=False):
+            blocks += attention_blocks(f"Attention in the {which} text", text["hops"], text["words"])
+    return Section(title=title, blocks=blocks)

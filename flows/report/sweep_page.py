@@ -1,71 +1,61 @@
-"""The table of a sweep -> sweep.html: its curves and its ranking, one file with its style and pictures inside."""
+"""The table of a sweep -> blocks: its curves and its ranking. A table here is the JSON of `sweep_stage`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
-from markupsafe import Markup
-
+from flows.report import html, markdown
+from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text
 from flows.report.figures import WIDE, ChartRow, Dot, Line, line_chart, row_chart
-from flows.report.templates import style, templates
-from training.sweep.sweep_table import cells, counted, direction, notes, point_text, train_options
+from training.sweep.sweep_table import ALIKE, cells, counted, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
 ROWS_DRAWN = 40
 MOST = {"dev_loss": float("inf")}  # what no value can be above; 1 for an NDCG
 
 
-def render(table: Mapping[str, Any]) -> str:
-    """The page of a table, the JSON of sweep_stage. Every text of it is escaped."""
-    pages = templates()
+def pages(table: Mapping[str, Any]) -> dict[str, str]:
+    """The files for people beside sweep.json."""
+    page = sweep_page(table)
+    return {"sweep.html": html.render(page), "sweep.md": markdown.page(page)}
+
+
+def sweep_page(table: Mapping[str, Any]) -> Page:
+    """The page of a sweep."""
     rows, measure = table["rows"], table["measure"]
-    header, shown = cells(table)
-    return pages.get_template("sweep.html").render(
-        style=style("report.css"),
+    trials = sum(len(row["trials"]) for row in rows)
+    return Page(
+        kind="sweep",
         title=f"{counted(len(rows), 'point')} by {measure}",
-        table=table,
-        better=direction(measure),
-        trials=sum(len(row["trials"]) for row in rows),
-        curves=_curves(rows, measure),
-        ranking=_ranking(rows, measure),
-        drawn=min(len(rows), ROWS_DRAWN),
-        header=header,
-        first_number=header.index(measure),
-        rows=shown,
-        notes=notes(table),
-        best=" ".join(["clicktower train", *train_options(rows[0])]) if rows[0]["mean"] is not None else "",
+        lead=f"{trials:,} trials, measured on {table['watched']}; {direction(measure)}.",
+        banners=[SIMULATED] * bool(table["labels"].get("simulated")),
+        blocks=[
+            *([Section(title="Ranking", blocks=_ranking(rows, measure))] if rows[0]["mean"] is not None else []),
+            *([_curves(rows, measure)] if any(trial["curve"] for row in rows for trial in row["trials"]) else []),
+            Section(title="Table", blocks=table_blocks(table)),
+        ],
     )
 
 
-def _curves(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
-    """A quiet line for each trial, and the first points' means over their seeds."""
-    trials = [
-        Line(name="", points=_by_epoch(trial["curve"]), aside=True)
-        for row in reversed(rows)
-        for trial in row["trials"]
-        if trial["curve"]
+def table_blocks(table: Mapping[str, Any]) -> list[Block]:
+    """The points, best first, and what to know about them."""
+    header, rows = cells(table)
+    at, done = header.index(table["measure"]), table["rows"][0]["mean"] is not None
+    shown: list[list[Cell | str]] = [
+        [
+            Cell(text=cell, strong=done and not place, tone="above" if ALIKE in row[0] else "") if i == at else cell
+            for i, cell in enumerate(row)
+        ]
+        for place, row in enumerate(rows)
     ]
-    means = [
-        Line(name=name, points=_by_epoch(_means([trial["curve"] for trial in row["trials"] if trial["curve"]])))
-        for name, row in zip(NAMED, rows, strict=False)
-        if row["mean"] is not None
-    ]
-    return line_chart(
-        [*trials, *means], f"{measure} after each epoch", most=MOST.get(measure, 1.0), show="{:.4f}".format
-    )
+    points = counted(len(rows), "point")
+    caption = f"{points} by {table['measure']}, {direction(table['measure'])}, on {table['watched']}"
+    return [Table(caption=caption, header=header, rows=shown, left=range(at)), Items(items=notes(table))]
 
 
-def _by_epoch(curve: Sequence[float | None]) -> list[tuple[float, float | None]]:
-    return [(float(epoch), value) for epoch, value in enumerate(curve, 1)]
-
-
-def _means(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Of the epochs that all curves have."""
-    return [fmean(values) if None not in values else None for values in zip(*curves, strict=False)]  # type: ignore
-
-
-def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
-    """Each point with a dot for its mean and one for each seed."""
+def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
+    """Each point with a dot for its mean and one for each seed, and how the first is trained."""
     drawn = []
     for place, row in enumerate(rows[:ROWS_DRAWN], 1):
         seeds = [trial["measures"][measure] for trial in row["trials"] if trial["measures"]]
@@ -82,4 +72,43 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> Markup:
                 ours=place == 1,
             )
         )
-    return row_chart(drawn, f"{measure} of each point", width=WIDE, joined=True)
+    some = f"; the first {ROWS_DRAWN} of {len(rows)} points" if len(rows) > ROWS_DRAWN else ""
+    return [
+        Picture(
+            title=f"{measure} of each point",
+            remark=f"full dot: the mean; rings: its seeds{some}",
+            picture=partial(row_chart, drawn, f"{measure} of each point", width=WIDE, joined=True),
+        ),
+        Text(text="The first of them, with its first seed, is best.toml beside this page:"),
+        Code(text="clicktower train --recipe best.toml --shards store/build/DIGEST --into store"),
+        Text(text="The same by its options:", tone="quiet"),
+        Code(text=" ".join(["clicktower train", *train_options(rows[0])])),
+    ]
+
+
+def _curves(rows: Sequence[Mapping[str, Any]], measure: str) -> Section:
+    """A quiet line for each trial, and the first points' means over their seeds."""
+    trials = [
+        Line(name="", points=_by_epoch(trial["curve"]), aside=True)
+        for row in reversed(rows)
+        for trial in row["trials"]
+        if trial["curve"]
+    ]
+    means = [
+        Line(name=name, points=_by_epoch(_means([trial["curve"] for trial in row["trials"] if trial["curve"]])))
+        for name, row in zip(NAMED, rows, strict=False)
+        if row["mean"] is not None
+    ]
+    label, most = f"{measure} after each epoch", MOST.get(measure, 1.0)
+    picture = partial(line_chart, [*trials, *means], label, most=most, show="{:.4f}".format)
+    remark = "thin: every trial; strong: the mean over the seeds of the first points"
+    return Section(title="Learning curves", blocks=[Picture(title=label, remark=remark, picture=picture)])
+
+
+def _by_epoch(curve: Sequence[float | None]) -> list[tuple[float, float | None]]:
+    return [(float(epoch), value) for epoch, value in enumerate(curve, 1)]
+
+
+def _means(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Of the epochs that all curves have."""
+    return [fmean(values) if None not in values else None for values in zip(*curves, strict=False)]  # type: ignore

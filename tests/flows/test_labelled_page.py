@@ -12,7 +12,8 @@ import pytest
 from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
 from beam_jobs.labelled.labelled_stage import build_labelled
 from flows.cli import run
-from flows.report.labelled_page import render
+from flows.report import html as page_html
+from flows.report.labelled_page import labelled_page
 from schemas.stage import open_result
 from tests.flows.test_report import Page, loads_nothing
 from tests.trained_model import trained_stage
@@ -23,6 +24,11 @@ from training.labelled.read_labelled import read_labelled
 from training.models.model import load_model
 from training.recipes.named_recipes import gated_attention, recipe
 from training.run.launch import train
+
+
+def render(result, examples) -> str:
+    return page_html.render(labelled_page(result, examples))
+
 
 NASTY = "<script>alert(1)</script>"
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "shelf", "copper", "nail"]
@@ -135,7 +141,7 @@ def test_the_overlap_is_the_mean_of_each_held_out_text_read_alone(said, result, 
 
 def test_the_terminal_says_the_short_of_it_without_a_text(said):
     out = said[0]
-    for told in ("What the classifier said", "Where the classes lie", "sure on average", "overlap of attention"):
+    for told in ("What the classifier said", "Where the classes lie", "sure on average", "Overlap of attention"):
         assert told in out
     assert max(len(line.rstrip()) for line in out.splitlines() if "/" not in line) <= 100
     assert NASTY not in out
@@ -208,4 +214,4 @@ def test_values_have_a_correlation_and_no_classes():
     assert "our cosine has Spearman 0.500 (0.400 to 0.600)" in page.words
     assert "chance alone may give as much" in page.words
     assert "What the classifier said" not in page.words
-    assert "How the similarities lie" not in page.words
+    assert "Where the classes lie" not in page.words

@@ -3,8 +3,12 @@
 import re
 from typing import Any
 
-from flows.report.sweep_page import render
+from flows.report.sweep_page import pages
 from tests.flows.test_report import loads_nothing
+
+
+def render(table: dict[str, Any]) -> str:
+    return pages(table)["sweep.html"]
 
 
 def trial(seed: int, curve: list[float | None], of_epochs: int) -> dict[str, Any]:
@@ -64,3 +68,11 @@ def test_a_sweep_of_which_nothing_came_has_a_page_too():
     assert "1 point by dev_ndcg@10" in told
     assert "best.toml" not in told
     assert "<svg" not in told
+
+
+def test_the_page_in_markdown_has_the_table_and_what_to_type_for_the_first():
+    told = pages(TABLE)["sweep.md"]
+    assert told.startswith("# 3 points by dev\\_ndcg@10\n")
+    assert "| 1 | lstm-96 | **0.8500 ± 0.0100** |" in told
+    assert "    clicktower train --recipe lstm-96 --set seed=1\n" in told
+    assert "<script" not in told

@@ -20,7 +20,7 @@ from tests.waiting import SECONDS
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
-from training.sweep.sweep_table import Point, Trial, page
+from training.sweep.sweep_table import Point, Trial
 from training.sweep.trial_process import Ended, Told, TrialProcess
 
 RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
@@ -107,7 +107,6 @@ def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
     result = swept[0]
     table = json.loads(storage.read_bytes(f"{result.data}/sweep.json"))
     assert table["rows"] == json.loads(json.dumps(_rows(result)))
-    assert storage.read_bytes(f"{result.data}/sweep.md").decode() == page(table)
     assert manifest.damage(result.folder, result.manifest, hashes=True) == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.recipes.recipe import Recipe
-from training.sweep.sweep_table import MEASURES, Point, Trial, cells, notes, page, ranked
+from training.sweep.sweep_table import MEASURES, Point, Trial, cells, notes, ranked
 
 
 def point(step: float, seeds: int = 1) -> Point:
@@ -135,11 +135,3 @@ def test_a_best_value_at_the_edge_of_what_was_tried_is_told(best, words):
     told = " ".join(notes(as_table(ranked(points, "dev_ndcg@10"))))
     assert words in told
     assert ("that was tried" in told) == bool(words)
-
-
-def test_the_page_ends_with_what_to_type_for_the_first():
-    rows = ranked([(point(0.1), trials(0.5)), (point(0.2), trials(0.6))], "dev_ndcg@10")
-    told = page(as_table(rows))
-    assert told.startswith("# 2 points by dev_ndcg@10, higher is better, on judgments\n")
-    assert "| 1 | 0.2 | 0.6000 | 1 | 2 |" in told
-    assert told.endswith("`clicktower train --recipe r --set step=0.2 --set seed=1`\n")

@@ -6,8 +6,8 @@ Every trial is an ordinary train stage with a digest of its own: one that is in 
 another sweep, counts; a sweep that was killed goes on with what is missing. A trial that diverges is a result; one that
 could not be carried out (no memory, a full disk) leaves the sweep unfinished, and the same command tries it again.
 
-Writes to STORE/sweep/DIGEST: sweep.json, the table; sweep.md, the same for people; best.toml, the recipe of its first
-row; and sweep.html, a page with curves, if it is given what makes one of the table.
+Writes to STORE/sweep/DIGEST: sweep.json, the table; best.toml, the recipe of its first row; and what `render` makes of
+the table for people: sweep.md, and sweep.html with curves.
 
 Trials run in processes of this machine, or on the nodes of a Ray cluster (carry_out, .on_ray). What
 comes of a sweep depends on neither, nor on how fast they are or what is lost on the way.
@@ -30,7 +30,7 @@ from training.recipes.named_recipes import names
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
-from training.sweep.sweep_table import OF_LABELS, Point, SweepRow, page
+from training.sweep.sweep_table import OF_LABELS, Point, SweepRow
 from training.sweep.sweep_trials import CarryOut, Halving, Rung, TrialEnded, Trials, in_processes, rungs_of
 
 STAGE_VERSION = 3
@@ -62,14 +62,14 @@ def sweep(
     at_once: int | None = None,
     progress: Progress = silent,
     trial_ended: TrialEnded = lambda *_: None,
-    render: Callable[[Mapping[str, Any]], str] | None = None,
+    render: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
 ) -> StageResult:
     """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.MEASURES).
 
     `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
-    `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes a page
-    of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out, once all others are
-    (of its rung, with halving).
+    `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes the files for
+    people, by name, of the table's JSON. Raises UsageError; UnfinishedSweep where a trial could not be carried out,
+    once all others are (of its rung, with halving).
     """
     if min(1 if value is None else value for value in (at_once, workers, threads)) < 1:
         raise UsageError(
@@ -144,16 +144,14 @@ def _path(path: str, recipe: Recipe, device: str) -> str:
 
 
 def _write(
-    attempt: str, outcome: Outcome, points: Sequence[Point], render: Callable[[Mapping[str, Any]], str] | None
+    attempt: str, outcome: Outcome, points: Sequence[Point], render: Callable[[Mapping[str, Any]], Mapping[str, str]]
 ) -> None:
     table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
-    files = {"sweep.json": json.dumps(table, indent=1), "sweep.md": page(table)}
+    files = {"sweep.json": json.dumps(table, indent=1), **render(table)}
     if table["rows"][0]["mean"] is not None:
         best = outcome.metrics["rows"][0]["fields"]
         first = next(point for point in points if point.fields == best)
         files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
-    if render:
-        files["sweep.html"] = render(table)
     for name, content in files.items():
         storage.write_atomic(storage.join(attempt, name), content.encode())
 

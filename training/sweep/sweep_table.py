@@ -121,29 +121,6 @@ def _values(trials: Sequence[Trial], measure: str) -> list[float]:
 ALIKE = "≈"  # marks a point that the best cannot be told apart from
 
 
-def page(table: Mapping[str, Any]) -> str:
-    """The page of a sweep in Markdown.
-
-    A sweep's table as people read it: cells and sentences, which the terminal shows too, and a page of Markdown.
-
-    A table here is the JSON of `sweep_stage`: measure, watched, rungs, rows, labels.
-    """
-    header, rows = cells(table)
-    best = table["rows"][0]
-    lines = [
-        f"# {len(rows)} points by {table['measure']}, {direction(table['measure'])}, on {table['watched']}",
-        "",
-        f"| {' | '.join(header)} |",
-        f"|{'---|' * len(header)}",
-        *(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows),
-        "",
-        *(f"- {note}" for note in notes(table)),
-    ]
-    if best["mean"] is not None:
-        lines += ["", f"The first of them: `clicktower train {' '.join(train_options(best))}`"]
-    return "\n".join(lines) + "\n"
-
-
 def direction(measure: str) -> str:
     """Which way a measure is better."""
     return "higher is better" if MEASURES[measure] else "lower is better"
