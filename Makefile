@@ -28,7 +28,7 @@ rehearsal: $(READY)      ## ten runs on everything remote, processes killed at r
 	$(BIN)/python -m deploy.rehearsal
 
 sanitise: $(READY)       ## the compiled parts under the address and undefined-behaviour sanitisers (needs g++)
-	$(BIN)/python -m tests.sanitised
+	$(BIN)/python -m tests.sanitised --minutes $(or $(MINUTES),5)
 
 lint: $(READY)           ## ruff and mypy
 	$(BIN)/ruff check .

@@ -23,14 +23,14 @@ LATE_SECONDS = 1.0
 class BadLine:
     """A proxy before the server at an address, from its start to the end of the block; it counts what goes through it.
 
-    `fault`: what to do to a request, given its method, path and headers: one of FAULTS, or nothing.
+    `fault`: what is done to a request, given its method, path and headers: one of FAULTS, or nothing.
     """
 
     server: str
-    fault: Callable[[str, str, dict[str, str]], str]
+    fault: Callable[[str, str, dict[str, str]], str] = lambda *_: ""
     requests: Counter[str] = field(default_factory=Counter)  # by method
     faults: Counter[str] = field(default_factory=Counter)
-    num_bytes: int = 0  # both ways, heads left out
+    num_bytes: int = 0  # both ways
 
     def __enter__(self) -> "BadLine":
         line = self
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         finally:
             server.close()
-        self.of.num_bytes += len(body) + len(content)
+        self.of.num_bytes += len(str(self.headers)) + len(body) + len(str(answer.headers)) + len(content)
         if fault == "lost_answer":
             self._cut()
             return

@@ -45,7 +45,8 @@ def explained(where: str) -> Iterator[None]:
             asked=f"files were to be written below {where}",
             found=f"the system says: {error.strerror or str(error) or type(error).__name__}",
             follows="nothing was committed, and what was begun has been removed",
-            do="make space there, or make the folder writable, or give another store; then run the same command again",
+            do="make space there, or make the folder writable, or give another (--into; TMPDIR for temporary files);"
+            " then run the same command again",
         ) from None
 
 

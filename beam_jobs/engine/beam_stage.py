@@ -39,7 +39,7 @@ class Attempt:
     @property
     def told(self) -> str:
         """Where workers note their progress."""
-        return storage.join(self.made, "progress")
+        return storage.join(self.scratch or self.made, "progress")
 
     def has_committed(self) -> bool:
         """Whether this or another attempt at the request has ended."""
@@ -85,14 +85,17 @@ def run_beam_stage(
 
     def produce(folder: str) -> None:
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
-        with forked_workers_if_asked(options, module) as workers:
+        with (
+            forked_workers_if_asked(options, module) as workers,
+            exchange_scratch(options, scratch_folder(folder)) as scratch,
+        ):
             from beam_jobs.engine.beam_engine import run_pipeline
             from beam_jobs.engine.exchange import num_buckets_for
 
             attempt = Attempt(
                 request=request,
                 folder=folder,
-                scratch=exchange_scratch(beam_options, scratch_folder(folder)),
+                scratch=scratch,
                 num_buckets=num_buckets_for(input_bytes),
                 started=time.time(),
             )

@@ -6,7 +6,12 @@ with_engines(["--runner=PrismRunner"], ".engines")  # adds --prism_location=.eng
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from schemas import storage
+from schemas.scratch import make_scratch
 
 _RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner", "PortableRunner")
 _IN_THIS_PROCESS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
@@ -30,12 +35,25 @@ def runner_name(beam_options: Sequence[str]) -> str:
     return "FnApiRunner" if name in _IN_THIS_PROCESS else name
 
 
-def exchange_scratch(beam_options: Sequence[str], folder: str) -> str | None:
-    """`folder` for a runner that would keep all rows between two steps in memory; None where its own shuffle does well.
+@contextmanager
+def exchange_scratch(beam_options: Sequence[str], folder: str) -> Iterator[str | None]:
+    """Where rows wait between two steps, for a runner that would keep them all in memory; None where its own shuffle
+    does well (see arrow_files).
 
-    See arrow_files. The folder must be seen by all workers, as the store is.
+    `folder` if it is on this machine, as all workers of these runners are; else a folder for temporary files, which is
+    gone afterwards: on an object store these rows would be many times the output.
     """
-    return folder if runner_name(beam_options) in ("FnApiRunner", "PrismRunner") else None
+    name = runner_name(beam_options)
+    if name not in ("FnApiRunner", "PrismRunner"):
+        yield None
+    elif storage.is_local(folder) or _value("job_endpoint", beam_options):  # somebody else's Prism, and its workers
+        yield folder
+    else:
+        scratch = make_scratch()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def asks_for_processes(beam_options: Sequence[str]) -> bool:

@@ -52,7 +52,6 @@ def _odd(lines):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists((LINES | LOGGED).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12))
 def test_everyday_lines_give_the_rows_that_python_gives(lines):
     _odd(lines)

@@ -1,6 +1,7 @@
 """What is read from Beam's options without Beam, and what is filled in where they are silent."""
 
 import json
+import os
 
 import pytest
 
@@ -25,10 +26,13 @@ def test_the_runner_is_known_by_its_full_name(options, name):
     assert runner_name(options) == name
 
 
-def test_runners_that_hold_every_element_in_memory_are_handed_references():
-    assert exchange_scratch([], "s") == exchange_scratch(["--runner=PrismRunner"], "s") == "s"
-    assert exchange_scratch(["--runner=FlinkRunner"], "s") is None
-    assert exchange_scratch(["--runner=DataflowRunner"], "s") is None
+@pytest.mark.parametrize("options", [[], ["--runner=PrismRunner"]])
+def test_of_a_store_elsewhere_rows_wait_in_a_private_folder_of_this_machine(options):
+    with exchange_scratch(options, "memory://store/scratch") as scratch:
+        assert os.stat(scratch).st_mode & 0o777 == 0o700
+    assert not os.path.exists(scratch)
+    with exchange_scratch(["--runner=PrismRunner", "--job_endpoint=h:1"], "memory://store/scratch") as scratch:
+        assert scratch == "memory://store/scratch"
 
 
 def test_nothing_is_filled_in_where_no_engine_is_asked_for():

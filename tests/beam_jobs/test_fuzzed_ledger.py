@@ -5,7 +5,7 @@ from collections import Counter
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
@@ -61,7 +61,6 @@ _LINES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(lines=_LINES, ends=st.booleans())
 def test_any_lines_add_up(tmp_path_factory, lines, ends):
     content = b'{"index": {}}\n' + b"\n".join(lines) + (b"\n" if ends else b"")  # begins as no compressed file does

@@ -64,7 +64,8 @@ def test_a_scratch_file_that_was_touched_stops_the_job_and_says_so(tmp_path, spo
     ],
 )
 def test_runners_that_keep_elements_in_memory_are_handed_references(options, by_reference):
-    assert exchange_scratch(options, "s") == ("s" if by_reference else None)
+    with exchange_scratch(options, "s") as scratch:
+        assert scratch == ("s" if by_reference else None)
 
 
 @pytest.mark.parametrize("by_reference", [True, False])

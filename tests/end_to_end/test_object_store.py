@@ -1,19 +1,24 @@
 """The pipeline with its store and its release on a real S3 server, which is killed, and of which secrets are kept."""
 
+import gzip
 import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.bad_line import FAULTS, BadLine, at_random
 from tests.end_to_end.shop import make_shop
-from tests.s3_server import SECRET, S3Server
+from tests.s3_server import KEY_ID, SECRET, S3Server
 from tests.waiting import SECONDS, wait_until
 
 pytestmark = pytest.mark.engine
@@ -165,6 +170,161 @@ def test_of_two_runs_at_once_one_makes_each_stage_and_the_other_takes_it(server,
         assert sum("reused" in line for line in lines) == 1, lines
     require_the_same(server, shop, "both")
     assert not [path for path in server.files() if path.name.startswith("claim-")], "claims are given back"
+
+
+def test_through_a_bad_line_a_run_makes_the_same(server, shop, made):
+    """503s, late answers, connections cut in the middle of a request or an answer, answers lost: of one in eight."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    config = write_pipeline(shop, "bad")
+    with BadLine(server=server.address, fault=at_random(seed, 1 / 8)) as line:
+        endpoint = {"AWS_ENDPOINT_URL": f"http://{line.address}"}
+        while (run := start(server, shop, "run", config, "--date", DATE, **endpoint)).wait(SECONDS):
+            output = run.communicate()[0]
+            assert "is a defect" not in output, (seed, output)
+            assert "run the same command again" in output, (seed, output)
+        assert " 1  " in said(start(server, shop, "search", "--release", "s3://bucket/bad/release", "hose", **endpoint))
+    assert min(line.faults[fault] for fault in FAULTS) > 0, line.faults
+    require_the_same(server, shop, "bad", seed)
+
+
+def test_a_writer_killed_in_the_middle_of_a_large_object_leaves_nothing_under_its_name(server, shop, made):
+    """A model of 107 MB is uploaded in parts of 50 MiB."""
+    shards = f"s3://bucket/first/store/build/{manifests(server, 'first')['build']['digest']}"
+    into, sets = "s3://bucket/large/store", ("--set", "epochs=1", "--set", "cells=136")
+    train = ("train", "--shards", shards, "--recipe", "lstm-96", "--threads", "1", *sets, "--into", into)
+
+    def kill(method: str, path: str, headers: dict[str, str]) -> str:
+        if "partNumber=2" not in path:
+            return ""
+        killed.kill()
+        return "cut_request"
+
+    with BadLine(server=server.address, fault=kill) as line:
+        killed = start(server, shop, *train, AWS_ENDPOINT_URL=f"http://{line.address}")
+        assert killed.wait(SECONDS) == -signal.SIGKILL
+        killed.communicate()
+    fs = pytest.importorskip("s3fs").S3FileSystem(
+        key=KEY_ID, secret=SECRET, endpoint_url=server.environment["AWS_ENDPOINT_URL"]
+    )
+    begun = [upload["Key"] for upload in fs.list_multipart_uploads("bucket")]
+    assert len(begun) == 1
+    assert begun[0].endswith("/model.safetensors")
+    assert not [path for path in server.files() if str(path).endswith(begun[0])]
+    assert "✓ train" in said(start(server, shop, *train))
+    assert said(start(server, shop, "verify", into)).startswith("✓")
+
+
+SWEEP = """
+shards = "{shards}"
+into = "s3://bucket/first/sweep"
+threads = 1
+at_once = 2
+epochs = 1
+[set]
+cells = 8
+[fields]
+step = [0.02, 0.001]
+"""
+
+
+def test_a_sweep_on_s3_and_a_service_that_follows_publish_rollback_and_prune(server, shop, made):
+    found = manifests(server, "first")
+    shards = f"s3://bucket/first/store/build/{found['build']['digest']}"
+    (shop / "sweep.toml").write_text(SWEEP.format(shards=shards))
+    sweep = json.loads(said(start(server, shop, "sweep", "sweep.toml", "--json")).splitlines()[-1])
+    trials = [row["trials"][0]["digest"] for row in sweep["metrics"]["rows"]]
+    train = ("train", "--recipe", sweep["best"], "--shards", shards, "--into", "s3://bucket/first/sweep", "--json")
+    best = json.loads(said(start(server, shop, *train)).splitlines()[-1])
+    assert (best["digest"], best["reused"]) == (trials[0], True)
+
+    to = "s3://bucket/served"
+    models = [f"s3://bucket/first/store/train/{found['train']['digest']}"]
+    models += [f"s3://bucket/first/sweep/train/{trial}" for trial in trials]
+
+    def publish(model: str) -> str:
+        words = ("publish", "--model", model, "--documents", "data/documents.tsv", "--to", to, "--set", "keep=0")
+        return json.loads(said(start(server, shop, *words, "--json")).splitlines()[-1])["digest"]
+
+    def kept() -> dict[str, str]:
+        listed = json.loads(said(start(server, shop, "releases", "--to", to, "--json")))["releases"]
+        return {release["digest"]: release["state"] for release in listed}
+
+    def answer() -> str:
+        body = json.dumps({"query": "garden hose"}).encode()
+        request = urllib.request.Request(f"{url}/v1/search", body, {"Content-Type": "application/json"})
+        found = json.load(urllib.request.urlopen(request, timeout=60))
+        assert found["hits"]
+        return found["release"]
+
+    one = publish(models[0])
+    service = start(server, shop, "serve", "--release", to, "--port", "0", "--poll-seconds", "0.2", "--json")
+    try:
+        url = json.loads(service.stdout.readline())["url"]
+        wait_until(lambda: answers(url))
+        assert answer() == one
+        two = publish(models[1])
+        wait_until(lambda: answer() == two)
+        said(start(server, shop, "rollback", "--to", to))
+        wait_until(lambda: answer() == one)
+        three = publish(models[2])
+        wait_until(lambda: answer() == three)
+    finally:
+        service.kill()
+        service.communicate()
+    assert kept() == {three: "live", one: "previous"}, "the other is cleared away"
+    assert said(start(server, shop, "verify", to)).startswith("✓")
+
+
+def answers(url: str) -> bool:
+    with suppress(OSError):
+        return urllib.request.urlopen(f"{url}/healthz", timeout=60).status == 200
+    return False
+
+
+def test_days_are_backfilled_as_on_a_disk_and_people_erased_from_them(server, shop):
+    dates = [f"2026-09-0{day}" for day in (1, 2)]
+    lines = [
+        line
+        for log in sorted((shop / "data/log").glob("*.gz"))
+        for line in gzip.decompress(log.read_bytes()).splitlines(True)
+    ]
+    for number, date in enumerate(dates):
+        (shop / f"logs/{date}").mkdir(parents=True)
+        stamped = (re.sub(rb'("timestamp": ")\d{4}-\d\d-\d\d', rb"\g<1>" + date.encode(), line) for line in lines)
+        of_day = [
+            line for line in stamped if int((re.findall(rb'"query_id": "\w*?(\d)"', line) or [0])[0]) % 2 == number
+        ]
+        (shop / f"logs/{date}/log.ndjson").write_bytes(b"".join(of_day))
+    for name, store in (("days", "s3://bucket/days/store"), ("on-disk", "on-disk/store")):
+        config = PIPELINE.format(name=name).replace("data/log/*.ndjson.gz", "logs/{date}/*")
+        (shop / f"{name}.toml").write_text(config.replace(f"s3://bucket/{name}/store", store))
+    days = ("--from", dates[0], "--to", dates[-1])
+    done = json.loads(said(start(server, shop, "backfill", "days.toml", *days, "--json")).splitlines()[-1])
+    assert [one["state"] for one in done["dates"]] == ["done", "done"]
+    key = next(path for path in server.files() if str(path).endswith("days/store/private/person-key.json"))
+    (shop / "on-disk/store/private").mkdir(parents=True, mode=0o700)
+    (shop / "on-disk/store/private/person-key.json").touch(0o600)
+    (shop / "on-disk/store/private/person-key.json").write_bytes(key.read_bytes())
+    words = ("backfill", "on-disk.toml", *days, "--ingest-only", "--json")
+    on_disk = json.loads(said(start(server, shop, *words)).splitlines()[-1])
+    for one, other in zip(done["dates"], on_disk["dates"], strict=True):
+        assert one["results"]["ingest"]["logical_digest"] == other["results"]["ingest"]["logical_digest"]
+
+    client = next(re.findall(rb'"client_id": "(\w+)"', line)[0].decode() for line in lines if b"user_query" in line)
+    (shop / "ids.txt").write_text(client)
+    erased = {}
+    for store in ("s3://bucket/days/store", "on-disk/store"):
+        words = ("erase", "--store", store, "--client-ids-file", "ids.txt", "--json")
+        erased[store] = json.loads(said(start(server, shop, *words)).splitlines()[-1])
+    one, other = erased.values()
+    assert one["counts"] == other["counts"]
+    assert one["counts"]["ingests_changed"] > 0
+    assert one["days"] == other["days"]
+    assert {made["stage"] for made in one["made_before"]} == {"build", "train", "evaluate"}
+    assert said(start(server, shop, "verify", "s3://bucket/days/store")).startswith("✓")
+    again = json.loads(said(start(server, shop, *words[:2], "s3://bucket/days/store", *words[3:])).splitlines()[-1])
+    assert again["reused"], "nobody is left"
 
 
 TAKES_TURNS = """

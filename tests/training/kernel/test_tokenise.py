@@ -46,7 +46,6 @@ CHARACTERS = st.one_of(
 )
 
 
-@settings(max_examples=400)
 @given(texts=st.lists(st.text(CHARACTERS, max_size=30), max_size=8))
 def test_any_texts_are_cut_as_python_cuts_them(texts):
     assert_follows_the_contract(texts, tokenised(texts, ROWS))
