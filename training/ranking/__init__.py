@@ -1,1 +1,1 @@
-"""What a ranking is worth: NDCG, exact retrieval, BM25 to compare with, and how sure a difference is."""
+"""Evaluation of rankings: NDCG, exact retrieval, baselines such as BM25, and significance tests."""

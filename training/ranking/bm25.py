@@ -1,4 +1,4 @@
-"""BM25 over titles: the lexical system that every table compares with, and that the search service answers with.
+"""BM25 over titles: the lexical baseline of every table, and a mode of the search service.
 
     score(q, d) = sum over the words t of q of  idf_t * tf / (tf + k1 (1 - b + b |d| / avgdl))
     idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5))
@@ -7,10 +7,10 @@ This is the form of Lucene, Elasticsearch and OpenSearch (bm25s calls it "lucene
 negative, and the factor k1 + 1, which changes no order, is left out. Words are those of the text contract,
 unstemmed; N, df and avgdl are of the whole collection. A word that occurs twice in a query counts twice.
 
-Every title's part of every word is computed once, in whole columns, and kept by word; a query adds up those of its
-words: by the kernel (kernel_search) where only the best are asked for, by NumPy where there is none, with
-the same answer. The scores are those of the package bm25s, bit for bit: a million titles are ready in seconds where it
-takes half a minute.
+The contribution of every word to every title is computed once, in whole columns, and kept by word; a query adds up
+those of its words: by the kernel (kernel_search) if only the best are needed, by NumPy where there is none, with the
+same result. The scores are those of the package bm25s, bit for bit; indexing a million titles takes seconds instead of
+half a minute.
 """
 
 import math
@@ -30,7 +30,7 @@ _CHUNK_TITLES = 1 << 20  # cut into words at once
 
 
 class TitleBM25:
-    """BM25 scores of a query for the titles of a collection. Safe to ask from many threads."""
+    """BM25 scores of a query for the titles of a collection. Safe for many threads."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class TitleBM25:
 
     @property
     def parameters(self) -> int:
-        """The numbers held: one for each title and distinct word of it."""
+        """The number of stored values: one per title and distinct word of it."""
         return len(self._parts)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
@@ -110,7 +110,7 @@ class TitleBM25:
         return found
 
     def parts(self, query: str, title: str) -> list[float]:
-        """What each word of a query adds to the score of a title, 0 where the title lacks it.
+        """The contribution of each word of a query to the score of a title, 0 if the title lacks it.
 
         The title need not be of the collection: it is scored as if it were, with the collection's counts as they are.
         """
@@ -138,7 +138,7 @@ class TitleBM25:
         return np.array([c for word in words(query) if (c := self._column_of.get(word)) is not None], np.int64)
 
     def _rarity(self, having: int) -> float:
-        """The idf of a word that so many titles have."""
+        """The idf of a word from the number of titles that have it."""
         return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))
 
     def _cut(self, titles: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

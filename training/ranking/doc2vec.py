@@ -80,7 +80,7 @@ class TitleDoc2Vec:
 
     @property
     def parameters(self) -> int:
-        """The numbers held: a vector for each text trained on, and two for each word."""
+        """The number of stored values: a vector per training text, and two per word."""
         model = self._model
         return model.dv.vectors.size + model.wv.vectors.size + model.syn1neg.size
 

@@ -20,7 +20,7 @@ _LONGEST = 1e15  # of a vector compared by distance
 
 
 class TextEncoder(Protocol):
-    """Anything that turns texts into vectors: `model.Model`."""
+    """A protocol for anything that turns texts into vectors, such as `model.Model`."""
 
     @property
     def similarity(self) -> Similarity:
@@ -33,7 +33,7 @@ class TextEncoder(Protocol):
 def search_vectors(
     encoder: TextEncoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
 ) -> np.ndarray:
-    """The embeddings of texts as they are compared, float32 [texts, dimensions].
+    """The embeddings of texts for comparison, float32 [texts, dimensions].
 
     By cosine as `unit_vectors`, by distance as the encoder gives them. Raises StageError for a vector that is not
     finite, or so long that float32 could not hold a squared distance.
@@ -124,13 +124,13 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
     if not (lengths < limit).all():
         beyond = "" if limit == np.inf else f", or longer than {limit:g}"
         raise StageError(asked=f"{len(vectors):,} texts were to be encoded",
-                         found=f"an embedding is not finite{beyond}", follows="it could be compared with nothing",
+                         found=f"an embedding is not finite{beyond}", follows="it cannot be compared with anything",
                          do="train again with a smaller step, and look at the curve of its loss")  # fmt: skip
     return lengths
 
 
 def similarity_of(recipe: Recipe) -> Similarity:
-    """How the vectors of a recipe's towers are compared: as they were in training.
+    """The similarity of the vectors of a recipe's towers: the same as in training.
 
     Distributions that were trained by the terms of W2 or by reconstruction compare by distance.
     """
@@ -157,7 +157,7 @@ def half_squares(vectors_ND: np.ndarray) -> np.ndarray:
 
 
 def keys_at_once(similarity: Similarity, vectors_ND: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Queries [Q, D] -> float32 [Q, N], which orders the vectors as their scores do, but for rounding."""
+    """Sort keys of the vectors for queries [Q, D], float32 [Q, N]: the order of the scores up to rounding."""
     if similarity == "cosine":
         return lambda queries_QD: queries_QD @ vectors_ND.T
     middle_D = vectors_ND.mean(axis=0)  # taken from there, everything is shorter and rounds less

@@ -1,13 +1,13 @@
-"""A tower and BM25 together: what is alike in meaning, and what shares the rare words.
+"""Hybrid ranking by a tower and BM25: similar meaning, and shared rare words.
 
     score(q, d) = first(q, d) + weight * second(q, d)
 
-The first is a cosine, within -1 and 1 for every query; the second is taken as it is. A BM25 score is a sum over the
-query's words that the title has, rare ones above all, so the words' say grows with how much of a query they explain.
+The first is a cosine, within -1 and 1 for every query; the second is used unscaled. A BM25 score is a sum over the
+query's words that the title has, dominated by rare ones, so its influence grows with how much of a query they explain.
 Nothing is scaled by the other documents or the other queries: a score depends on its own query and title alone.
 
-A weight is chosen by NDCG@10 of judged queries, and never on the queries that it is then measured on: the queries are
-cut into two halves by a keyed hash of their text, and each half uses the weight that was best on the other
+A weight is chosen by NDCG@10 of judged queries, and never on the queries on which it is evaluated: the queries are
+split into two halves by a keyed hash of their text, and each half uses the weight that was best on the other
 (`cross_fit`). By text, so that a query that stands in the judgments under two ids is in one half.
 """
 
@@ -75,7 +75,7 @@ def cross_fit(
         raise StageError(
             asked="a weight was to be chosen on one half of the judged queries for the other",
             found=f"all {len(half_Q):,} queries fall into one half",
-            follows="the weight would be chosen on the queries it is measured on",
+            follows="the weight would be chosen on the queries on which it is evaluated",
             do="judge more queries, or give judgments of other queries to choose it on",
         )
     values_QW = _values_QW(first, second, judged, weights, gain)

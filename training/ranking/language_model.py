@@ -11,9 +11,9 @@ Giving it a small probability instead would change the order for no reason found
 shorter ones. A query of such words alone scores 0 everywhere.
 
 mu is about the length of a title, so that title and collection weigh alike; the 1,000 to 2,000 of long documents
-would leave a title little say. Tried on 1,229 dev queries of product search were 0.5 to 2,000: from 10 on the judged
-documents are ordered equally well (NDCG@10 0.850 with 10, 50 and 1,000), while over the whole collection smaller is
-better (NDCG@10 0.286 with 10, 0.281 with 50, 0.250 with 1,000).
+would leave a title little influence. Values of 0.5 to 2,000 were tried on 1,229 dev queries of product search: from 10
+on the judged documents are ordered equally well (NDCG@10 0.850 with 10, 50 and 1,000), while over the whole collection
+smaller is better (NDCG@10 0.286 with 10, 0.281 with 50, 0.250 with 1,000).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""One system measured on one judged collection: its judged documents re-ranked, and the whole collection
-searched.
+"""Evaluation of a system on a judged collection: re-ranking of judged documents, and search over the whole
+collection.
 
-Ranking only what was judged hides failures of retrieval, so recall, reciprocal rank and NDCG@10 over the full
-collection stand beside it (docs/model.md section 7).
+Ranking only judged documents hides failures of retrieval, so recall, reciprocal rank and NDCG@10 over the full
+collection are measured as well (docs/model.md section 7).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class JudgedCollection:
-    """Every query of `qrels` has a text in `queries`; `counts` says what was left out or tells nothing."""
+    """A judged collection. Every query of `qrels` has a text in `queries`; `counts`: what was excluded."""
 
     document_ids: Sequence[str]
     titles: Sequence[str]
@@ -41,9 +41,9 @@ class JudgedCollection:
 def judged_collection(
     documents: Documents, queries: Mapping[str, str], qrels: Qrels, *, min_judged: int = 1, relevant_grade: int = 1
 ) -> JudgedCollection:
-    """The part of the judgments that can be measured on these documents.
+    """The part of the judgments that can be evaluated on these documents.
 
-    Left out: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents
+    Excluded: queries without a text, and queries with fewer than `min_judged` judgments. Judged documents
     that are not in the collection stay in the qrels: a system cannot return them, and that is counted
     against it. Raises StageError where nothing is left to measure.
     """
@@ -51,7 +51,7 @@ def judged_collection(
     known = {query_id: grades for query_id, grades in qrels.items() if query_id in queries}
     if not known:
         raise StageError(asked=asked, found="none of the qrels' query ids is in the queries file",
-                         follows="there would be nothing to measure",
+                         follows="there would be nothing to evaluate",
                          do="check that the queries and the qrels belong together")  # fmt: skip
     kept = {query_id: grades for query_id, grades in known.items() if len(grades) >= min_judged}
     if not kept:
@@ -59,7 +59,7 @@ def judged_collection(
         raise StageError(
             asked=asked,
             found=f"no query has min_judged = {min_judged} judgments; the most is {most}",
-            follows="there would be nothing to measure",
+            follows="there would be nothing to evaluate",
             do=f"set min_judged to {most} or below",
         )
     if not any(words(queries[query_id]) for query_id in kept):
@@ -97,7 +97,7 @@ def judged_collection(
 
 
 class System(Protocol):
-    """Anything that scores every document of a collection for a query."""
+    """A protocol for anything that scores every document of a collection for a query."""
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """float32 [queries, documents]; higher is better. Every query has at least one word."""
@@ -105,7 +105,7 @@ class System(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """How a ranking is measured: NDCG at `cutoffs` of the judged documents, and the `top_k` best of the collection.
+    """The evaluation protocol: NDCG at `cutoffs` of the judged documents, and the `top_k` best of the collection.
 
     A document of `relevant_grade` or more is relevant, for recall and reciprocal rank.
     """
@@ -140,7 +140,7 @@ def measure(
     what: str = "rank",
     progress: Progress = silent,
 ) -> Measured:
-    """Both runs of a system and what they are worth, as `measured` says."""
+    """Both runs of a system and their measures, as in `measured`."""
     searchable = collection.searchable
     judged: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
     retrieved: dict[str, dict[str, float]] = {query_id: {} for query_id in collection.qrels}
@@ -159,7 +159,7 @@ def measure(
 
 
 def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: Rules = DEFAULT_RULES) -> Measured:
-    """What two runs are worth: `judged` of judged documents, `retrieved` of the whole collection, best first.
+    """The measures of two runs: `judged` of judged documents, `retrieved` of the whole collection, best first.
 
     Measures: `ndcg@K` of the judged documents for each cutoff; over the full collection, from the k best documents,
     `collection_recall@10` and `@k`, `collection_mrr@k` (0 beyond rank k) and `collection_ndcg@10`.
@@ -247,7 +247,7 @@ def reciprocal_rank(relevant_QK: np.ndarray) -> np.ndarray:
 
 
 class RandomOrder:
-    """Scores that depend on the query, the document's id and the seed alone, so that runs can be compared."""
+    """Random scores that depend on the query, the document's id and the seed alone, so that runs are comparable."""
 
     def __init__(self, document_ids: Sequence[str], *, seed: int = 0) -> None:
         self._seed = seed

@@ -10,7 +10,7 @@ The paper states neither gain nor discount; ours are the gain 2^grade - 1 (Burge
 
 - Equal scores are ordered by descending document id. Scores are compared as 32-bit floats, because trec_eval
   stores them so: two scores that differ only beyond that are equal.
-- An unjudged document takes its place in the ranking and gains nothing; so does one of a negative grade.
+- An unjudged document keeps its rank and gains nothing; so does one of a negative grade.
 - A query without a relevant document has the value 0.
 - A query without results has the value 0 and is never dropped (trec_eval does so with -c).
 """
@@ -27,7 +27,7 @@ from schemas.errors import StageError
 Gain = Literal["exponential", "linear"]
 CUTOFFS = (1, 3, 10)
 
-# From 2^53 on a 64-bit float no longer tells whole numbers apart, and 2^1024 is none any more.
+# From 2^53 on 64-bit floats cannot represent all integers, and 2^1024 overflows.
 MAX_EXPONENTIAL_GRADE = 50
 
 
@@ -52,7 +52,7 @@ class PerQuery:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class JudgedPairs:
-    """Qrels as flat arrays, one entry per judged pair: prepared once, scored often.
+    """Qrels as flat arrays, one entry per judged pair, prepared once for many evaluations.
 
     query_of: int64, row of `query_ids`; ascending. tie_order: int64, smaller comes first among equal scores.
     """
@@ -121,14 +121,14 @@ def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
         raise StageError(
             asked=f"grades up to {MAX_EXPONENTIAL_GRADE} have a gain of 2^grade - 1",
             found=f"there is a grade of {highest:,}",
-            follows="beside its gain that of every other document would be nothing",
+            follows="its gain would make that of every other document negligible",
             do="use a scale of fewer steps, or gain=linear",
         )
     return np.exp2(positive) - 1 if gain == "exponential" else positive
 
 
 def descending_order(document_ids: Sequence[str]) -> np.ndarray:
-    """The place of each id among the distinct ids in descending order, int64: the order of ties.
+    """The rank of each id among the distinct ids in descending order, int64, which orders ties.
 
     Ids are compared by code points, which orders them as trec_eval's comparison of UTF-8 bytes does.
     """

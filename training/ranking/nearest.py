@@ -1,12 +1,12 @@
-"""The nearest of many vectors, in memory: all of them compared, or those of the partitions nearest to the query (IVF).
+"""Nearest-neighbour search in memory: over all vectors, or over the partitions nearest to the query (IVF).
 
-Near is by cosine, of vectors of length 1, or by distance (schemas.similarity). Partitions are made by k-means on a
-sample, spherical by cosine; a search compares the query with every centre and then with all vectors of the nearest
-partitions. Equal vectors are always in one partition, so many documents of one title are found as one is.
+The metric is the cosine of vectors of length 1, or the distance (schemas.similarity). Partitions are made by k-means on
+a sample, spherical for the cosine; a search compares the query with every centre and then with all vectors of the
+nearest partitions. Equal vectors are always in one partition, so documents with the same title are found together.
 
-Comparing is in two steps: a scan over all vectors of those partitions says which few may be among the k nearest, and
-theirs are the scores that are computed one by one. The kernel scans copies of eight bits (kernel_search),
-NumPy the vectors themselves; the answer is the same.
+Comparing takes two steps: a scan over all vectors of those partitions selects the few that may be among the k nearest,
+and their scores are computed one by one. The kernel scans 8-bit copies (kernel_search), NumPy the vectors themselves;
+the result is the same.
 
 Suffixes: N vectors, D dimensions, P partitions, K results.
 """
@@ -32,21 +32,21 @@ _ROUNDING = np.float32(1e-5)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Partitions:
-    """Where vectors are: the centre of each partition, and the partition of each vector."""
+    """Partitions of vectors: the centre of each partition, and the partition of each vector."""
 
     centres_PD: np.ndarray  # float32, by cosine of length 1
     of_N: np.ndarray  # int32
 
 
 class Scan(Protocol):
-    """Finds the few vectors that may be nearest."""
+    """A protocol for finding the few vectors that may be nearest."""
 
     def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Places, ascending, that hold the k nearest of starts[i] to ends[i] for all i, all k-th, and few besides."""
 
 
 class Nearest:
-    """Vectors in memory, ready to be searched. Safe to ask from many threads."""
+    """A search over vectors in memory. Safe for many threads."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Nearest:
     def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(rows, scores) of the k nearest vectors, int64 and float32, in no order; more where several are k-th.
 
-        num_probes: how many partitions are looked into; all vectors are compared without it, or where those partitions
-        hold fewer than k.
+        num_probes: the number of partitions to visit; all vectors are compared without it, or if those partitions hold
+        fewer than k.
         """
         starts, ends = np.array([0]), np.array([len(self)])
         if self._partitions is not None and num_probes is not None:
@@ -108,7 +108,7 @@ class Nearest:
         return scores_one_by_one(self._similarity, self.vectors_of(rows), query_D)
 
     def _nearest_partitions(self, query_D: np.ndarray, num_probes: int) -> np.ndarray:
-        """The numbers of the partitions to look into, nearest first."""
+        """The numbers of the partitions to visit, nearest first."""
         to_centres = self._centre_scan.keys(query_D, slice(None))
         num_probes = min(num_probes, len(to_centres))
         nearest = np.argpartition(to_centres, len(to_centres) - num_probes)[len(to_centres) - num_probes :]
@@ -135,7 +135,7 @@ class _Float32Rows:
         return places[keys >= _kth(keys, k) - rounding]
 
     def keys(self, query_D: np.ndarray, part: slice) -> np.ndarray:
-        """What orders vectors as their scores do, but for rounding."""
+        """Sort keys of vectors: the order of the scores up to rounding."""
         products = self._vectors_ND[part] @ query_D
         return products if self._half_square_N is None else products - self._half_square_N[part]
 
@@ -143,7 +143,7 @@ class _Float32Rows:
 def partition(
     vectors_ND: np.ndarray, *, similarity: Similarity = "cosine", seed: int = 0, progress: Progress = silent
 ) -> Partitions:
-    """2 √N partitions of vectors: the same ones for the same vectors and seed (on one kind of processor)."""
+    """2 √N partitions of vectors, deterministic for the same vectors and seed (on one kind of processor)."""
     num_partitions = max(1, round(2 * len(vectors_ND) ** 0.5))
     rng = np.random.default_rng(seed)
     sample = np.sort(rng.permutation(len(vectors_ND))[: num_partitions * _SAMPLE_OF_PARTITION])

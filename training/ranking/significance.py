@@ -1,4 +1,4 @@
-"""How sure a mean over queries is, and a difference between two systems measured on the same queries.
+"""Confidence intervals of means over queries, and significance of differences between two systems.
 
 All of them resample queries, are exact functions of their seed, and take several measures at once (the
 columns), so that one resampling serves them all. Memory is constant: resamples are made in blocks.
@@ -30,7 +30,7 @@ def bootstrap_interval(
 def resampled(
     statistic: Callable[[np.ndarray], np.ndarray], num_queries: int, *, num_resamples: int, seed: int = 0
 ) -> np.ndarray:
-    """What a statistic is in each bootstrap resample of the queries (or pairs), float64 [resamples, M].
+    """A statistic in each bootstrap resample of the queries (or pairs), float64 [resamples, M].
 
     statistic: from how often each resample drew each query, float64 [S, Q], to M values of each, float64 [S, M].
     """
@@ -63,7 +63,7 @@ def randomisation_p(differences_QM: np.ndarray, *, num_resamples: int = 10_000, 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p values corrected for being several: Holm 1979, a bound on any error among them."""
+    """p values corrected for multiple testing (Holm 1979), which bounds the probability of any false rejection."""
     order = np.argsort(p_values, kind="stable")
     scaled = np.array(p_values, np.float64)[order] * np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))
@@ -87,7 +87,7 @@ def _draw(below: int, num_resamples: int, num_queries: int, seed: int) -> Iterat
 
 
 def _times_drawn(rows_SQ: np.ndarray, num_queries: int) -> np.ndarray:
-    """How often each resample drew each query, float64 [S, Q]: a product then sums all measures at once."""
+    """The count of each query in each resample, float64 [S, Q]: a product then sums all measures at once."""
     in_its_own_range = rows_SQ + np.arange(len(rows_SQ))[:, None] * num_queries
     drawn = np.bincount(in_its_own_range.ravel(), minlength=len(rows_SQ) * num_queries)
     return drawn.reshape(len(rows_SQ), num_queries).astype(np.float64)

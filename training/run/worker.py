@@ -41,7 +41,7 @@ from training.update.paths import Path
 
 
 def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:
-    """Train and write the model folder; returns the run's metrics, or None if it stopped early. Raises StageError."""
+    """Train and write the model folder; returns its metrics, empty if it was to stop early. Raises StageError."""
     with ExitStack() as at_the_end:
         return _work(job, workers, progress, at_the_end)
 
@@ -264,7 +264,7 @@ BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
 
 
 def state_sums(rows: Mapping[str, RowState]) -> list[int]:
-    """A checksum of a state that changes with any bit: its bits, added up as integers."""
+    """Checksums of a state that change with any bit: its bits, added up as integers."""
     sums = []
     for tower in sorted(rows):
         for values in rows[tower].arrays().values():
