@@ -10,7 +10,7 @@ over the rounds, a ratio the median over rounds of two figures of one round.
 
     padded        stock parts, all positions through the softmax (ignore_index)
     real words    stock parts, only positions that have a word
-    ours          training.generative and the variational tower
+    ours          training.network.decoder and the variational tower
 
 Every other process on the machine shows in the figures: run it on a quiet one.
 """
@@ -33,8 +33,11 @@ from benchmarks.real_questions import occurring_rows, read_questions  # noqa: E4
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from training.data.text_batch import text_batch  # noqa: E402
-from training.generative.decoder import Decoder  # noqa: E402
-from training.generative.targets import targets_of, vocabulary_of  # noqa: E402
+from training.network.decoder import (  # noqa: E402
+    Decoder,
+    targets_of,
+    vocabulary_of,
+)
 from training.objectives.generate import RephrasingBatch  # noqa: E402
 from training.towers.bilstm import Variational  # noqa: E402
 from training.towers.lstm import LSTM  # noqa: E402

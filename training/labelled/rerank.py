@@ -1,7 +1,7 @@
 """The nearest documents of a query in another order: by how sure a second scorer is, which sees both vectors.
 
-Searching is by one number a pair that can be found fast; a head above the tower (training.heads) tells better what it
-was trained to tell, such as whether two questions ask the same, and says how sure it is.
+Searching is by one number a pair that can be found fast; a head above the tower (network.head) tells better what it was
+trained to tell, such as whether two questions ask the same, and says how sure it is.
 
 Suffixes: K candidates, D dimensions.
 """

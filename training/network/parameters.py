@@ -17,9 +17,8 @@ import torch
 from torch.nn.functional import pad
 
 from training.data.ragged import WordRows
-from training.generative.decoder import Decoder, initial_decoder
-from training.generative.targets import FIRST_WORD
-from training.heads.head import Head, HeadSettings, head_of, initial_head
+from training.network.decoder import FIRST_WORD, Decoder, initial_decoder
+from training.network.head import Head, HeadSettings, head_of, initial_head
 from training.recipes.recipe import Recipe
 from training.towers import Parts, Shapes, tower_of
 

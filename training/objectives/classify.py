@@ -1,4 +1,4 @@
-"""The objective of labels: the class of a text, or of a pair of texts, told by a head above the tower (training.heads).
+"""The objective of labels: the class of a text, or of a pair of texts, told by a head above the tower (network.head).
 
     L = Σ over examples of ( -log p(label) + l1 ||ψ||₁ + l2 ||ψ||₂² ),    ψ the head's weights
 
@@ -19,10 +19,10 @@ from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
-from training.heads.head import Head, Masks, draw_masks, penalty
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.models.model import encode_table
 from training.network.encoder import Encoder, encoded, gradients
+from training.network.head import Head, Masks, draw_masks, penalty
 from training.network.parameters import Outputs, head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.objectives.objective import Measured, draws

@@ -25,8 +25,7 @@ from training.data.order import MicroBatch
 from training.data.ragged import Ragged
 from training.data.shard_data import load_shards
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
-from training.generative.decoder import Decoder
-from training.generative.targets import Targets, TargetVocabulary, targets_of, vocabulary_of
+from training.network.decoder import Decoder, Targets, TargetVocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded, gradients
 from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels

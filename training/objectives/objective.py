@@ -1,8 +1,8 @@
 """What every objective is: shards become examples, micro-batches of examples a loss and its gradient.
 
     clicks      a clicked title against n unclicked ones (click_loss), the paper's
-    classify    the class of a labelled text or pair of texts, by a head above the tower (training.heads)
-    generate    a text reconstructed, word by word, from the tower's output (training.generative)
+    classify    the class of a labelled text or pair of texts, by a head above the tower (training.network.head)
+    generate    a text reconstructed, word by word, from the tower's output (training.network.decoder)
 
 The order, the large update, checkpoints, workers and what is written are the same for all of them.
 """

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from training.data.ragged import Ragged, starts
-from training.generative.decoder import Decoder, initial_decoder
-from training.generative.targets import END, Targets, targets_of
+from training.network.decoder import END, Decoder, Targets, initial_decoder, targets_of
 
 SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
 TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]

@@ -10,8 +10,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
-from training.generative.decoder import Decoder, initial_decoder
-from training.generative.targets import END
+from training.network.decoder import END, Decoder, initial_decoder
 
 torch.set_num_threads(1)
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.data.ragged import Ragged, starts
-from training.generative.targets import END, UNKNOWN, targets_of
+from training.network.decoder import END, UNKNOWN, targets_of
 
 VOCABULARY = 6
 texts_of_words = st.lists(st.lists(st.integers(1, VOCABULARY - 1), max_size=5), min_size=1, max_size=6)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.words import words
-from training.generative.targets import END, FIRST_WORD, UNKNOWN, TargetVocabulary, vocabulary_of
+from training.network.decoder import END, FIRST_WORD, UNKNOWN, TargetVocabulary, vocabulary_of
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 

@@ -4,7 +4,7 @@ import torch
 
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.heads import reference
-from training.heads.head import HeadSettings, draw_masks, head_of, initial_head
+from training.network.head import HeadSettings, draw_masks, head_of, initial_head
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5

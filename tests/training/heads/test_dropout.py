@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from training.heads.head import HeadSettings, draw_masks, dropped, head_of
+from training.network.head import HeadSettings, draw_masks, dropped, head_of
 
 
 def head(dropout: float):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from schemas.errors import UsageError
-from training.heads.head import HeadSettings, head_of
+from training.network.head import HeadSettings, head_of
 
 
 @pytest.mark.parametrize(

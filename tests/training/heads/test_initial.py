@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.heads.head import HeadSettings, head_of, initial_head
+from training.network.head import HeadSettings, head_of, initial_head
 
 
 def gated(factors: int = 5):

@@ -8,8 +8,8 @@ import torch
 
 from tests.training.texts import Text, random_texts
 from training.data.ragged import Ragged, starts
-from training.heads.head import draw_masks
 from training.network.encoder import Encoder
+from training.network.head import draw_masks
 from training.network.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
 from training.objectives.classify import Classify, LabelledBatch, LabelledExamples
 from training.objectives.generate import Generate, RephrasingBatch, RephrasingExamples
