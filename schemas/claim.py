@@ -1,4 +1,5 @@
-"""Claims: one process at a time makes an output. A claim on STORE/STAGE/DIGEST is held while a stage works.
+"""Claims: one process at a time makes an output. A claim on STORE/STAGE/DIGEST is held while a stage works, one on
+RELEASE/encoding/DIGEST while a release is made, and one on RELEASE itself while its pointer or its releases change.
 
     with claimed(folder, progress):
         ...                        # another process with the same request waits, and then finds the output

@@ -124,10 +124,10 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
 
 
 def _prune(uri: str, keep: int, made: str) -> list[str]:
-    fs, releases = storage.filesystem(storage.join(uri, "releases"))
+    releases = storage.filesystem(storage.join(uri, "releases"))[1]
     spared = {made, *_pointed_to(uri)}
     removed, earlier = [], []
-    for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in fs.ls(releases, detail=False)):
+    for name in storage.list_folders(storage.join(uri, "releases")):
         folder = storage.join(uri, "releases", name)
         if name.startswith(_BUILDING):
             if storage.is_local(uri) and _is_abandoned(f"{releases}/{name}"):
@@ -160,15 +160,15 @@ def _is_abandoned(path: str) -> bool:
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
     """Swap the live pointer to `release` if it is still `expected`, or names that release already; returns it.
 
-    On a local disk (or a network file system with locks) the comparison and the replacement happen under a lock that
-    the system takes back from a process that dies, and the replacement is a rename.
+    The comparison and the replacement happen under the URI's claim (schemas.claim), as does the removal of old
+    releases. On a local disk, or a network file system with locks, that is all it takes.
 
-    On an object store nothing can be replaced "if unchanged", but an object can be created only if it is not there (S3
-    and compatible stores, Google Cloud Storage and Azure: fsspec's mode "create"). So each swap has a number, and is
-    made by creating URI/swaps/NUMBER.json with the next one: of two publishers that saw the same pointer one creates
-    it. Then pointer.json is written, for readers to begin at; they look for later swaps from there (schemas.release).
-    Where a file system's create is only "look, then write", as in fsspec's default, one of two swaps in the same
-    milliseconds is lost.
+    On an object store a claim may be taken over, and nothing can be replaced "if unchanged", but an object can be
+    created only if it is not there (S3 and compatible stores, Google Cloud Storage and Azure: fsspec's mode "create").
+    So each swap has a number, and is made by creating URI/swaps/NUMBER.json with the next one: of two publishers that
+    saw the same pointer one creates it. Then pointer.json is written, for readers to begin at; they look for later
+    swaps from there (schemas.release). Where a file system's create is only "look, then write", as in fsspec's
+    default, one of two swaps in the same milliseconds is lost.
 
     Raises StageError if it moved elsewhere: somebody else published in the meantime; and where the release is not
     there (any more).
