@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
 from beam_jobs.checking.findings import FAILS, LOOK, percent
-from flows.show import console
+from flows.report.blocks import Cell, Items, Table
+from flows.show import console, terminal
 from flows.show.console import errors, output, plain
 from flows.show.present import from_here, program
 from schemas.ledger import FATES
@@ -83,8 +83,7 @@ def check(
     return 0 if checked.can_be_ingested else 1
 
 
-_MARKS = {FAILS: ("✗", "bold red"), LOOK: ("!", "bold yellow"), "note": ("·", "dim")}
-_BAR = 24
+_MARKS = {FAILS: ("✗", "worse"), LOOK: ("!", "open"), "note": ("·", "quiet")}
 _MAX_FIELDS = 16
 
 
@@ -117,19 +116,18 @@ def show(result: dict[str, Any]) -> None:
         _findings(result["findings"])
         output.print()
     if result["fields"]:
-        output.print(_fields(result))
+        terminal.show([_fields(result)])
     if "lines" in result:
         output.print()
-        output.print(_lines(result))
+        terminal.show([_lines(result)])
         _unreadable(result)
         output.print()
-        output.print(_facts(result))
+        facts = [(Cell(text=name, tone="strong"), sentence) for name, sentence in _sentences(result)]
+        terminal.show([Table(caption="", rows=facts)])
         output.print()
-        output.print(_gate(result))
-        for line in _about_gate(result):
-            output.print(Text(line, style="dim"), soft_wrap=True)
+        terminal.show([_gate(result), Items(items=list(_about_gate(result)))])
         output.print()
-        output.print(_estimate(result))
+        terminal.show([_estimate(result)])
     if result["can_be_ingested"]:
         _findings(result["findings"])
     if result["proposed_mapping"]:
@@ -181,35 +179,31 @@ def _sampled(result: Mapping[str, Any]) -> str:
 
 
 def _fields(result: Mapping[str, Any]) -> Table:
-    table = _table(
-        f"Fields of the first {result['fields_from_lines']:,} lines" if result["format"] != "parquet" else "Columns"
-    )
-    for name, justify in (("field", "left"), ("share", "right"), ("looks like", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for row in result["fields"][:_MAX_FIELDS]:
-        share = "" if result["format"] == "parquet" else percent(row["share"])
-        table.add_row(plain(row["name"]), share, row["looks_like"])
-    more = len(result["fields"]) - _MAX_FIELDS
-    if more > 0:
-        table.add_row(f"[dim]and {more} more (--json has them)[/]", "", "")
-    return table
+    parquet = result["format"] == "parquet"
+    rows = [
+        [row["name"], "" if parquet else percent(row["share"]), row["looks_like"]]
+        for row in result["fields"][:_MAX_FIELDS]
+    ]
+    if (more := len(result["fields"]) - _MAX_FIELDS) > 0:
+        rows.append([f"and {more} more (--json has them)", "", ""])
+    caption = "Columns" if parquet else f"Fields of the first {result['fields_from_lines']:,} lines"
+    return Table(caption=caption, header=("field", "share", "looks like"), rows=rows, left=(0, 2))
 
 
 def _lines(result: Mapping[str, Any]) -> Table:
     """What every line of the sample is, and what would become of it."""
-    table = _table("Lines" if result["sample"]["is_whole"] else "Lines of the sample")
-    for name, justify in (("", "left"), ("lines", "right"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    total = result["sample"]["lines"]
+    total, rows = result["sample"]["lines"], list[list[Cell | str]]()
     names = {
         "search": "searches", "impression": "impressions", "click": "clicks", "other": "other actions",
         "action_lines": "bulk action lines", "unreadable": "unreadable",
     }  # fmt: skip
     for name, words in names.items():
         if count := result["lines"].get(name, 0):
-            style = "red" if name == "unreadable" else "green" if name == "click" else ""
-            table.add_row(Text(words, style), f"{count:,}", percent(count / total), _bar(count / total, style))
-    return table
+            tone = "unreadable" if name == "unreadable" else "kept" if name == "click" else ""
+            share = count / total
+            rows.append([Cell(text=words, tone=tone), f"{count:,}", percent(share), Cell(share=share, tone=tone)])
+    caption = "Lines" if result["sample"]["is_whole"] else "Lines of the sample"
+    return Table(caption=caption, header=("", "lines", "share", ""), rows=rows, left=(0, 3))
 
 
 def _unreadable(result: Mapping[str, Any]) -> None:
@@ -218,15 +212,6 @@ def _unreadable(result: Mapping[str, Any]) -> None:
         places = ", ".join(map(plain, map(from_here, told["places"][:3])))
         more = ", ..." if told["lines"] > 3 else ""
         output.print(f"  [dim]{told['lines']:,}: {FATES[reason][1]}, at {places}{more}[/]", soft_wrap=True)
-
-
-def _facts(result: Mapping[str, Any]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, sentence in _sentences(result):
-        table.add_row(name, sentence)
-    return table
 
 
 def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -247,7 +232,7 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     systems = result["writing_systems"]
     total = sum(systems.values())
     if total:
-        named = ", ".join(f"{plain(name)} {percent(count / total)}" for name, count in list(systems.items())[:6])
+        named = ", ".join(f"{name} {percent(count / total)}" for name, count in list(systems.items())[:6])
         unspaced = result["unspaced_searches"]
         yield (
             "writing",
@@ -278,11 +263,11 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _languages(told: Mapping[str, Any]) -> str:
     """The shares in whole points: they are not known any better."""
     if told["why_not"]:
-        return plain(f"not told: {told['why_not']}")
+        return f"not told: {told['why_not']}"
     of = f"of {told['queries']:,} different queries"
     if not told["told"]:
         return f"unsure: no language has enough {of}"
-    named = [f"{plain(language['name'])} {_points(language['share'])}" for language in told["told"]]
+    named = [f"{language['name']} {_points(language['share'])}" for language in told["told"]]
     named += [f"unsure {_points(told['unsure'])}"] if told["unsure"] >= 0.01 else []
     points = round(100 * told["error"])
     sure = (
@@ -318,17 +303,18 @@ def _joining(result: Mapping[str, Any]) -> str:
 
 
 def _gate(result: Mapping[str, Any]) -> Table:
-    table = _table(f"What k keeps{'' if result['sample']['is_whole'] else ' of the sample'}")
-    for name in ("k", "queries", "clicks", "pairs", "of clicks", ""):
-        table.add_column(name, justify="right" if name else "left")
-    everything = result["kept"][0]["clicks"]
+    everything, rows = result["kept"][0]["clicks"], list[list[Cell | str]]()
     for row in result["kept"]:
         share = row["clicks"] / everything if everything else 0.0
-        style = "bold" if row["k"] == result["k"] else ""
-        cells = [f"{row[name]:,}" for name in ("queries", "clicks", "pairs")]
-        label = "no gate" if not row["k"] else str(row["k"])
-        table.add_row(label, *cells, percent(share), _bar(share, "green"), style=style)
-    return table
+        counts = [f"{row[name]:,}" for name in ("queries", "clicks", "pairs")]
+        rows.append([str(row["k"] or "no gate"), *counts, percent(share), Cell(share=share, tone="kept")])
+    return Table(
+        caption=f"What k keeps{'' if result['sample']['is_whole'] else ' of the sample'}",
+        header=("k", "queries", "clicks", "pairs", "of clicks", ""),
+        rows=rows,
+        left=(0, 5),
+        strong=[at for at, row in enumerate(result["kept"]) if row["k"] == result["k"]],
+    )
 
 
 def _about_gate(result: Mapping[str, Any]) -> Iterable[str]:
@@ -351,23 +337,21 @@ def _estimate(result: Mapping[str, Any]) -> Table:
     told = result["estimate"]
     about = "" if result["sample"]["is_whole"] else "about "
     processes = _count(told["processes"], "process", "processes")
-    output.print(Text("The whole log on this machine, estimated", "bold"))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    table.add_row("lines", f"{about}{told['lines']:,} ({_size(told['text_bytes'])} of text)")
-    table.add_row(
-        "time",
-        f"ingest {_duration(told['ingest_seconds'])}, build {_duration(told['build_seconds'])}, in {processes}"
-        f" (measured now: {told['sample_lines_per_second']:,.0f} lines/s in one)",
-    )
-    table.add_row("memory", f"{_size(told['memory_bytes'])}; hardly more for a larger log")
-    table.add_row(
-        "disk",
-        f"{_size(told['scratch_bytes'])} while it runs; at most {_size(told['day_bytes'])} for the private day and"
-        f" {_size(told['shards_bytes'])} or a little more for shards",
-    )
-    return table
+    rows = [
+        ("lines", f"{about}{told['lines']:,} ({_size(told['text_bytes'])} of text)"),
+        (
+            "time",
+            f"ingest {_duration(told['ingest_seconds'])}, build {_duration(told['build_seconds'])}, in {processes}"
+            f" (measured now: {told['sample_lines_per_second']:,.0f} lines/s in one)",
+        ),
+        ("memory", f"{_size(told['memory_bytes'])}; hardly more for a larger log"),
+        (
+            "disk",
+            f"{_size(told['scratch_bytes'])} while it runs; at most {_size(told['day_bytes'])} for the private day and"
+            f" {_size(told['shards_bytes'])} or a little more for shards",
+        ),
+    ]
+    return Table(caption="The whole log on this machine, estimated", rows=rows)
 
 
 def _findings(findings: Sequence[Mapping[str, str]]) -> None:
@@ -376,24 +360,12 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> None:
         return
     output.print("\nWhat looks wrong" if any(f["level"] != "note" for f in findings) else "\nTo know", style="bold")
     for finding in findings:
-        mark, style = _MARKS[finding["level"]]
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-        table.add_column(width=1)
-        table.add_column()
-        table.add_row(Text(mark, style), plain(_sentence(finding["found"])))
+        mark, tone = _MARKS[finding["level"]]
+        rows: list[list[Cell | str]] = [[Cell(text=mark, tone=tone), _sentence(finding["found"])]]
         if finding["follows"]:
-            table.add_row("", f"[dim]{plain(_sentence(finding['follows']))}[/]")
-        table.add_row("", f"→ {plain(_sentence(finding['do']))}")
-        output.print(table)
-
-
-def _table(title: str) -> Table:
-    output.print(Text(title, "bold"))
-    return Table(box=None, header_style="dim", pad_edge=False)
-
-
-def _bar(share: float, style: str) -> Text:
-    return Text("█" * round(share * _BAR) or "▏", style=style or "cyan")
+            rows.append(["", Cell(text=_sentence(finding["follows"]), tone="quiet")])
+        rows.append(["", f"→ {_sentence(finding['do'])}"])
+        terminal.show([Table(caption="", rows=rows)])
 
 
 def _sentence(text: str) -> str:

@@ -3,10 +3,10 @@
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
-from flows.show import console
+from flows.report.blocks import Table
+from flows.show import console, terminal
 from flows.show.console import output, plain
 from flows.show.present import stage_line
 from schemas.errors import UsageError
@@ -136,7 +136,7 @@ def show_judged(result: dict[str, Any]) -> None:
     if open_rows := c["rows_without_grade"] + c["rows_missing"]:
         output.print(Text(f"not judged: {open_rows:,} of {c['judgments'] + open_rows:,}", style="yellow"))
     if metrics["agreement"]:
-        output.print(_agreement_table(metrics["agreement"]))
+        terminal.show([_agreement_table(metrics["agreement"])])
         output.print(
             Text("kappa: Cohen's, agreement beyond chance; weighted: by the square of the steps apart", style="dim")
         )
@@ -145,12 +145,11 @@ def show_judged(result: dict[str, Any]) -> None:
 
 
 def _agreement_table(agreement: list[dict[str, Any]]) -> Table:
-    table = Table(title="Agreement of assessors", title_justify="left", box=None, header_style="dim", pad_edge=False)
-    table.add_column("")
-    for name in ("both judged", "the same", "kappa", "weighted"):
-        table.add_column(name, justify="right")
+    rows = []
     for row in agreement:
         kappas = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("kappa", "weighted_kappa"))
         same = f"{row['num_same'] / row['num_pairs']:.0%}"
-        table.add_row(plain(f"{row['one']} and {row['other']}"), f"{row['num_pairs']:,}", same, *kappas)
-    return table
+        rows.append([f"{row['one']} and {row['other']}", f"{row['num_pairs']:,}", same, *kappas])
+    return Table(
+        caption="Agreement of assessors", header=("", "both judged", "the same", "kappa", "weighted"), rows=rows
+    )

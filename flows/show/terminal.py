@@ -80,8 +80,9 @@ def _words(block: Words) -> Line:
 
 
 def _table(table: Table) -> Grid:
+    title = Line(plain(table.caption), "italic") if table.caption else None
     grid = Grid(
-        title=Line(plain(table.caption), "italic"), title_justify="left", box=None, header_style="dim", pad_edge=False,
+        title=title, title_justify="left", box=None, header_style="dim", pad_edge=False,
         show_header=bool(table.header), min_width=min(len(table.caption), console.output.width),
     )  # fmt: skip
     cells = [[cell(value) for value in row] for row in table.rows]
