@@ -5,7 +5,6 @@
 //
 // A sum has one order, given by the batch alone, so a micro-batch has the same gradient on any thread.
 #include <sys/mman.h>
-#include <time.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -61,22 +60,6 @@ class Arena {
 };
 
 thread_local Arena scratch;
-
-// Processor time of this thread: what a phase costs, however busy the machine is.
-struct Stopwatch {
-    int64_t* nanoseconds;
-    int64_t last = now();
-    static int64_t now() {
-        struct timespec time;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-        return time.tv_sec * 1'000'000'000LL + time.tv_nsec;
-    }
-    void lap(Phase phase) {
-        const int64_t time = now();
-        if (nanoseconds) nanoseconds[phase] += time - last;
-        last = time;
-    }
-};
 
 }  // namespace
 
@@ -322,9 +305,8 @@ extern "C" int32_t tower_encode(const TowerPoint* tower, const Batch* batch, flo
     });
 }
 
-static double loss_and_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
+static double loss_and_gradient(Workspace* workspace, const PairTask* task) {
     scratch.reset();
-    Stopwatch watch{nanoseconds};
     const int64_t num_candidates = task->num_candidates;
     const int64_t pairs = task->queries->num_texts(), texts = task->documents->num_texts();
     Pass queries(task->query, *task->queries, pairs), documents(task->document, *task->documents, task->num_shared);
@@ -336,47 +318,39 @@ static double loss_and_gradient(Workspace* workspace, const PairTask* task, int6
     Workspace::Side *query_side = &workspace->sides[0], *document_side = &workspace->sides[1];
     float* query_dense = prepare(*query_side, queries, task->table_rows);
     float* document_dense = prepare(*document_side, documents, task->table_rows);
-    watch.lap(GATHER);
 
     for (int32_t chunk = 0; chunk < queries.batch.num_chunks(); ++chunk) queries.forward(chunk);
     const int32_t num_chunks = documents.batch.num_chunks(), first_turn = documents.first_turn;
     for (int32_t chunk = 0; chunk < first_turn; ++chunk) documents.forward(chunk);
-    watch.lap(FORWARD);
     instructions().begin_documents(losses, 0, task->num_shared);
     double loss = 0;
     int64_t pair = 0;
     for (int32_t chunk = first_turn; chunk < num_chunks; ++chunk) {
         documents.forward(chunk);
-        watch.lap(FORWARD);
         const int64_t first = documents.first_text(chunk), end = documents.first_text(chunk + 1);
         const int64_t next_pair = task->pair_ends[chunk - first_turn];
         instructions().begin_documents(losses, first, end);
         loss += instructions().click_loss(losses, pair, next_pair);
         instructions().end_documents(losses, first, end);
         pair = next_pair;
-        watch.lap(LOSS);
         documents.backward(chunk, by_document, task->max_steps, document_dense);
-        watch.lap(BACKWARD);
     }
     loss += instructions().click_loss(losses, pair, pairs);
     instructions().end_documents(losses, 0, task->num_shared);
-    watch.lap(LOSS);
     for (int32_t chunk = documents.num_prefix_chunks; chunk < first_turn; ++chunk)
         documents.backward(chunk, by_document, task->max_steps, document_dense);
     documents.backward_prefixes(document_dense);
     for (int32_t chunk = queries.num_prefix_chunks; chunk < queries.batch.num_chunks(); ++chunk)
         queries.backward(chunk, by_query, task->max_steps, query_dense);
     queries.backward_prefixes(query_dense);
-    watch.lap(BACKWARD);
 
     queries.scatter(query_side->values.get(), query_dense + queries.d * queries.columns);
     documents.scatter(document_side->values.get(), document_dense + documents.d * documents.columns);
-    watch.lap(SCATTER);
     return loss;
 }
 
-extern "C" double pair_gradient(Workspace* workspace, const PairTask* task, int64_t* nanoseconds) {
-    return unless_full<double>(-1, [&] { return loss_and_gradient(workspace, task, nanoseconds); });
+extern "C" double pair_gradient(Workspace* workspace, const PairTask* task) {
+    return unless_full<double>(-1, [&] { return loss_and_gradient(workspace, task); });
 }
 
 extern "C" void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,

@@ -70,8 +70,6 @@ struct Postings {
     const float* parts;  // above 0
 };
 
-enum Phase { GATHER, FORWARD, LOSS, BACKWARD, SCATTER, NUM_PHASES };
-
 // What needs memory says so where there is none: by nullptr, or a number below 0.
 extern "C" {
 int32_t kernel_interface();                  // of these functions; raised with every change
@@ -90,7 +88,7 @@ int32_t tower_encode(const TowerPoint* tower, const Batch* batch, float* out);
 Workspace* workspace_new();
 void workspace_free(Workspace*);
 // The sum of the pairs' losses; their gradient stays in the workspace until its next use.
-double pair_gradient(Workspace*, const PairTask*, int64_t* nanoseconds);
+double pair_gradient(Workspace*, const PairTask*);
 // side 0: query, 1: document.
 void workspace_addend(const Workspace*, int32_t side, Addend* addend);
 

@@ -60,7 +60,7 @@ def _library() -> ctypes.CDLL:
     loaded.weights_free.argtypes = loaded.workspace_free.argtypes = (pointer,)
     loaded.weights_free.restype = loaded.workspace_free.restype = None
     loaded.tower_encode.argtypes, loaded.tower_encode.restype = (pointer, pointer, pointer), ctypes.c_int32
-    loaded.pair_gradient.argtypes, loaded.pair_gradient.restype = (pointer, pointer, pointer), ctypes.c_double
+    loaded.pair_gradient.argtypes, loaded.pair_gradient.restype = (pointer, pointer), ctypes.c_double
     loaded.workspace_addend.argtypes = (pointer, ctypes.c_int32, pointer)
     loaded.workspace_addend.restype = None
     return loaded
@@ -137,7 +137,7 @@ class Workspace:
             num_shared,
             pair_ends.ctypes.data,
         )
-        loss = _library().pair_gradient(self.handle, ctypes.byref(task), None)
+        loss = _library().pair_gradient(self.handle, ctypes.byref(task))
         require_memory(loss != -1, f"the gradient of {len(candidates_BC):,} pairs")
         return loss
 
