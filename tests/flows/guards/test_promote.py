@@ -63,10 +63,6 @@ def test_a_worse_one_is_called_worse():
     assert told.endswith("-0.100 [-0.100, -0.100]; it is worse, so the live model stays.")
 
 
-def test_the_same_values_are_no_gain():
-    assert not decide(evaluation(spread(0.8)), evaluation(spread(0.8)), RULES).promote
-
-
 def test_a_negative_min_gain_takes_what_is_not_much_worse():
     live, candidate = evaluation(spread(0.80)), evaluation(spread(0.797))
     assert not decide(live, candidate, RULES).promote
