@@ -71,7 +71,7 @@ def backfill(
     ingest_only: bool = False,
     ended: Callable[[DateResult], None] = lambda _: None,
 ) -> list[DateResult]:
-    """What became of each date; `ended` is told of each as it ends. Raises nothing for a date that fails."""
+    """The outcome of each date; `ended` is called with each as it ends. A date that fails raises nothing."""
     done: list[DateResult] = []
     for date in days:
         is_last = date == days[-1]

@@ -39,7 +39,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def told_to(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Within, the progress of stages is told to `listener`, a line at a time."""
+    """Send the progress of stages to `listener`, a line at a time."""
     token = _listener.set(listener)
     try:
         yield
@@ -48,7 +48,7 @@ def told_to(listener: Callable[[str], None] | None) -> Iterator[None]:
 
 
 def tell(line: str) -> None:
-    """Say a line to whom the progress of stages is told, if there is anybody."""
+    """Send a line to the listener of the stages' progress, if there is one."""
     if listener := _listener.get():
         listener(line)
 

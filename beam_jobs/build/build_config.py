@@ -42,8 +42,8 @@ class BuildConfig:
     adult_list: str | None = None
 
     def __post_init__(self) -> None:
-        _require("k", self.k, 0, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people of a query, so that no larger number"
-                 " can be told from them")  # fmt: skip
+        _require("k", self.k, 0, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people per query, so a larger number"
+                 " cannot be checked")  # fmt: skip
         _require("num_negatives", self.num_negatives, 1, 1_000)
         _require("dev_share", self.dev_share, 0, 0.9)
         _require("pool_size", self.pool_size, 1, 2**31 - 1)

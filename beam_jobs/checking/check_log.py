@@ -40,7 +40,7 @@ _MAX_UNREADABLE = IngestConfig().max_unreadable_share
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """`facts` is what is told, as JSON has it; `findings` come worst first."""
+    """A check: `facts` as JSON, and `findings`, worst first."""
 
     facts: dict[str, Any]
     findings: tuple[LogFinding, ...]
@@ -181,7 +181,7 @@ def _needs_mapping(guess: Guess) -> LogFinding:
     return LogFinding(
         level=FAILS,
         code="needs_mapping",
-        found=f"this is {guess.what}, and ingest must be told what its fields mean",
+        found=f"this is {guess.what}, and ingest must know what its fields mean",
         do=f"{what} (docs/data.md), then use --format {guess.format} --mapping FILE",
     )
 

@@ -1,4 +1,4 @@
-"""The languages of queries, told from many of them together by py3langid, on this machine. The library is optional.
+"""Languages of queries, detected from many of them together by py3langid, on this machine. The library is optional.
 
 A query of a few words hardly tells its language, and product names (`ryobi 2x4`) none: taken one by one, py3langid puts
 the queries of an English shop into a dozen languages. So no votes are counted. The shares are those that make all its

@@ -97,7 +97,7 @@ def kept_at_k(queries: pa.Table, exposures: pa.Table, titled: pa.Array | None, k
 
 
 def values_of_k(k: int) -> list[int]:
-    """The values of k that are told of, the chosen one among them; 0 is no gate at all."""
+    """The values of k to report, including the chosen one; 0 is no gate at all."""
     return sorted({*REPORTED_K, k})
 
 

@@ -16,7 +16,7 @@ _FOLLOWS = {
     "query": "searches would have no query and could not be read",
     "document_id": "clicks would be dropped for want of a document",
     "position": "judgments from clicks could not correct for the rank; training is not affected",
-    "time": "bots could not be told by their pace, and days not apart",
+    "time": "bots could not be detected by their pace, nor days separated",
     "event": "every line would be taken for a search",
 }
 

@@ -103,7 +103,7 @@ def wrong_clients(clients: Clients, lines: int, *, no_people: bool) -> list[LogF
                 code="busy_client",
                 found=f"one client has {percent(clients.largest_lines / lines)} of the lines",
                 follows="it is a program, or many people behind one id, and counts as one person for k",
-                do="find out which; a bot is told by its pace, and its lines are dropped",
+                do="find out which; a bot is detected by its pace, and its lines are dropped",
             )
         )
     if clients.lines_with_placeholder > 0.01 * lines:
@@ -140,7 +140,7 @@ def wrong_times(times: Times, lines: int) -> list[LogFinding]:
                 code="times_missing",
                 about="time",
                 found="no line has a time",
-                follows="bots cannot be told by their pace; equal lines count once",
+                follows="bots cannot be detected by their pace; equal lines count once",
                 do="log the time of every line, or map the column that has it",
             )
         )

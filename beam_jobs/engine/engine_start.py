@@ -110,7 +110,7 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
     except Exception as error:
         raise StageError(
             asked="the Beam job was to be cancelled",
-            found=f"its cluster could not be told to ({type(error).__name__})",
+            found=f"its cluster did not take the request ({type(error).__name__})",
             follows="the job may go on there and commit its result",
             do="look for it on the cluster's own page, and cancel it there if it is not wanted",
         ) from None

@@ -119,7 +119,7 @@ class BotRules:
             raise UsageError(
                 asked=f"the rules for bots were to be those of version {self.version}",
                 found=f"this clicktower has version {RULES_VERSION}",
-                follows="clients would be told by other rules than you mean",
+                follows="clients would be judged by other rules than you intend",
                 do=f"compare docs/privacy.md with what you set, and set version {RULES_VERSION}",
             )
         for name, value in self.thresholds().items():

@@ -40,7 +40,7 @@ class LineSample:
         return num_common(mine, theirs) > MIN_SHARE * min(len(mine), len(theirs))
 
     def holds(self, other: "LineSample") -> bool:
-        """Whether every line of the other sample is in this one's log, as far as can be told."""
+        """Whether every line of the other sample is in this one's log, as far as the samples show."""
         mine, theirs = self._beside(other)
         return self.num_lines >= other.num_lines and num_common(mine, theirs) == len(theirs)
 

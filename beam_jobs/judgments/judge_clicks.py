@@ -196,7 +196,7 @@ def _ranks_hardly_vary(telling: Cells, ranks: np.ndarray, errors: np.ndarray, co
         asked=f"the propensities of ranks were to be estimated to within {config.max_propensity_error:.0%}",
         found=f"{len(ranks)} ranks occur, and {telling.num_pairs:,} pairs of query and document with at least"
         f" {config.min_impressions} impressions and a click were shown at more than one of them{known}",
-        follows="whether a document is clicked for its rank or for itself cannot be told apart",
+        follows="clicks caused by the rank and by the document itself cannot be separated",
         do="add days to the window, or set click_model=ctr for judgments from the plain share of clicks, which lean to"
         " the logged order and are labelled so",
     )

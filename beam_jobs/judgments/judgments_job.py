@@ -183,7 +183,7 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
         raise StageError(
             asked=asked,
             found=f"the days hold {clicks:,} clicks and not one impression",
-            follows="how often a document was shown and not clicked is unknown, so no share of clicks can be told",
+            follows="how often a document was shown and not clicked is unknown, so there is no click-through rate",
             do="log impressions with their rank (`action_name` impression), and ingest days that have them",
         )
     unseen = counts.get("clicks_unseen", 0)

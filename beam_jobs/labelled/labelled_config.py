@@ -56,7 +56,7 @@ class LabelledMapping(ColumnMapping):
             raise UsageError(
                 asked="labelled pairs or texts were to be read",
                 found=f"of their columns {', '.join(sorted(named)) if named else 'none'} was named",
-                follows="what is a text and what is its label cannot be told",
+                follows="it is unknown what is a text and what is its label",
                 do="name first, second and label (pairs), or text and label (texts)",
             )
 

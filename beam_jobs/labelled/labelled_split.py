@@ -88,7 +88,7 @@ def require_usable(decision: SplitDecision, *, label: LabelKind, dev_share: floa
         )
     if label == "class" and num_classes == 1:
         raise StageError(
-            asked="classes were to be told apart",
+            asked="the labels were to be of at least two classes",
             found=f"all {num_train:,} training lines have one and the same",
             follows="there would be nothing to learn and no threshold to choose",
             do="give lines of at least two classes, or look at which column the label is",

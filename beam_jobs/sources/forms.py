@@ -31,7 +31,7 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
             raise UsageError(
                 asked=asked,
                 found="there is no mapping of its columns" if not mapping else f"its mapping has no {lacking[0]}",
-                follows="what its columns mean cannot be told",
+                follows="the meaning of its columns is unknown",
                 do="give --mapping FILE with at least query and document_id below [columns]; see docs/data.md",
             )
     elif mapping and (
@@ -47,7 +47,7 @@ def check_mapping(form: LogForm, mapping: Mapping | None) -> None:
         raise UsageError(
             asked=asked,
             found="its mapping has line_id",
-            do="leave that out: a line of text is told from others by its bytes",
+            do="leave that out: lines of text are identified by their bytes",
         )
     text_only = ("delimiter", "header", "quote", "quoted_newlines")
     given = [name for name in text_only if mapping and getattr(mapping, name) != getattr(Mapping(), name)]

@@ -263,7 +263,7 @@ def _sentences(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _languages(told: Mapping[str, Any]) -> str:
     """The shares in whole points: they are not known any better."""
     if told["why_not"]:
-        return f"not told: {told['why_not']}"
+        return f"unknown: {told['why_not']}"
     of = f"of {told['queries']:,} different queries"
     if not told["told"]:
         return f"unsure: no language has enough {of}"
@@ -275,7 +275,7 @@ def _languages(told: Mapping[str, Any]) -> str:
         if len(told["told"]) > 1
         else "another with a tenth of them would show, but for a near relative"
     )
-    return f"{', '.join(named)} {of}, told from all of them together; {sure}"
+    return f"{', '.join(named)} {of}, from all of them together; {sure}"
 
 
 def _points(share: float) -> str:

@@ -1,4 +1,4 @@
-"""A sweep's fields -> its points (the grid or a sample of it, and those told one by one), and what chooses."""
+"""A sweep's fields -> its points (the grid or a sample of it, and single ones), and the criterion."""
 
 import math
 import random

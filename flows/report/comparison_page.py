@@ -121,7 +121,7 @@ def _section(title: str, blocks: Sequence[Block], only: str = "") -> Section:
 def _answer(comparison: Comparison) -> list[Block]:
     against = title_of(comparison, comparison["against"])
     colours = [
-        ("above", f"above {against}, beyond chance"), ("below", "below, beyond chance"), ("alike", "not told apart"),
+        ("above", f"above {against}, beyond chance"), ("below", "below, beyond chance"), ("alike", "not significant"),
         ("chosen", f"{against}, dotted line"),
     ]  # fmt: skip
     return [

@@ -16,7 +16,7 @@ MEASURE = "ndcg@10"  # what decides which row is best
 BM25 = "bm25"  # whose differences stand beside the paper's
 LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
-ALIKE = "≈"  # marks a row that cannot be told apart from the chosen one
+ALIKE = "≈"  # marks a row whose difference from the chosen one is not significant
 GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 JUDGES = {
     "assessors": "Judgments: given by people.",
@@ -140,7 +140,7 @@ def legend(comparison: Comparison) -> str:
         return ""
     title = title_of(comparison, comparison["against"])
     stars = ", ".join(f"{stars} p < {below:g}" for below, stars in reversed(STARS))
-    return f"Against {title}, p after Holm's correction: {stars}, {ALIKE} not told apart."
+    return f"Against {title}, p after Holm's correction: {stars}, {ALIKE} not significant."
 
 
 def paper_remark() -> str:
@@ -263,7 +263,7 @@ def figures(comparison: Comparison) -> list[tuple[str, str, str]]:
     if top is not None:
         told.append((f"Best {name}", figure(top["values"][MEASURE]["mean"]), top["title"]))
     if top is not None and base is not None and (difference := against_chosen(top)):
-        chance = {"above": "beyond chance", "below": "beyond chance", "alike": "not told apart"}[side(difference)]
+        chance = {"above": "beyond chance", "below": "beyond chance", "alike": "not significant"}[side(difference)]
         told.append((f"Over {base['title']}", signed(difference["mean"]), f"{chance}, {p_text(difference['p_holm'])}"))
     alone = max(_towers(comparison), key=lambda row: row["values"][MEASURE]["mean"], default=None)
     if alone is not None and alone is not top:
@@ -338,7 +338,7 @@ def _over_bm25(comparison: Comparison, top: Row) -> str:
 def _others(comparison: Comparison, top: Row) -> str:
     """How the rest stands to the chosen row."""
     sides = [side(against_chosen(row)) for row in done(comparison) if row is not top]
-    kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not told apart"))
+    kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not significant"))
     told = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
     if not told:
         return ""

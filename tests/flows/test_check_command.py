@@ -35,11 +35,11 @@ def test_languages_are_told_in_words(tmp_path, capsys, monkeypatch):
     assert run(["check", log]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert re.search(r"languages (English|German) \d\d%, (English|German) \d\d%", told)
-    assert "of 280 different queries, told from all of them together; give or take 10 points" in told
+    assert "of 280 different queries, from all of them together; give or take 10 points" in told
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     assert run(["check", log]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "languages not told: py3langid is not installed (pip install 'clicktower[check]')" in told
+    assert "languages unknown: py3langid is not installed (pip install 'clicktower[check]')" in told
 
 
 def test_a_log_that_would_fail_exits_with_1_and_says_why_first(tmp_path, capsys):

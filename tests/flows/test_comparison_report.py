@@ -98,7 +98,7 @@ def test_every_part_has_its_picture(page):
 
 
 def test_colours_follow_what_was_tested(html):
-    """At NDCG@10: six above, two below, seven not told apart, the chosen one: a dot and two ends of each."""
+    """At NDCG@10: six above, two below, seven not significant, the chosen one: a dot and two ends of each."""
     picture = html[html.index('<svg class="whiskers"') :].split("</svg>")[0]
     dots = re.findall(r'<use [^>]*style="fill: var\(--(\w+)\); stroke: var\(--(\w+)\); stroke-width: 1.6"', picture)
     assert Counter(dots) == {

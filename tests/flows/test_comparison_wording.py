@@ -44,7 +44,7 @@ def test_the_best_row_is_told_with_its_lead_and_its_p():
         " Holm's correction."
     )
     # Beside the best: p below 0.05 for Doc2Vec and random order (below), four LSTMs and the one with gates (above).
-    assert told.endswith("against BM25: 5 above it beyond chance, 2 below it beyond chance, 7 not told apart.")
+    assert told.endswith("against BM25: 5 above it beyond chance, 2 below it beyond chance, 7 not significant.")
     assert verdict(sample_comparison()) == "better"
 
 
@@ -68,7 +68,7 @@ def test_where_nothing_is_above_the_chosen_row_that_is_the_answer():
     told = answer(comparison)
     assert told == (
         "No row is above BM25: NDCG@10 0.851 (0.839 to 0.863) over 1,229 queries. Rows tested against it: 1 below it"
-        " beyond chance, 1 not told apart."
+        " beyond chance, 1 not significant."
     )
     assert verdict(comparison) == "open"
     assert verdict(sample_comparison("doc2vec", "bm25")) == "worse"

@@ -107,7 +107,7 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
         raise StageError(
             asked="a text was to be explained",
             found="its embedding is not finite",
-            follows="no cell could be told to be more active than another",
+            follows="no cell would be more active than another",
             do="train again with a smaller step, and look at the curve of its loss",
         )
     return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)

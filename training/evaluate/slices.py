@@ -27,7 +27,7 @@ def slices(
     clicks: Mapping[str, int] | None = None,
     frequencies: Mapping[str, int] | None = None,
 ) -> dict[str, Slice]:
-    """Every slice that can be told.
+    """Every slice for which there is data.
 
     `clicks`: `training_clicks`, to tell which queries were trained on. `frequencies`: how often each query was asked,
     by id (else its clicks, if any was trained on), to tell head, torso and tail: the most frequent queries that make up
@@ -59,7 +59,7 @@ def read_frequencies(uri: str) -> dict[str, int]:
             raise StageError(
                 asked=f"each line of {uri} must hold a query id, a tab and how often it was asked",
                 found=f"the line of {query_id} ends in no whole number",
-                follows="queries could not be told apart into head, torso and tail",
+                follows="queries could not be divided into head, torso and tail",
                 do="mend that line, or leave --frequencies out",
             )
         counts[query_id] = int(text)
@@ -118,7 +118,7 @@ def training_clicks(shards: str) -> dict[str, int]:
         raise StageError(
             asked=f"the queries of the shards in {shards} were to be read",
             found=f"a file is missing or unreadable ({type(error).__name__})",
-            follows="it could not be told which judged queries were trained on",
+            follows="it would be unknown which judged queries were trained on",
             do="run `clicktower build` again",
         ) from None
     return dict(clicks)

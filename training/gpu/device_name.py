@@ -1,4 +1,4 @@
-"""Which device a request is for, told without torch wherever that can be: a model that is there already needs none."""
+"""The device of a request, named without torch where possible, since an existing model needs none."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The trials of a sweep -> its table: each point over its seeds, best first, and whether the best can be told apart.
+"""The trials of a sweep -> its table: each point over its seeds, best first, and whether the lead is significant.
 
 A single seed misleads: two trainings of one recipe differ by their random numbers alone, often by more than two recipes
 do. So a point is judged by the mean over its seeds, with the standard deviation between them beside it.
@@ -118,7 +118,7 @@ def _values(trials: Sequence[Trial], measure: str) -> list[float]:
     return [trial.measures[measure] for trial in trials if trial.measures]
 
 
-ALIKE = "≈"  # marks a point that the best cannot be told apart from
+ALIKE = "≈"  # marks a point whose difference from the best is not significant
 
 
 def direction(measure: str) -> str:

@@ -162,7 +162,7 @@ Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A trial that is to be trained, from epoch `start` to `goal`, and what it told last."""
+    """A trial that is to be trained, from epoch `start` to `goal`, and its last report."""
 
     start: int
     goal: int
