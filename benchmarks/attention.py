@@ -33,7 +33,7 @@ from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
-RECIPES = ("lstm-96", *(f"self-attentive:penalty={penalty}" for penalty in (0, 1, 0.1)))
+RECIPES = ("lstm-96", *(f"self-attentive:tower.penalty={penalty}" for penalty in (0, 1, 0.1)))
 
 
 def main() -> None:
@@ -62,7 +62,9 @@ def main() -> None:
             model = load_model(trained["data"])
             judged = measure(TitleEmbeddings(model, documents.titles), collection).per_query
             row = {f"ndcg@{k}": float(judged[f"ndcg@{k}"].mean()) for k in (1, 3, 10)}
-            row |= {f"overlap_{side}": _overlap(model, texts, side) for side, texts in read if model.recipe.hops > 1}
+            row |= {
+                f"overlap_{side}": _overlap(model, texts, side) for side, texts in read if model.recipe.tower.rows > 1
+            }
             row |= {"train_core_seconds": trained["core_seconds"]}
             rows.setdefault(with_epochs, []).append(row)
             print(with_epochs, seed, row, flush=True)

@@ -26,14 +26,11 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks.labelled import SETS, build, command, over_seeds  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"
-NO_PRETRAINING = [
-    "pretrain_epochs=0", "reformulate=false", "paraphrase=", "decoder_cells=0", "decoder_columns=0", "vocabulary=0",
-    "word_dropout=0", "kappa_rate=0", "kappa_middle=0",
-]  # fmt: skip
+NO_PRETRAINING = ["objective.pretrain=none"]
 # What var-siamese trains first, but for reformulating, which needs labels (training.run.launch.pretraining).
 REPEATING = [
-    "objective=generate", "features=plain", "head_units=0", "dropout=0", "l1=0", "pretrain_epochs=0", "epochs=10",
-    "reformulate=false", "paraphrase=",
+    "objective=generate", "objective.decoder_cells=96", "objective.decoder_columns=64", "objective.vocabulary=3000",
+    "objective.word_dropout=0.4", "objective.kappa_rate=0.001", "objective.kappa_middle=6000", "epochs=10",
 ]  # fmt: skip
 FEW, FEW_EPOCHS = (1_000, 4_000), 8
 RECIPES = {
@@ -41,15 +38,16 @@ RECIPES = {
         "siamese-lstm": [],
         "siamese-max": [],
         "var-siamese": [],
-        "var-siamese, repeat alone": ["recipe=var-siamese", "reformulate=false", "paraphrase="],
+        "var-siamese, repeat alone": ["recipe=var-siamese", "objective.pretrain.reformulate=false",
+                                      "objective.pretrain.paraphrase="],
         "var-siamese, no pretraining": ["recipe=var-siamese", *NO_PRETRAINING],
     },
     "snli": {
         "siamese-lstm": [],
         "siamese-max": [],
         "gated-attention": [],
-        "gated-attention, penalty 0": ["recipe=gated-attention", "penalty=0"],
-        "gated-attention, penalty 0.3": ["recipe=gated-attention", "penalty=0.3"],  # the paper's
+        "gated-attention, penalty 0": ["recipe=gated-attention", "tower.penalty=0"],
+        "gated-attention, penalty 0.3": ["recipe=gated-attention", "tower.penalty=0.3"],  # the paper's
     },
 }  # fmt: skip
 OWN = ("classifier", "w2", "model")

@@ -22,7 +22,6 @@ Every other process on the machine shows in the figures: run it on a quiet one.
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,15 +41,16 @@ from training.data.order import MicroBatch  # noqa: E402
 from training.data.ragged import WordRows  # noqa: E402
 from training.network.encoder import Encoder  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
-from training.objectives.classify import Classify, classify_task  # noqa: E402
+from training.objectives.classify import batch as batch_of  # noqa: E402
+from training.objectives.classify import classify_task  # noqa: E402
 from training.objectives.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
 from training.recipes.named_recipes import gated_attention, siamese_lstm, siamese_max, var_siamese  # noqa: E402
-from training.recipes.recipe import Recipe  # noqa: E402
+from training.recipes.recipe import Recipe, changed  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")
 RECIPES = {
-    named().name: replace(named(), forget_gate=True, dropout=0.0)
+    named().name: changed(named(), {"tower.forget_gate": True, "objective.dropout": 0.0})
     for named in (siamese_lstm, siamese_max, gated_attention, var_siamese)
 }
 ARRANGEMENTS = ("each side", "both sides")
@@ -93,7 +93,7 @@ class Bench:
     def ours(self, rows: np.ndarray) -> tuple[float, torch.Tensor, Tensors]:
         """(the loss of the pairs `rows`, the rows of W they touch, gradients of these and of all parts)."""
         examples = self.task.examples(MicroBatch(0, rows, 0), 0)
-        batch = Classify().batch(examples)
+        batch = batch_of(examples)
         ((_, gradient),), loss = batch.gradient(self.encoder, 1)
         by_table_RG, by_parts = self.layout.split(gradient.values)
         return loss.item(), batch.texts.rows, {"table": by_table_RG, **by_parts}

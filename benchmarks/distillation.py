@@ -1,7 +1,7 @@
 """The effect of a teacher: recipes trained on clicks alone, and distilled from their ensemble or another encoder.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/distillation.py --work /tmp/quality [--seeds 1 2 3]
-    ... --vectors vectors.parquet --set teacher_share=0.9 teacher_gamma=20
+    ... --vectors vectors.parquet --set objective.teacher.share=0.9 objective.teacher.gamma=20
 
 Trains and judges on Home Depot as benchmarks/quality.py does, through the commands a user types. The teacher is what
 `combine` makes of every model that was trained on clicks alone, and of the untrained overlap of trigrams (a bag that
@@ -40,7 +40,7 @@ from training.ranking.measure import judged_collection, measure  # noqa: E402
 from training.ranking.significance import bootstrap_interval  # noqa: E402
 
 DATASET = "homedepot"
-UNTRAINED = "bag-512:cells=1024,step=1e-9,epochs=1"
+UNTRAINED = "bag-512:tower.cells=1024,optimiser.step=1e-9,epochs=1"
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
     parser.add_argument("--recipes", nargs="+", help="instead of the data set's: name or name:field=value,...")
-    parser.add_argument("--set", nargs="+", default=["teacher_share=0.5"], help="field=value of the pupils")
+    parser.add_argument("--set", nargs="+", default=["objective.teacher.share=0.5"], help="field=value of the pupils")
     parser.add_argument("--vectors", help="a teacher's, of the texts that `clicktower texts` lists")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()

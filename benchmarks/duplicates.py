@@ -45,9 +45,10 @@ from training.network.parameters import (  # noqa: E402
     Outputs,
     initial_parameters,
     layout_of,
-    tower_names,
 )
+from training.recipes.objectives import MLP, Classify, W2Features  # noqa: E402
 from training.recipes.recipe import Recipe  # noqa: E402
+from training.recipes.towers import Variational  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "duplicates.json"
 PUBLISHED = 537_088  # questions, in the paper
@@ -98,18 +99,13 @@ def untrained(store: str) -> str:
     """A model with the numbers that training would begin with: its answers mean nothing, and take as long."""
     asked = Recipe(
         name="untrained",
-        tower="variational",
-        cells=48,
-        latent=96,
-        tie_towers=True,
-        objective="classify",
-        features="w2",
-        head_units=1_000,
+        tower=Variational(cells=48, latent=96),
+        objective=Classify(features=W2Features(), head=MLP(units=1_000)),
     )
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(asked, DEFAULT_TABLE_ROWS, Outputs(unit="pairs", classes=("0", "1")))
-        towers = {name: initial_parameters(asked, layout, name) for name in tower_names(asked)}
+        towers = {name: initial_parameters(asked, layout, name) for name in asked.objective.towers}
         write_model(folder, asked, layout, towers)
         return Outcome()
 

@@ -39,8 +39,8 @@ from training.network.decoder import (  # noqa: E402
     vocabulary_of,
 )
 from training.objectives.generate import RephrasingBatch  # noqa: E402
-from training.towers.bilstm import Variational  # noqa: E402
-from training.towers.lstm import LSTM  # noqa: E402
+from training.towers.bilstm import VariationalTower  # noqa: E402
+from training.towers.lstm import LSTMTower  # noqa: E402
 from training.towers.tower import word_inputs  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"
@@ -61,7 +61,7 @@ class Bench:
         self.stocks, first = stocks, stocks[ARRANGEMENTS[0]]
         for stock in stocks.values():
             stock.load_state_dict(first.state_dict())
-        self.tower = Variational(LSTM(self.sizes.cells, forget_gate=True), self.sizes.latent)
+        self.tower = VariationalTower(LSTMTower(self.sizes.cells, forget_gate=True), self.sizes.latent)
         self.decoder = Decoder(self.sizes.latent, self.sizes.decoder_cells, vocabulary.size, self.sizes.word_columns)
         start = {name: value.detach() for name, value in first.named_parameters()}
         self.table_RG = first.encoder.table()

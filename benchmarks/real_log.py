@@ -20,7 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 POOL = ["--recipe", "lstm-pool-96"]
-FROM_NOTHING = [word for one in ("start=uniform", "tie_towers=false", "same_start=false") for word in ("--set", one)]
+FROM_NOTHING = [
+    word for one in ("start=uniform", "tie_towers=false", "same_start=false") for word in ("--set", f"objective.{one}")
+]
 
 RUNS: dict[str, tuple[int, list[str]]] = {
     "k = 1": (1, []),

@@ -68,7 +68,7 @@ from training.gpu.device import CPU, open_device  # noqa: E402
 from training.kernel import status  # noqa: E402
 from training.kernel.kernel_path import CompiledPath  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
-from training.objectives.clicks import Clicks  # noqa: E402
+from training.objectives import clicks  # noqa: E402
 from training.recipes.named_recipes import Recipe  # noqa: E402
 from training.run.arithmetic import arithmetic_of, path_of  # noqa: E402
 
@@ -175,10 +175,10 @@ class Bench:
         ours = _fastest(exact["compiled"], rates) if exact["compiled"] else reference
         pairs = self._data.train[0]
         columns = layout_of(recipe, self._data.table_rows).columns
-        needs = needs_of(pairs, np.arange(len(pairs)), recipe.cells, columns)
+        needs = needs_of(pairs, np.arange(len(pairs)), recipe.tower.cells, columns)
         made = needs.flops_per_pair
         if exact["compiled"]:
-            path = path_of(arithmetic_of("compiled", recipe, "cpu"), recipe, CPU, 1, Clicks().batch)
+            path = path_of(arithmetic_of("compiled", recipe, "cpu"), recipe, CPU, 1, clicks.batch)
             assert isinstance(path, CompiledPath)
             made = flops_made(path, micro_batches, self._data, recipe, columns)
 

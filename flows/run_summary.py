@@ -14,6 +14,8 @@ from schemas import storage
 from schemas.ledger import Ledger
 from schemas.release import read_decision
 from schemas.stage import open_result
+from training.recipes.objectives import Classify, Clicks, Generate, ObjectiveSettings
+from training.recipes.recipe import Nesterov, Recipe, flat
 from training.wording import duration
 
 
@@ -38,7 +40,7 @@ def summarise(config: PipelineConfig, results: Mapping[str, Any]) -> RunSummary:
         drift=results.get("drift", ()),
         release=config.publish.to,
         commands=present.next_commands(config.publish.to, evaluation),
-        settings=manifest.request.config["recipe"] | {"release": release["digest"]},
+        settings=flat(manifest.request.config["recipe"], Recipe) | {"release": release["digest"]},
         versions=manifest.software,
     )
 
@@ -91,22 +93,21 @@ TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": 
           "max_pooled": "maximum over a bidirectional LSTM", "variational": "normal distribution"}  # fmt: skip
 
 SHOWN = 8  # classes by name
-LEARNT = {"clicks": "pairs of query and clicked title", "classify": "labelled examples",
-          "generate": "texts to reconstruct"}  # fmt: skip
 ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
 
 
 def training_page(result: Mapping[str, Any]) -> RunSummary:
     """A report about training alone. result: the JSON of a train stage."""
     manifest = open_result(result["path"]).manifest
-    recipe = manifest.request.config["recipe"]
+    settings = manifest.request.config["recipe"]
+    recipe = Recipe(**settings)
     return RunSummary(
-        title=f"Training of {recipe['name']}",
+        title=f"Training of {recipe.name}",
         simulated=bool(result["labels"].get("simulated")),
-        description=f"{result['counts']['pairs']:,} {LEARNT[recipe.get('objective', 'clicks')]}, "
+        description=f"{result['counts']['pairs']:,} {recipe.objective.learns}, "
         f"{result['counts']['updates']:,} updates, finished {manifest.created[:16].replace('T', ' ')} UTC.",
         training=training_summary(result),
-        settings=recipe | {"model": result["data"], "digest": result["digest"]},
+        settings=flat(settings, Recipe) | {"model": result["data"], "digest": result["digest"]},
         versions=manifest.software,
     )
 
@@ -114,17 +115,17 @@ def training_page(result: Mapping[str, Any]) -> RunSummary:
 def training_summary(result: Mapping[str, Any]) -> TrainingSummary:
     """What the model folder knows of its training. result: the JSON of a train stage."""
     config = open_result(result["path"]).manifest.request.config
-    recipe, metrics, counts = config["recipe"], result["metrics"], result["counts"]
+    recipe, metrics, counts = Recipe(**config["recipe"]), result["metrics"], result["counts"]
     steps = _read_lines(result, "steps.jsonl")
     return TrainingSummary(
         figures=_figures(recipe, metrics, result["duration_seconds"]),
         facts=_facts(recipe, metrics, counts, read_json(result, "model.json"), steps),
         epochs=read_json(result, "curves.json"),
-        steps=smoothed(steps, counts["updates"] // recipe["epochs"]),
+        steps=smoothed(steps, counts["updates"] // recipe.epochs),
         num_steps=len(steps),
-        clip_norm=recipe["clip_norm"],
+        clip_norm=recipe.optimiser.clip_norm,
         watched=metrics["watched"],
-        unit=_unit(recipe),
+        unit=recipe.objective.unit,
     )
 
 
@@ -154,10 +155,8 @@ def smoothed(steps: Sequence[Mapping[str, Any]], steps_per_epoch: int) -> list[d
     return points
 
 
-def _figures(
-    recipe: Mapping[str, Any], metrics: Mapping[str, Any], seconds: float | None
-) -> list[tuple[str, str, str]]:
-    after, unit = f"after epoch {metrics['epoch']}", _unit(recipe)
+def _figures(recipe: Recipe, metrics: Mapping[str, Any], seconds: float | None) -> list[tuple[str, str, str]]:
+    after, unit = f"after epoch {metrics['epoch']}", recipe.objective.unit
     figures = []
     for name, key in HELD_OUT.items():
         if metrics.get(key) is not None:
@@ -166,71 +165,68 @@ def _figures(
         figures.append(("Held-out loss", f"{metrics['dev_loss']:.3f}", f"per {unit}, {after}"))
     figures.append(("Training loss", f"{metrics['train_loss']:.3f}", f"per {unit}, in epoch {metrics['epoch']}"))
     figures.append(("Speed", f"{metrics['pairs_per_second']:,.0f}", f"{unit}s per second, in the last epoch"))
-    figures.append(("Time", duration(seconds), f"for {recipe['epochs']} epochs, all counted"))
+    figures.append(("Time", duration(seconds), f"for {recipe.epochs} epochs, all counted"))
     return figures
 
 
 def _facts(
-    recipe: Mapping[str, Any],
+    recipe: Recipe,
     metrics: Mapping[str, Any],
     counts: Mapping[str, int],
     model: Mapping[str, Any],
     steps: Sequence[Mapping[str, Any]],
 ) -> list[tuple[str, str]]:
-    cells = f"{recipe['cells']} cells, " if recipe.get("cells") else ""
-    shared = "one tower for both sides" if recipe["tie_towers"] else "a tower each for queries and titles"
+    tower, optimiser, unit = recipe.tower, recipe.optimiser, recipe.objective.unit
+    one = len(recipe.objective.towers) == 1
+    shared = "one tower for both sides" if one else "a tower each for queries and titles"
     workers, threads = metrics["workers"], metrics["threads"]
     return [
-        ("Recipe", f"{recipe['name']}: {TOWERS.get(recipe['tower'], recipe['tower'])}, {cells}{shared}"),
+        ("Recipe", f"{recipe.name}: {TOWERS.get(tower.kind, tower.kind)}, {tower.cells} cells, {shared}"),
         ("Parameters", f"{model['parameters']:,}"),
-        ("Data", f"{counts['pairs']:,} {_unit(recipe)}s, {recipe['epochs']} times"),
-        ("Updates", f"{counts['updates']:,}, each of {recipe['minibatch']:,} {_unit(recipe)}s in micro-batches of "
-                    f"{recipe['micro_batch']:,}"),
-        *_learnt(recipe, model.get("outputs") or {}),
-        ("Step", f"ε {recipe['step']:g}, {_rule(recipe)}, "
-                 + (f"th_G {recipe['clip_norm']:g}" if recipe["clip_norm"] else "no th_G")),
+        ("Data", f"{counts['pairs']:,} {unit}s, {recipe.epochs} times"),
+        ("Updates", f"{counts['updates']:,}, each of {recipe.minibatch:,} {unit}s in micro-batches of "
+                    f"{recipe.micro_batch:,}"),
+        *_learnt(recipe.objective, model.get("outputs") or {}),
+        ("Step", f"ε {optimiser.step:g}, {_rule(recipe)}, "
+                 + (f"th_G {optimiser.clip_norm:g}" if optimiser.clip_norm else "no th_G")),
         ("Computed by", _computed_by(metrics, recipe)),
         ("Workers", f"{workers} with {threads} thread{'s' if threads > 1 else ''}{' each' if workers > 1 else ''}, "
-                    f"{recipe['reduction']} sum"
+                    f"{recipe.reduction} sum"
                     + _sent(steps)),
         ("Interruptions", _interruptions(metrics)),
         ("Watched on", metrics["watched"]),
     ]  # fmt: skip
 
 
-def _unit(recipe: Mapping[str, Any]) -> str:
-    return "pair" if recipe.get("objective", "clicks") == "clicks" else "example"
-
-
-def _learnt(recipe: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _learnt(objective: ObjectiveSettings, outputs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What each example is set against: negatives, classes, or the words of a text."""
-    match recipe.get("objective", "clicks"):
-        case "classify":
+    match objective:
+        case Classify(features=features, head=head, dropout=dropout):
             classes = outputs["classes"]
             shown = ", ".join(classes[:SHOWN]) + (f" and {len(classes) - SHOWN:,} more" if len(classes) > SHOWN else "")
-            above = f"{recipe['features']} features, {recipe['head']} head" + (
-                f", dropout {recipe['dropout']:g}" if recipe["dropout"] else ""
-            )
+            above = f"{features.kind} features, {head.kind} head" + (f", dropout {dropout:g}" if dropout else "")
             return [("Classes", f"of {outputs['unit']}: {shown}"), ("Above the tower", above)]
-        case "generate":
-            kappa = f"κ = sigmoid({recipe['kappa_rate']:g} (update - {recipe['kappa_middle']:,}))"
-            words = f"a decoder of {recipe['decoder_cells']:,} cells and {len(outputs['vocabulary']):,} words"
-            again = "themselves and in other words" if recipe["reformulate"] else "themselves"
+        case Generate():
+            kappa = f"κ = sigmoid({objective.kappa_rate:g} (update - {objective.kappa_middle:,}))"
+            words = f"a decoder of {objective.decoder_cells:,} cells and {len(outputs['vocabulary']):,} words"
+            again = "themselves and in other words" if objective.reformulate else "themselves"
             return [("Said again", f"texts as {again}"), ("Above the tower", f"{words}, {kappa}")]
-    return [("Negatives", f"{recipe['num_negatives']} for each pair, {recipe['negatives']}")]
+        case Clicks(num_negatives=n, negatives=negatives):
+            return [("Negatives", f"{n} for each pair, {negatives.kind}")]
+    return []
 
 
-def _rule(recipe: Mapping[str, Any]) -> str:
-    if recipe.get("optimiser") == "adam":
-        return "Adam"
-    gamma = f", γ {recipe['gamma']:g}" if _unit(recipe) == "pair" else ""
-    return f"μ {recipe['momentum_middle']:g} ({recipe['momentum_edge']:g} at both ends){gamma}"
+def _rule(recipe: Recipe) -> str:
+    if not isinstance(recipe.optimiser, Nesterov):
+        return recipe.optimiser.kind.capitalize()
+    gamma = f", γ {recipe.objective.gamma:g}" if isinstance(recipe.objective, Clicks) else ""
+    return f"μ {recipe.optimiser.momentum_middle:g} ({recipe.optimiser.momentum_edge:g} at both ends){gamma}"
 
 
-def _computed_by(metrics: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+def _computed_by(metrics: Mapping[str, Any], recipe: Recipe) -> str:
     arithmetic = metrics.get("arithmetic", "")
     named = next((name for start, name in ARITHMETIC.items() if arithmetic.startswith(start)), arithmetic)
-    parts = [named, metrics.get("instructions"), metrics.get("device"), recipe["dtype"]]
+    parts = [named, metrics.get("instructions"), metrics.get("device"), recipe.dtype]
     return ", ".join(part for part in parts if part)
 
 

@@ -85,7 +85,7 @@ def test_a_recipe_on_a_page_is_one_that_train_reads(tmp_path):
     assert recipes
     for step in recipes:
         (tmp_path / step.name).write_text(step.text, encoding="utf-8")
-        assert recipe_named(str(tmp_path / step.name))[0].objective == "classify"
+        assert recipe_named(str(tmp_path / step.name))[0].objective.kind == "classify"
 
 
 def _stage_configs() -> dict[str, set[str]]:

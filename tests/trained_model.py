@@ -1,13 +1,12 @@
 """The output of a train stage without the training: a real model folder with the weights training would start from."""
 
-from dataclasses import replace
-
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
 from schemas.trigrams import CONTRACT_VERSION
 from schemas.words import UNICODE_VERSION
+from tests.recipes import varied
 from training.models.model import Model, write_model
-from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of, tower_names
+from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of
 from training.recipes.named_recipes import Recipe, lstm_96
 
 TABLE_ROWS = 51_000
@@ -17,7 +16,7 @@ def trained_stage(
     store: str, *, seed: int = 1, labels: dict | None = None, recipe: Recipe | None = None, inputs: dict | None = None
 ) -> str:
     """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
-    recipe = recipe or replace(lstm_96(), cells=8, seed=seed)
+    recipe = recipe or varied(lstm_96(), cells=8, seed=seed)
 
     def produce(folder: str) -> Outcome:
         model = untrained(recipe)
@@ -30,8 +29,8 @@ def trained_stage(
 
 def untrained(recipe: Recipe) -> Model:
     """The model that training would start from."""
-    outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective == "classify" else NOTHING
+    outputs = Outputs(unit="pairs", classes=("0", "1")) if recipe.objective.kind == "classify" else NOTHING
     layout = layout_of(recipe, TABLE_ROWS, outputs)
-    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": TABLE_ROWS}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)

@@ -28,7 +28,7 @@ class LastStates(nn.Module):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
-        self.dimensions = 2 * recipe.cells
+        self.dimensions = 2 * recipe.tower.cells
 
     def forward(self, states: PackedSequence, last_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
         """(embeddings [B, d], the encoder's own loss)."""
@@ -51,9 +51,9 @@ class Attention(nn.Module):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
-        self.penalty, self.dimensions = recipe.penalty, 2 * recipe.cells * recipe.hops
-        self.W_s1 = nn.Linear(2 * recipe.cells, recipe.attention_units, bias=False)
-        self.W_s2 = nn.Linear(recipe.attention_units, recipe.hops, bias=False)
+        self.penalty, self.dimensions = recipe.tower.penalty, 2 * recipe.tower.cells * recipe.tower.hops
+        self.W_s1 = nn.Linear(2 * recipe.tower.cells, recipe.tower.attention_units, bias=False)
+        self.W_s2 = nn.Linear(recipe.tower.attention_units, recipe.tower.hops, bias=False)
 
     def forward(self, states: PackedSequence, last_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """As LastStates.forward."""
@@ -77,9 +77,9 @@ class Distribution(nn.Module):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
-        self.dimensions = 2 * recipe.latent
-        self.mu = nn.Linear(2 * recipe.cells, recipe.latent)
-        self.sigma = nn.Linear(2 * recipe.cells, recipe.latent)
+        self.dimensions = 2 * recipe.tower.latent
+        self.mu = nn.Linear(2 * recipe.tower.cells, recipe.tower.latent)
+        self.sigma = nn.Linear(2 * recipe.tower.cells, recipe.tower.latent)
 
     def forward(self, states: PackedSequence, last_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
         """As LastStates.forward."""
@@ -105,10 +105,10 @@ class GatedFeatures(nn.Module):
 
     def __init__(self, recipe: Recipe, dimensions: int) -> None:
         super().__init__()
-        width = dimensions // recipe.hops
-        self.number = recipe.hops * recipe.factors
-        self.W_fp = nn.Parameter(torch.randn(recipe.hops, width, recipe.factors) / width**0.5)
-        self.W_fh = nn.Parameter(torch.randn(recipe.hops, width, recipe.factors) / width**0.5)
+        width = dimensions // recipe.tower.hops
+        self.number = recipe.tower.hops * recipe.objective.features.factors
+        self.W_fp = nn.Parameter(torch.randn(recipe.tower.hops, width, recipe.objective.features.factors) / width**0.5)
+        self.W_fh = nn.Parameter(torch.randn(recipe.tower.hops, width, recipe.objective.features.factors) / width**0.5)
 
     def forward(self, a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
         factors = [
@@ -123,7 +123,7 @@ class W2Features(nn.Module):
 
     def __init__(self, recipe: Recipe, dimensions: int) -> None:
         super().__init__()
-        self.number = 3 * recipe.latent
+        self.number = 3 * recipe.tower.latent
 
     def forward(self, a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
         (a_mu, _), (b_mu, _) = a_Bd.chunk(2, dim=1), b_Bd.chunk(2, dim=1)
@@ -138,12 +138,12 @@ class StockClassifier(nn.Module):
 
     def __init__(self, recipe: Recipe, table_rows: int, word_columns: int, classes: int) -> None:
         super().__init__()
-        self.l1 = recipe.l1
-        self.encoder = StockBilstm(table_rows, word_columns, recipe.cells)
-        self.above = ABOVE[recipe.tower](recipe)
-        self.features = FEATURES[recipe.features](recipe, self.above.dimensions)
-        self.hidden = nn.Linear(self.features.number, recipe.head_units)
-        self.out = nn.Linear(recipe.head_units, classes)
+        self.l1 = recipe.objective.l1
+        self.encoder = StockBilstm(table_rows, word_columns, recipe.tower.cells)
+        self.above = ABOVE[recipe.tower.kind](recipe)
+        self.features = FEATURES[recipe.objective.features.kind](recipe, self.above.dimensions)
+        self.hidden = nn.Linear(self.features.number, recipe.objective.head.units)
+        self.out = nn.Linear(recipe.objective.head.units, classes)
 
     def gradient(self, texts: Sequence[StockTexts], labels: torch.Tensor) -> float:
         """Differentiate the loss summed over the pairs; gives it. `texts`: of each side, or of both, one after the

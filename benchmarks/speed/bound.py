@@ -60,7 +60,7 @@ def flops_made(
         for batch in (prepared.queries, prepared.documents):
             products += len(batch.array("packed_words")) - int((batch.array("begins") < 0).sum())
         pairs += len(micro_batch.pairs)
-    return products * PRODUCTS * 2 * recipe.cells * columns / pairs
+    return products * PRODUCTS * 2 * recipe.tower.cells * columns / pairs
 
 
 def peak_gflops(threads: int) -> tuple[float, str]:

@@ -11,8 +11,9 @@ from training.data.order import MicroBatch
 from training.data.shard_data import ShardData
 from training.gpu.device import CPU, Device
 from training.network.parameters import layout_of
-from training.objectives.clicks import Clicks, ClickTask
-from training.recipes.recipe import Recipe
+from training.objectives import clicks
+from training.objectives.clicks import ClickTask
+from training.recipes.recipe import Nesterov, Recipe
 from training.run.arithmetic import path_of
 from training.run.worker import prepared
 from training.update.large_update import Towers, large_update
@@ -38,13 +39,15 @@ class Trainer:
         self._recipe, self._data, self._workers = recipe, data, workers or Alone()
         threads = threads if device.place.type == "cpu" else 1
         layout = layout_of(recipe, data.table_rows)
+        rule = recipe.optimiser
+        assert isinstance(rule, Nesterov)
         self._towers = Towers(
             recipe=recipe,
             layout=layout,
             rows={t: LazyRows.start(matrix_of(parts, layout)).to(device.place) for t, parts in start.items()},
-            schedule=MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, UPDATES),
+            schedule=MomentumSchedule(rule.momentum_edge, rule.momentum_middle, UPDATES),
             device=device,
-            path=path_of(arithmetic, recipe, device, threads, Clicks().batch),
+            path=path_of(arithmetic, recipe, device, threads, clicks.batch),
         )
         self._threads = compute_threads(threads)
         self._updates = 0

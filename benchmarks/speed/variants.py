@@ -16,8 +16,10 @@ from training.data.order import MicroBatch
 from training.data.shard_data import ShardData
 from training.gpu.device import CPU, Device
 from training.kernel import serves
-from training.network.parameters import initial_parameters, layout_of, tower_names
-from training.recipes.recipe import Recipe
+from training.network.parameters import initial_parameters, layout_of
+from training.recipes.objectives import Clicks, Fixed
+from training.recipes.recipe import Nesterov, Recipe, changed
+from training.recipes.towers import LSTM
 from training.run.arithmetic import arithmetic_of
 
 Kind = Literal["compiled", "reference", "stock", "other"]
@@ -63,29 +65,31 @@ class Variant:
 def base_recipe(cells: int, minibatch: int) -> Recipe:
     """The paper's LSTM in two towers, with the pairs' own fixed negatives, so that all variants are given the same."""
     micro_batch = min(MICRO_BATCH, minibatch // 2)  # so that two threads have something to do
-    return Recipe(name="lstm", cells=cells, minibatch=minibatch, micro_batch=micro_batch, negatives="fixed")
+    return Recipe(name="lstm", tower=LSTM(cells=cells), objective=Clicks(negatives=Fixed()), minibatch=minibatch,
+                  micro_batch=micro_batch)  # fmt: skip
 
 
 def start_of(recipe: Recipe, table_rows: int) -> Parts:
     """Where a run of the recipe starts."""
     layout = layout_of(recipe, table_rows)
-    return {tower: parts_of(initial_parameters(recipe, layout, tower), layout) for tower in tower_names(recipe)}
+    return {tower: parts_of(initial_parameters(recipe, layout, tower), layout) for tower in recipe.objective.towers}
 
 
 def trainers(recipe: Recipe, data: ShardData, *, threads: int, devices: dict[str, Device]) -> dict[str, Variant]:
     """The trainer's own variants on some devices, named by what a row is to begin with."""
+    small = max(recipe.micro_batch // 4, recipe.clicks.num_negatives)
     options: dict[str, dict] = {
         "exact": {"reduction": "exact"},
         "fast": {"reduction": "fast"},
-        "shared negatives": {"negatives": "pool"},
-        SMALL_POOL: {"negatives": "pool", "pool_size": max(recipe.micro_batch // 4, recipe.num_negatives)},
-        "full softmax over shared negatives": {"negatives": "pool", "pool_softmax": True},
+        "shared negatives": {"objective.negatives": "pool"},
+        SMALL_POOL: {"objective.negatives": "pool", "objective.negatives.size": small},
+        "full softmax over shared negatives": {"objective.negatives": "pool", "objective.negatives.softmax": True},
     }
     start = start_of(recipe, data.table_rows)
     found = {}
     for place, device in devices.items():
-        for option, changed in options.items():
-            asked = replace(recipe, **changed)
+        for option, changes in options.items():
+            asked = changed(recipe, changes)
             kinds: list[Kind] = ["compiled"] if serves(asked) and device == CPU else []
             for kind in (*kinds, "reference"):
                 make = partial(_trainer, asked, start, data, kind, threads, device)
@@ -112,7 +116,7 @@ def stock(recipe: Recipe, data: ShardData, *, threads: int, device: torch.device
             start=start,
             model=small_model if is_small else model,
             pull_back=partial(_small_gradient, small) if is_small else lambda gradient: gradient,
-            make=partial(_stock_training, arrangement, start, data, recipe.gamma, threads, device),
+            make=partial(_stock_training, arrangement, start, data, recipe.clicks.gamma, threads, device),
         )
     return found
 
@@ -147,7 +151,7 @@ def _trainer(
 ) -> Trainer:
     name = ("cuda" if device.fused else "cuda-eager") if device.place.type == "cuda" else "cpu"
     arithmetic = arithmetic_of("compiled" if kind == "compiled" else "torch", recipe, name)
-    recipe = replace(recipe, step=step, momentum_edge=momentum, momentum_middle=momentum)
+    recipe = replace(recipe, optimiser=Nesterov(step=step, momentum_edge=momentum, momentum_middle=momentum))
     return Trainer(recipe, start, data, arithmetic=arithmetic, threads=threads, device=device)
 
 

@@ -12,8 +12,8 @@ from flows.show import console, present, terminal
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
+from training.recipes.objectives import Classify
 from training.sweep.sweep_table import (
-    OF_LABELS,
     Point,
     SweepRow,
     Trial,
@@ -34,8 +34,8 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         into = "store"
         seeds = [1, 2, 3]                  # a single seed misleads
         [fields]
-        step = [0.001, 0.002, 0.004]       # any field of the recipe
-        cells = [64, 96]
+        optimiser.step = [0.001, 0.002, 0.004]       # any field of the recipe
+        tower.cells = [64, 96]
 
     Start it, or continue it, with
 
@@ -230,7 +230,7 @@ def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dic
     shards += ["--device", config.device] if config.device != "auto" else []
     shards += ["--path", config.path] if config.path != "auto" else []
     train = ["train", *shards, *train_options(best), *watched, "--into", config.into]
-    if measure in OF_LABELS:
+    if measure in Classify.measures:
         labelled = ["--labelled", "build-labelled/DIGEST-of-other-rows", "--into", config.into]
         return {"train": train, "evaluate": ["evaluate-labelled", "--model", model, *labelled]}
     test = ["--queries", "test-queries.tsv", "--qrels", "test-qrels.txt"]

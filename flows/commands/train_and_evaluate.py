@@ -42,7 +42,7 @@ def train(
     and threads.
 
         clicktower train --shards store/build/DIGEST --into store
-        clicktower train --shards store/build/DIGEST --into store --workers 2 --set step=0.001 --epochs 20
+        clicktower train --shards store/build/DIGEST --into store --workers 2 --set optimiser.step=0.001 --epochs 20
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ def train(
         A file of word vectors (GloVe text, word2vec text or binary): words in it start from their vectors, all others
         are read by their letter trigrams. They are trained further unless you --set word_vectors=frozen.
     teacher
-        The model to distil, with half of the loss or what you --set teacher_share=: the folder that `train` or
-        `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that `train`
+        or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
     set
         field=value for any field of the recipe; may be repeated.
     report

@@ -16,6 +16,7 @@ from flows.config.recipe_file import recipe_named
 from flows.releases.publish_config import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
+from training.recipes.recipe import Recipe, flat
 
 _STRICT = ConfigDict(extra="forbid")
 STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
@@ -159,7 +160,7 @@ def _check_settings(config: PipelineConfig, path: str) -> None:
     toml_file.check_fields(path, "train.set", config.train.set, named)
     toml_file.check_fields(path, "publish.set", config.publish.set, PublishConfig())
     if config.compare:  # each row has a recipe of its own, which may not take every value
-        toml_file.check_names(path, "compare.set", config.compare.set, type(named))
+        toml_file.check_names(path, "compare.set", flat(config.compare.set, Recipe), Recipe)
     if config.evaluate:
         from training.evaluate.evaluate_stage import EvaluateConfig  # which takes a second to import
 
@@ -200,14 +201,15 @@ def _absolute(config: PipelineConfig, absolute: Callable[[str], str]) -> Pipelin
 
 def _absolute_train(section: TrainSection, absolute: Callable[[str], str]) -> TrainSection:
     recipe = absolute(section.recipe) if section.recipe.endswith(".toml") else section.recipe
-    return replace(section, recipe=recipe, word_vectors=section.word_vectors and absolute(section.word_vectors))
+    vectors = section.word_vectors and absolute(section.word_vectors)
+    return replace(section, recipe=recipe, word_vectors=vectors, set=flat(section.set, Recipe))
 
 
 def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
     if section is None:
         return None
     logged, frequencies = (uri and absolute(uri) for uri in (section.logged, section.frequencies))
-    return replace(section, logged=logged, frequencies=frequencies)
+    return replace(section, logged=logged, frequencies=frequencies, set=flat(section.set, Recipe))
 
 
 def is_dated(config: PipelineConfig) -> bool:

@@ -3,7 +3,6 @@
 The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` where words start from a file.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from flows.config.toml_file import absolute, read_toml, with_fields
+from flows.config.toml_file import absolute, read_toml
 from schemas.errors import UsageError
-from training.recipes.named_recipes import Recipe, recipe
+from training.recipes.named_recipes import recipe
+from training.recipes.recipe import Recipe, changed
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -46,11 +46,8 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
         return recipe(name), None
     try:
         section = read_toml(name, _File, what="recipe", command="train").train
-        assignments = [
-            f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in section.set.items()
-        ]
         vectors = section.word_vectors and absolute(section.word_vectors, Path(name).resolve().parent)
-        return with_fields(recipe(section.recipe), assignments), vectors
+        return changed(recipe(section.recipe), section.set), vectors
     except UsageError as error:
         raise UsageError(
             asked=f"the recipe was to be read from {name}",

@@ -9,8 +9,8 @@ from pydantic import ConfigDict
 
 from flows.config.toml_file import absolute, check_names, read_toml
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe
-from training.sweep.sweep_table import MEASURES
+from training.recipes.recipe import Recipe, flat
+from training.sweep.sweep_table import measures
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -78,12 +78,18 @@ def read_sweep(path: str) -> SweepConfig:
     Raises UsageError: no such file, not TOML, an unknown or missing field, a wrong type, an unknown measure.
     """
     config = read_toml(path, SweepConfig, what="sweep", command="sweep")
-    if config.measure is not None and config.measure not in MEASURES:
+    if config.measure is not None and config.measure not in measures():
         raise UsageError(
             asked=f"the sweep in {path} chooses by {config.measure!r}",
             found="nothing of that name is measured",
-            do=f"use one of {', '.join(MEASURES)}",
+            do=f"use one of {', '.join(measures())}",
         )
+    config = replace(
+        config,
+        set=flat(config.set, Recipe),
+        fields=flat(config.fields, Recipe),
+        trial=tuple(flat(point, Recipe) for point in config.trial),
+    )
     check_names(path, "set", config.set, Recipe)
     check_names(path, "fields", config.fields, Recipe, also=["recipe"])
     for point in config.trial:

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flows.config.sweep_config import SweepConfig
@@ -11,7 +10,8 @@ from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
 from training.models.word_vectors import recipe_with
 from training.recipes.named_recipes import Recipe, recipe
-from training.sweep.sweep_table import OF_CLICKS, OF_LABELS, Point, point_text, value_text
+from training.recipes.recipe import changed
+from training.sweep.sweep_table import Point, point_text, value_text
 
 
 def points_of(config: SweepConfig) -> list[Point]:
@@ -25,8 +25,8 @@ def points_of(config: SweepConfig) -> list[Point]:
         raise UsageError(
             asked="a sweep was asked for",
             found="nothing is varied: there is no [fields] with lists of values and no [[trial]]",
-            do="write, say, [fields] and below it step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3] to see what"
-            " the seed alone does",
+            do="write, say, [fields] and below it optimiser.step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3]"
+            " to see what the seed alone does",
         )
     if seeds and any("seed" in varied for varied in (config.fields, *config.trial)):
         raise UsageError(
@@ -60,8 +60,8 @@ def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
 
     Raises UsageError where dev_loss was asked for and cannot.
     """
-    objectives = {recipe.objective for point in points for recipe in point.recipes}
-    others = {"clicks": OF_CLICKS, "classify": OF_LABELS, "generate": {}}[min(objectives)]
+    objectives = {recipe.objective.kind: recipe.objective for point in points for recipe in point.recipes}
+    others = objectives[min(objectives)].measures
     if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
         raise UsageError(
             asked=f"the sweep chooses by {config.measure or 'what is held out'}",
@@ -69,13 +69,13 @@ def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
             follows="not every trial would be measured by that",
             do=f"compare points of one objective, by {', '.join(['dev_loss', *others])}",
         )
-    if not config.measure and objectives == {"classify"}:
-        return "dev_accuracy"
-    is_one_loss = len({(r.gamma, r.num_negatives) for point in points for r in point.recipes}) == 1
+    if not config.measure and "clicks" not in objectives:
+        return others[0] if others else "dev_loss"
+    is_one_loss = len({(r.clicks.gamma, r.clicks.num_negatives) for point in points for r in point.recipes}) == 1
     if config.measure == "dev_loss" and not is_one_loss:
         raise UsageError(
             asked="the sweep chooses by dev_loss",
-            found="its points differ in gamma or num_negatives, which the loss is made of",
+            found="its points differ in objective.gamma or objective.num_negatives, which the loss is made of",
             follows="the smallest gamma or n would win, whatever it teaches",
             do='set measure = "dev_ndcg@10"',
         )
@@ -135,7 +135,7 @@ def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int])
         # A point that says `none` is trained without the file, to see what it is worth.
         vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
         made = recipe_with(with_fields(recipe(name), assignments), vectors)
-        recipes = tuple(replace(made, seed=seed) for seed in seeds) or (made,)
+        recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
     except UsageError as error:
         raise UsageError(
             asked=f"the sweep tries {point_text(fields)}",

@@ -6,7 +6,7 @@ metadata is YAML whose values are JSON, which is YAML too.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from schemas import storage
@@ -138,11 +138,12 @@ def _model(release: Release, model: Model | Ensemble) -> Iterator[str]:
     rows = []
     for member in members:
         recipe = member.recipe
-        extra = {"hidden": recipe.hidden, "window": recipe.window, "hops": recipe.hops,
-                 "latent": recipe.latent}  # fmt: skip
-        shape = "".join(f", {name} {value}" for name, value in extra.items() if value)
-        gates = [name for name in ("forget_gate", "peepholes") if getattr(recipe, name)]
-        told = f"{recipe.tower}, {recipe.cells} cells{shape}" + (f", with {' and '.join(gates)}" if gates else "")
+        settings = asdict(recipe.tower)
+        sizes = [name for name in ("hidden", "window", "hops", "latent") if name in settings]
+        shape = "".join(f", {name} {settings[name]}" for name in sizes)
+        gates = [name for name in ("forget_gate", "peepholes") if settings.get(name)]
+        told = f"{recipe.tower.kind}, {recipe.tower.cells} cells{shape}"
+        told += f", with {' and '.join(gates)}" if gates else ""
         rows.append((f"`{recipe.name}`", f"{told}; {member.num_parameters:,} parameters; {recipe.epochs} epochs"))
     contract = release.text_contract
     rows.append(("text contract", f"trigrams {contract['trigrams']}, Unicode {contract['unicode']},"

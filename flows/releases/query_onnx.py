@@ -27,6 +27,18 @@ from training.models.ensemble import Ensemble
 from training.models.model import Model
 from training.network.parameters import is_beside, tower_name
 from training.recipes.recipe import Recipe
+from training.recipes.towers import (
+    CLSM,
+    DSSM,
+    LSTM,
+    RNN,
+    Bag,
+    BiLSTM,
+    GatedRecurrent,
+    MaxPooled,
+    SelfAttentive,
+    Variational,
+)
 from training.towers.bilstm import SIGMA_MIN
 
 OPSET = 17
@@ -107,30 +119,30 @@ def _tower(graph: _Graph, model: Model) -> str:
     table, parts = model.layout.split(model.towers[tower_name(model.recipe, "query")])
     part = {name: _array(value) for name, value in parts.items() if not is_beside(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
-    match model.recipe.tower:
-        case "lstm":
-            return _lstm(graph, model.recipe, words, part, "forward")
-        case "bilstm":
-            return _bilstm(graph, model.recipe, words, part)
-        case "rnn":
-            return _rnn(graph, model.recipe.cells, words, part)
-        case "bag":
+    match tower := model.recipe.tower:
+        case LSTM():
+            return _lstm(graph, tower, words, part, "forward")
+        case BiLSTM():
+            return _bilstm(graph, tower, words, part)
+        case RNN():
+            return _rnn(graph, tower.cells, words, part)
+        case Bag():
             return _sum(graph, words)
-        case "dssm":
+        case DSSM():
             return _semantic(graph, _sum(graph, words), part)
-        case "clsm":
-            return _clsm(graph, model.recipe, words, part)
-        case "self_attentive":
-            return _self_attentive(graph, model.recipe, words, part)
-        case "max_pooled":
-            states_TD = _bilstm(graph, model.recipe, words, part, every=True)
+        case CLSM():
+            return _clsm(graph, tower, words, part)
+        case SelfAttentive():
+            return _self_attentive(graph, tower, words, part)
+        case MaxPooled():
+            states_TD = _bilstm(graph, tower, words, part, every=True)
             return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
-        case "variational":
-            return _variational(graph, model.recipe, words, part)
-        case other:
+        case Variational():
+            return _variational(graph, tower, words, part)
+        case _:
             raise CannotExport(
                 asked="the query tower was to be exported to ONNX",
-                found=f"there is no graph for the tower {other}",
+                found=f"there is no graph for the tower {tower.kind}",
                 do="use the release's model folder",
             )
 
@@ -153,7 +165,7 @@ def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
 
 def _lstm(
     graph: _Graph,
-    recipe: Recipe,
+    tower: GatedRecurrent,
     words: str,
     part: Mapping[str, np.ndarray],
     direction: str,
@@ -161,8 +173,8 @@ def _lstm(
     every: bool = False,
 ) -> str:
     """Add an LSTM; our gates (output, forget, input, candidate) become (input, output, forget, candidate) in ONNX."""
-    d = recipe.cells
-    ours = ["o", "f", "i", "c"] if recipe.forget_gate else ["o", "i", "c"]
+    d = tower.cells
+    ours = ["o", "f", "i", "c"] if tower.forget_gate else ["o", "i", "c"]
     column = {gate: slice(at * d, (at + 1) * d) for at, gate in enumerate(ours)}
 
     def in_order(values_of: Mapping[str, np.ndarray], gates: str = "iofc", missing: Any = 0.0) -> np.ndarray:
@@ -175,20 +187,22 @@ def _lstm(
     bias = in_order({gate: part["b"][column[gate]] for gate in ours}, missing=_OPEN_FORGET_GATE)
     given = [inputs[None], recurrent[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
     names = [graph.constant(value) for value in given]
-    if recipe.peepholes:
+    if tower.peepholes:
         peep = dict(zip(ours[:-1], part["W_peep"], strict=True))
         names += ["", "", "", graph.constant(in_order(peep, "iof")[None])]  # no lengths, no initial state
     return _states(graph, "LSTM", words, names, d, direction, every=every, outputs=3)
 
 
-def _bilstm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray], *, every: bool = False) -> str:
+def _bilstm(
+    graph: _Graph, tower: GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
+) -> str:
     columns = part["b"].shape[0] // 2
     halves = []
     for at, direction in enumerate(("forward", "reverse")):
         first = graph.ints(at * columns), graph.ints((at + 1) * columns), graph.ints(1)
         of_one_way = {name: np.split(value, 2, axis=-1)[at] for name, value in part.items()}
         sliced = graph.add("Slice", words, *first)
-        halves.append(_lstm(graph, recipe, sliced, of_one_way, direction, every=every))
+        halves.append(_lstm(graph, tower, sliced, of_one_way, direction, every=every))
     return graph.add("Concat", *halves, axis=-1)
 
 
@@ -220,23 +234,23 @@ def _states(
     return graph.add("Reshape", state, graph.ints(-1, d) if every else graph.ints(d))
 
 
-def _self_attentive(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _self_attentive(graph: _Graph, tower: SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The hops' sums of the states, one after the other or their mean: the softmax is over the words, which T is."""
     recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
-    states_TD = _bilstm(graph, recipe, words, recurrent, every=True)
+    states_TD = _bilstm(graph, tower, words, recurrent, every=True)
     hidden = graph.add("Tanh", graph.add("MatMul", states_TD, graph.constant(part["W_s1"])))
     weights_Tr = graph.add("Softmax", graph.add("MatMul", hidden, graph.constant(part["W_s2"])), axis=0)
     sums_rD = graph.add("MatMul", graph.add("Transpose", weights_Tr, perm=[1, 0]), states_TD)
-    if recipe.average_hops:
+    if tower.average_hops:
         return graph.add("ReduceMean", sums_rD, axes=[0], keepdims=0)
     return graph.add("Reshape", sums_rD, graph.ints(-1))
 
 
-def _variational(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _variational(graph: _Graph, tower: Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
     """μ and σ of the last states, one after the other."""
     ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
     recurrent = {name: value for name, value in part.items() if name not in ours}
-    state = graph.add("Unsqueeze", _bilstm(graph, recipe, words, recurrent), graph.ints(0))
+    state = graph.add("Unsqueeze", _bilstm(graph, tower, words, recurrent), graph.ints(0))
 
     def layer(name: str) -> str:
         row = graph.add("MatMul", state, graph.constant(part[f"W_{name}"]))
@@ -246,12 +260,12 @@ def _variational(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, n
     return graph.add("Concat", layer("mu"), deviation, axis=0)
 
 
-def _clsm(graph: _Graph, recipe: Recipe, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _clsm(graph: _Graph, tower: CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The word k places to the right of each is in row t + k + w of the words with w rows of zeros at both ends."""
-    w, hidden = recipe.window // 2, recipe.hidden
+    w, hidden = tower.window // 2, tower.hidden
     padded = graph.add("Pad", words, graph.ints(w, 0, w, 0))
     places = []
-    for at in range(recipe.window):
+    for at in range(tower.window):
         until = at - 2 * w or _LAST
         rows = graph.add("Slice", padded, graph.ints(at), graph.ints(until), graph.ints(0))
         columns = graph.ints(at * hidden), graph.ints((at + 1) * hidden), graph.ints(1)

@@ -40,6 +40,7 @@ from training.analysis.explained import Explained, called, evolution, topics_jso
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
 from training.analysis.traces import Trace, TracedText
 from training.ranking.embedding import similarity_of
+from training.recipes.towers import GatedRecurrent
 
 SCORES = {
     "cosine": "the cosine of the two texts, from −1 to 1",
@@ -232,9 +233,9 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             f"The text has more than {MOST} words, so a column is the mean over {columns.words_each} consecutive words."
             " Every word is in traces.arrow."
         )
-    if one.recipe.tower == "rnn":
+    if not isinstance(one.recipe.tower, GatedRecurrent):
         notes.append(OF_RNN)
-    elif not one.recipe.forget_gate:
+    elif not one.recipe.tower.forget_gate:
         notes.append(NO_FORGET)
     return [
         Heading(text=f"{one.name}, read {trace.direction}", only="page"), lines,
@@ -310,7 +311,7 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
                     ),
                     Text(text=_gate(one.name, found)),
                 ]
-        if one.topics and one.recipe.tower == "rnn":
+        if one.topics and not isinstance(one.recipe.tower, GatedRecurrent):
             blocks.append(Text(text=f"{one.name} is an RNN: it has no input gate, so there is nothing to compare."))
     blocks += [Text(text=OF_GATES, tone="quiet", only="page")] * bool(blocks)
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []

@@ -1,7 +1,5 @@
 """What benchmarks/classifiers_speed.py compares is the same model, and another one would end it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ import torch
 from benchmarks.classifiers_speed import ARRANGEMENTS, RECIPES, Bench, Questions, without_repeats
 from benchmarks.real_questions import QuestionPair
 from benchmarks.speed.step import TOLERANCE
+from tests.recipes import varied
 
 WORDS = ["how", "can", "i", "learn", "to", "swim", "über", "fast?"]
 SMALL = {
@@ -28,7 +27,7 @@ def questions() -> Questions:
 
 
 def bench_of(name: str, questions: Questions) -> Bench:
-    return Bench(questions, replace(RECIPES[name], **SMALL[name]), word_columns=3)
+    return Bench(questions, varied(RECIPES[name], **SMALL[name]), word_columns=3)
 
 
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS)

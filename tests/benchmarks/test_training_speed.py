@@ -23,6 +23,7 @@ from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
 from schemas.text_columns import normalise_column
 from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
+from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from training.data.order import MicroBatch, Order, pair_lengths
 from training.data.shard_data import ShardData
@@ -104,11 +105,11 @@ class Slightly(Trainer):
 def test_a_variant_that_computes_something_else_ends_the_benchmark(data, minibatch):
     start = start_of(RECIPE, data.table_rows)
     loss, gradient = reference_gradient(start, minibatch, data, RECIPE, LAYOUT)
-    recipe = replace(RECIPE, step=COMPARED_STEP, momentum_edge=0.0, momentum_middle=0.0)
+    recipe = varied(RECIPE, step=COMPARED_STEP, momentum_edge=0.0, momentum_middle=0.0)
     other = Slightly(recipe, start, data, arithmetic=REFERENCE, threads=1)
     with pytest.raises(SystemExit, match="off by 1"):  # all of the gradient of W_rec is missing
         require_agreement("other", other, start, minibatch, loss, gradient)
-    another = Trainer(replace(recipe, gamma=5.01), start, data, arithmetic=REFERENCE, threads=1)
+    another = Trainer(varied(recipe, gamma=5.01), start, data, arithmetic=REFERENCE, threads=1)
     with pytest.raises(SystemExit, match="another does not compute the model"):
         require_agreement("another", another, start, minibatch, loss, gradient)
 
@@ -140,10 +141,10 @@ def test_the_arithmetic_made_leaves_out_what_texts_begin_with_alike():
     # Each clicked title is the other pair's negative, so there are four titles. They share "x" and "x y" and have a
     # word of their own: 2 + 4 words, of which "x" meets y(0) = 0. The queries share "a": 1 + 2 words, less "a".
     data = shard_of([("a b", "x y z"), ("a c", "x y w")], ["x y z", "x y w"], num_negatives=1)
-    recipe = replace(RECIPE, num_negatives=1, negatives="fixed")
+    recipe = varied(RECIPE, num_negatives=1, negatives="fixed")
     path = CompiledPath(1, both_directions=False, share_prefixes=True)
     made = flops_made(path, [MicroBatch(0, np.array([0, 1]), 0)], data, recipe, columns=15)
-    assert made == 7 / 2 * 3 * 2 * recipe.cells * 15
+    assert made == 7 / 2 * 3 * 2 * recipe.tower.cells * 15
 
 
 def test_a_ratio_is_the_median_over_rounds_of_figures_taken_together():

@@ -20,16 +20,16 @@ k = {k}
 threads = 1
 [train.set]
 epochs = {epochs}
-step = {step}
-cells = 16
+optimiser.step = {step}
+tower.cells = 16
 micro_batch = 32
 minibatch = 64
 [compare]
 rows = ["random", "bm25", "lstm-96", "hybrid"]
 [compare.set]
 epochs = {epochs}
-step = {step}
-cells = 16
+optimiser.step = {step}
+tower.cells = 16
 micro_batch = 32
 minibatch = 64
 """

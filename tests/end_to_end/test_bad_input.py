@@ -154,7 +154,7 @@ def test_a_full_disk_leaves_nothing_half_written_in_any_stage(shop, monkeypatch)
     monkeypatch.chdir(shop)
     judgments = ["--queries", "data/judgments/queries.dev.tsv", "--qrels", "data/judgments/qrels.dev.txt"]
     documents = ["--documents", "data/documents.tsv"]
-    small = ["--epochs", "1", "--threads", "1", "--set", "cells=8"]
+    small = ["--epochs", "1", "--threads", "1", "--set", "tower.cells=8"]
     stages = {
         "ingest": ["data/log", "--into", "store"],
         "build": ["--days", "store", *documents, "--k", "2", "--into", "store"],

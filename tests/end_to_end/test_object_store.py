@@ -41,7 +41,7 @@ k = 2
 threads = 1
 [train.set]
 epochs = 2
-cells = 16
+tower.cells = 16
 [publish]
 to = "s3://bucket/{name}/release"
 """

@@ -34,7 +34,7 @@ workers = {workers}
 threads = 1
 [train.set]
 epochs = 12
-cells = 16
+tower.cells = 16
 micro_batch = 32
 minibatch = 128
 [limits]

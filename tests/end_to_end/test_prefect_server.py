@@ -40,8 +40,8 @@ k = 2
 threads = 1
 [train.set]
 epochs = {epochs}
-step = {step}
-cells = 16
+optimiser.step = {step}
+tower.cells = 16
 micro_batch = 16
 minibatch = 32
 [limits]

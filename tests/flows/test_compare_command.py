@@ -10,7 +10,7 @@ from flows.cli import run
 from tests.trained_model import trained_stage
 from tests.training.compare.judged_shop import judged_shop
 
-SMALL = ["--set", "cells=16", "--set", "epochs=1", "--set", "minibatch=32", "--set", "micro_batch=32"]
+SMALL = ["--set", "tower.cells=16", "--set", "epochs=1", "--set", "minibatch=32", "--set", "micro_batch=32"]
 QUICK = ["--evaluate", "num_resamples=200", "--threads", "1"]
 
 

@@ -15,22 +15,21 @@ from schemas.manifest import Outcome, Request
 from schemas.release import Pointer, Release
 from schemas.stage import open_result, run_stage
 from tests.flows.test_report import Page, loads_nothing
+from tests.recipes import made, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.labelled.classifying import of_vectors
 from training.models.model import load_model, write_model
 from training.recipes.named_recipes import recipe
-from training.recipes.recipe import Recipe
 
 torch.set_num_threads(1)
-SIAMESE = Recipe(
+SIAMESE = made(
     name="siamese",
     tower="bilstm",
     objective="classify",
     features="siamese",
     head_units=4,
     cells=6,
-    tie_towers=True,
 )
 QUERY, TITLE = "angle bracket for shelf", "12 in. zinc-plated angle"
 NASTY = "<script>alert(1)</script> a\x07b &amp; \x1b[31mred [bold]x[/bold] ünïcode 東京の金槌"
@@ -147,15 +146,13 @@ def test_the_page_says_what_other_towers_make_of_the_output(tmp_path, capsys):
 
 
 def test_a_score_by_distance_is_called_one(tmp_path, capsys):
-    made = replace(
+    made = varied(
         recipe("variational"),
-        gamma=5.0,
         cells=6,
         latent=4,
         objective="classify",
         features="w2",
         head_units=4,
-        tie_towers=True,
     )
     stage = trained_stage(str(tmp_path), recipe=made)
     (same,) = explain(capsys, "--model", stage, QUERY, QUERY, "--into", str(tmp_path / "out"))["models"]

@@ -3,7 +3,6 @@
 import io
 import json
 from contextlib import redirect_stdout
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from flows.report import html as page_html
 from flows.report.labelled_page import labelled_page
 from schemas.stage import open_result
 from tests.flows.test_report import Page, loads_nothing
+from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.analysis.attention import overlap
 from training.analysis.traces import trace
@@ -66,7 +66,7 @@ def built(folder):
 @pytest.fixture(scope="module")
 def trained(folder, built):
     small = {"cells": 4, "attention_units": 3, "hops": 2, "factors": 3, "head_units": 4}
-    made = replace(gated_attention(), **small, epochs=1, minibatch=16, micro_batch=16)
+    made = varied(gated_attention(), **small, epochs=1, minibatch=16, micro_batch=16)
     return train(built.folder, store=str(folder / "store"), recipe=made)
 
 
@@ -148,15 +148,13 @@ def test_the_terminal_says_the_short_of_it_without_a_text(said):
 
 
 def test_a_variational_model_shows_its_distances(folder, built):
-    made = replace(
+    made = varied(
         recipe("variational"),
-        gamma=5.0,
         cells=6,
         latent=4,
         objective="classify",
         features="w2",
         head_units=4,
-        tie_towers=True,
     )
     config = EvaluateLabelledConfig(num_resamples=20, word_movers=False)
     model = trained_stage(str(folder / "untrained"), recipe=made)

@@ -1,13 +1,13 @@
 """A recipe in a file, as a sweep writes it: for `train --recipe`, and for a pipeline."""
 
 import tomllib
-from dataclasses import replace
 
 import pytest
 
 from flows.config.pipeline_config import read_pipeline
 from flows.config.recipe_file import recipe_named
 from schemas.errors import UsageError
+from tests.recipes import made, varied
 from training.recipes.named_recipes import Recipe, names, recipe
 from training.sweep.sweep_stage import best_toml
 
@@ -29,25 +29,25 @@ def written(of: Recipe, **fields) -> str:
 
 @pytest.mark.parametrize("name", names())
 def test_what_a_sweep_writes_is_the_whole_recipe(tmp_path, name):
-    asked = replace(recipe(name), step=1e-05, clip_norm=7.5, seed=3, epochs=2)
+    asked = varied(recipe(name), step=1e-05, clip_norm=7.5, seed=3, epochs=2)
     path = tmp_path / "best.toml"
-    path.write_text(written(asked, step=1e-05, clip_norm=7.5), encoding="utf-8")
+    path.write_text(written(asked, **{"optimiser.step": 1e-05, "optimiser.clip_norm": 7.5}), encoding="utf-8")
     assert recipe_named(str(path)) == (asked, None)
     assert recipe_named(name) == (recipe(name), None)
 
 
 def test_a_recipe_of_somebodys_own_is_written_as_one(tmp_path):
-    asked = Recipe(name='of "mine"', cells=8, forget_gate=True)
+    asked = made(name='of "mine"', cells=8, forget_gate=True)
     path = tmp_path / "best.toml"
     path.write_text(written(asked), encoding="utf-8")
     assert recipe_named(str(path)) == (asked, None)
 
 
 def test_it_is_a_section_of_a_pipeline_and_a_pipeline_can_name_it(tmp_path):
-    text = written(replace(recipe("lstm-64"), step=0.003), step=0.003)
+    text = written(varied(recipe("lstm-64"), step=0.003), **{"optimiser.step": 0.003})
     (tmp_path / "pasted.toml").write_text(PIPELINE + text, encoding="utf-8")
     pasted = read_pipeline(str(tmp_path / "pasted.toml")).train
-    assert (pasted.recipe, pasted.set["step"]) == ("lstm-64", 0.003)
+    assert (pasted.recipe, pasted.set["optimiser.step"]) == ("lstm-64", 0.003)
     assert set(tomllib.loads(text)) == {"train"}
     (tmp_path / "best.toml").write_text(text, encoding="utf-8")
     (tmp_path / "named.toml").write_text(PIPELINE + '[train]\nrecipe = "best.toml"\n', encoding="utf-8")
@@ -70,8 +70,13 @@ def test_word_vectors_are_relative_to_the_file_that_names_them(tmp_path):
         ("[train", "not TOML"),
         ("step = 1", "train is missing"),
         ('[train]\nrecipe = "lstm-95"', "no recipe of that name"),
-        ('[train]\nrecipe = "lstm-96"\n[train.set]\nsteps = 1', "no field steps"),
-        ('[train]\nrecipe = "lstm-96"\n[train.set]\nstep = -1', "above 0"),
+        ('[train]\nrecipe = "lstm-96"\n[train.set]\nsteps = 1', "no field steps; did you mean optimiser.step"),
+        (
+            '[train]\nrecipe = "lstm-96"\n[train.set]\noptimiser.step = -1',
+            "optimiser.step is -1: it must be greater than 0",
+        ),
+        ('[train]\nrecipe = "lstm-96"\n[train.set.tower]\ncells = 0', "tower.cells is 0"),
+        ('[train]\nrecipe = "lstm-96"\n[train.set]\nnum_negatives = 1', "did you mean objective.num_negatives"),
         ('[train]\nrecipe = "lstm-96"\nepochs = 3', r"epochs \(line 3\) is unknown"),
     ],
 )

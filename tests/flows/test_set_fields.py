@@ -31,9 +31,9 @@ def test_values_are_read_as_the_type_of_their_field():
     ("assignment", "words"),
     [
         ("k", "There is no = in it"),
-        ("shufle=true", "Did you mean shuffle"),
-        ("k=many", "a value of type int"),
-        ("k=0", "k = 0 must be at least 1"),
+        ("shufle=true", "did you mean shuffle"),
+        ("k=many", "k is many: it must be a valid integer"),
+        ("k=0", "K = 0 must be at least 1"),
     ],
 )
 def test_a_wrong_assignment_says_why(assignment, words):

@@ -21,12 +21,12 @@ into = "store"
 threads = 1
 {more}
 [set]
-cells = 8
+tower.cells = 8
 minibatch = 32
 micro_batch = 32
 epochs = {epochs}
 [fields]
-step = [0.02, 0.001]
+optimiser.step = [0.02, 0.001]
 """
 
 
@@ -86,7 +86,7 @@ def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_p
     (tmp_path / "vectors.txt").write_text("2 3\nhammer 1 0 0\nsteel 0 1 0\n", encoding="utf-8")
     path = tmp_path / "sweep.toml"
     every = 'recipe = "bag-512"\nword_vectors = "vectors.txt"\n'
-    shared = '[set]\ncells = 8\nminibatch = 32\nmicro_batch = 32\nepochs = 1\nstart = "uniform"\n'
+    shared = '[set]\ntower.cells = 8\nminibatch = 32\nmicro_batch = 32\nepochs = 1\nobjective.start = "uniform"\n'
     head = f'shards = "{shards}"\ninto = "store"\nthreads = 1\n{every}{shared}[fields]\n'
     path.write_text(f'{head}word_vectors = ["none", "tuned", "frozen"]\n', encoding="utf-8")
     assert run(["sweep", str(path), "--plan", "--json"]) == 0
@@ -107,7 +107,7 @@ def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_p
 def test_a_plan_trains_nothing(tmp_path, shards, capsys):
     assert run(["sweep", write(tmp_path, shards, more="seeds = [1, 2]"), "--plan"]) == 0
     told = capsys.readouterr().out
-    assert "to train  step=0.02, seed 2" in told
+    assert "to train  optimiser.step=0.02, seed 2" in told
     assert "4 trials of 2 points, 0 of them there; dev_loss chooses, lower is better. Nothing was trained." in told
     assert run(["sweep", str(tmp_path / "sweep.toml"), "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"] == {"points": 2, "trials": 4, "trials_reused": 0}
@@ -137,7 +137,7 @@ def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp
     half-written models are gone, finished trials stay."""
     config = write(tmp_path, shards, more="at_once = 2")
     text = Path(config).read_text(encoding="utf-8").replace("epochs = 1\n", "")
-    Path(config).write_text(text.replace("step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
+    Path(config).write_text(text.replace("optimiser.step = [0.02, 0.001]", "epochs = [1, 100_000]"), encoding="utf-8")
     command = [sys.executable, "-m", "flows.cli", "sweep", config]
     for ending, end in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):
         sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

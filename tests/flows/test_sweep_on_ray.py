@@ -25,12 +25,12 @@ measure = "dev_loss"
 threads = 1
 {more}
 [set]
-cells = 8
+tower.cells = 8
 minibatch = 32
 micro_batch = 8
 epochs = {epochs}
 [fields]
-step = [0.001, 0.02]
+optimiser.step = [0.001, 0.02]
 """
 HALVING = "[halving]\neta = 2\nmin_epochs = 20\n"
 

@@ -30,33 +30,35 @@ def written(tmp_path: Path, text: str) -> SweepConfig:
 
 
 def test_the_grid_is_every_combination():
-    points = points_of(config(fields={"step": [0.001, 0.002], "gamma": [5, 10, 20]}))
-    assert [(p.recipes[0].step, p.recipes[0].gamma) for p in points] == [
+    points = points_of(config(fields={"optimiser.step": [0.001, 0.002], "objective.gamma": [5, 10, 20]}))
+    assert [(p.recipes[0].optimiser.step, p.recipes[0].clicks.gamma) for p in points] == [
         (0.001, 5.0), (0.001, 10.0), (0.001, 20.0), (0.002, 5.0), (0.002, 10.0), (0.002, 20.0),
     ]  # fmt: skip
-    assert points[4].fields == {"step": 0.002, "gamma": 10}
-    assert points[4].options == ("--recipe", "lstm-96", "--set", "step=0.002", "--set", "gamma=10")
+    assert points[4].fields == {"optimiser.step": 0.002, "objective.gamma": 10}
+    assert points[4].options == ("--recipe", "lstm-96", "--set", "optimiser.step=0.002", "--set", "objective.gamma=10")
 
 
 def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     """So that a trial trained by hand has the digest of the sweep's."""
     from flows.config.toml_file import with_fields
 
-    [point] = points_of(config(epochs=3, set={"cells": 64}, trial=({"step": 0.001},)))
-    assert point.recipes == (with_fields(lstm_96(), ["epochs=3", "cells=64", "step=0.001"]),)
+    [point] = points_of(config(epochs=3, set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},)))
+    assert point.recipes == (with_fields(lstm_96(), ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
 
 
 def test_recipes_can_be_varied_and_trials_told_one_by_one():
-    points = points_of(config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "cells": 96},)))
-    assert [p.recipes[0].tower for p in points] == ["lstm", "rnn", "rnn"]
+    points = points_of(
+        config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "tower.cells": 96},))
+    )
+    assert [p.recipes[0].tower.kind for p in points] == ["lstm", "rnn", "rnn"]
     assert points[1].recipes == (rnn_288(),)
-    assert points[2].recipes[0].cells == 96
+    assert points[2].recipes[0].tower.cells == 96
 
 
 def test_each_point_gets_every_seed():
-    points = points_of(config(seeds=(3, 1), fields={"step": [0.001, 0.002]}))
+    points = points_of(config(seeds=(3, 1), fields={"optimiser.step": [0.001, 0.002]}))
     assert [[r.seed for r in p.recipes] for p in points] == [[3, 1], [3, 1]]
-    assert [dict(p.fields) for p in points] == [{"step": 0.001}, {"step": 0.002}]
+    assert [dict(p.fields) for p in points] == [{"optimiser.step": 0.001}, {"optimiser.step": 0.002}]
 
 
 def test_seeds_alone_are_a_sweep_of_one_point():
@@ -66,26 +68,30 @@ def test_seeds_alone_are_a_sweep_of_one_point():
 
 
 def test_the_same_point_told_twice_is_one():
-    assert told(fields={"step": [0.001, 1e-3]}, trial=({"step": 0.001}, {"step": 0.5})) == [
-        {"step": 0.001},
-        {"step": 0.5},
+    assert told(
+        fields={"optimiser.step": [0.001, 1e-3]}, trial=({"optimiser.step": 0.001}, {"optimiser.step": 0.5})
+    ) == [
+        {"optimiser.step": 0.001},
+        {"optimiser.step": 0.5},
     ]
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 30), st.integers(0, 2**31), st.integers(0, 8))
 def test_a_sample_is_of_the_grid_without_repeats_and_a_larger_one_holds_it(size, seed, more):
-    fields = {"cells": list(range(1, 7)), "epochs": list(range(1, 8))}
+    fields = {"tower.cells": list(range(1, 7)), "epochs": list(range(1, 8))}
     chosen = told(fields=fields, sample=SampleSection(points=size, seed=seed))
     larger = told(fields=fields, sample=SampleSection(points=size + more, seed=seed))
-    assert len({(p["cells"], p["epochs"]) for p in chosen}) == len(chosen) == min(size, 42)
-    assert all(p["cells"] in fields["cells"] and p["epochs"] in fields["epochs"] for p in chosen)
+    assert len({(p["tower.cells"], p["epochs"]) for p in chosen}) == len(chosen) == min(size, 42)
+    assert all(p["tower.cells"] in fields["tower.cells"] and p["epochs"] in fields["epochs"] for p in chosen)
     assert all(point in larger for point in chosen)
 
 
 def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
     values = [step / 1e6 for step in range(1, 3001)]
-    grid = dict.fromkeys(("step", "gamma", "initial_range", "clip_norm"), values)  # 8.1e13 points
+    grid = dict.fromkeys(
+        ("optimiser.step", "objective.gamma", "initial_range", "optimiser.clip_norm"), values
+    )  # 8.1e13 points
     assert len(told(fields=grid, sample=SampleSection(points=5))) == 5
 
 
@@ -94,17 +100,17 @@ def test_a_sample_of_a_huge_grid_is_drawn_without_making_the_grid():
     [
         ({}, "Nothing is varied"),
         ({"seeds": (1,)}, "Nothing is varied"),
-        ({"fields": {"stepp": [1]}}, "Did you mean step?"),
-        ({"fields": {"step": ["fast"]}}, "Give step a value of type float"),
-        ({"fields": {"step": 0.001}}, "write a list, step = [0.001, ...]"),
-        ({"fields": {"step": []}}, "Its list of values is empty"),
+        ({"fields": {"stepp": [1]}}, "did you mean optimiser.step?"),
+        ({"fields": {"optimiser.step": ["fast"]}}, "optimiser.step is fast: it must be a valid number"),
+        ({"fields": {"optimiser.step": 0.001}}, "write a list, optimiser.step = [0.001, ...]"),
+        ({"fields": {"optimiser.step": []}}, "Its list of values is empty"),
         ({"fields": {"minibatch": [256, 100]}}, "The sweep tries minibatch=100"),
-        ({"fields": {"step": [-1]}}, "must be a number above 0"),
+        ({"fields": {"optimiser.step": [-1]}}, "optimiser.step is -1: it must be greater than 0"),
         ({"fields": {"recipe": ["lstm-7"]}}, "There is no recipe of that name"),
-        ({"trial": ({"cels": 3},)}, "Did you mean cells?"),
+        ({"trial": ({"cels": 3},)}, "did you mean tower.cells?"),
         ({"fields": {"seed": [1, 2]}, "seeds": (1, 2)}, "seed is varied as a field too"),
-        ({"fields": {"step": [1, 2]}, "sample": SampleSection(points=0)}, "That is none"),
-        ({"seeds": (-1, -2)}, "must be at least 0"),
+        ({"fields": {"optimiser.step": [1, 2]}, "sample": SampleSection(points=0)}, "That is none"),
+        ({"seeds": (-1, -2)}, "seed is -1: it must be greater than or equal to 0"),
     ],
 )
 def test_what_cannot_be_tried_is_told_before_anything_is_trained(changes, words):
@@ -113,7 +119,7 @@ def test_what_cannot_be_tried_is_told_before_anything_is_trained(changes, words)
 
 
 def test_too_many_trials_are_refused_with_the_way_to_have_them():
-    fields = {"step": [0.001 * n for n in range(1, 21)], "cells": list(range(8, 18))}
+    fields = {"optimiser.step": [0.001 * n for n in range(1, 21)], "tower.cells": list(range(8, 18))}
     with pytest.raises(UsageError, match=r"600 trials .*200 points, 3 seeds.*points = 33 .*max_trials = 600"):
         points_of(config(fields=fields, seeds=(1, 2, 3)))
     assert len(points_of(config(fields=fields, seeds=(1, 2, 3), max_trials=600))) == 200
@@ -122,10 +128,10 @@ def test_too_many_trials_are_refused_with_the_way_to_have_them():
 @pytest.mark.parametrize(
     ("changes", "measure"),
     [
-        ({"fields": {"step": [0.1, 0.2]}}, "dev_loss"),
-        ({"fields": {"gamma": [5, 10]}}, "dev_ndcg@10"),  # a loss under another γ is another quantity
+        ({"fields": {"optimiser.step": [0.1, 0.2]}}, "dev_loss"),
+        ({"fields": {"objective.gamma": [5, 10]}}, "dev_ndcg@10"),  # a loss under another γ is another quantity
         ({"fields": {"recipe": ["lstm-96", "rnn-288"]}}, "dev_loss"),  # they have one γ and n
-        ({"fields": {"step": [0.1, 0.2]}, "measure": "dev_ndcg@1"}, "dev_ndcg@1"),
+        ({"fields": {"optimiser.step": [0.1, 0.2]}, "measure": "dev_ndcg@1"}, "dev_ndcg@1"),
     ],
 )
 def test_what_chooses_is_what_can_compare_the_points(changes, measure):
@@ -134,7 +140,7 @@ def test_what_chooses_is_what_can_compare_the_points(changes, measure):
 
 
 def test_losses_of_different_gamma_are_not_compared():
-    asked = config(measure="dev_loss", trial=({"gamma": 5}, {"num_negatives": 2}))
+    asked = config(measure="dev_loss", trial=({"objective.gamma": 5}, {"objective.num_negatives": 2}))
     with pytest.raises(UsageError, match=r"(?i)set measure"):
         measure_of(asked, points_of(asked))
 
@@ -177,7 +183,7 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     config = read_sweep(str(ROOT / "docs" / name))
     points = points_of(config)
     assert measure_of(config, points) == measure
-    assert {(p.recipes[0].hops, p.recipes[0].penalty) for p in points} == {
+    assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
         (hops, penalty) for hops in (1, 2, 4, 8) for penalty in (0.0, 0.1, 0.3)
     }
 
@@ -194,7 +200,7 @@ def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objec
 def test_the_commented_sweep_and_every_commented_setting_in_it_are_valid(tmp_path):
     text = (ROOT / "sweep.toml").read_text(encoding="utf-8")
     assert len(points_of(read_sweep(str(ROOT / "sweep.toml")))) > 1
-    opened = re.sub(r"^# (\[+\w+\]+|\w+ = )", r"\1", text, flags=re.M)
+    opened = re.sub(r"^# (\[+\w+\]+|[\w.]+ = )", r"\1", text, flags=re.M)
     assert opened != text
     (tmp_path / "vectors.txt").write_text("word 0.5 0.25\n", encoding="utf-8")
     made = written(tmp_path, opened)

@@ -12,7 +12,14 @@ from flows.show import console, present
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.small_shards import shop, write_build
 
-SETTINGS = ("cells=8", "epochs=2", "minibatch=32", "micro_batch=8", "step=0.02", "clip_norm=12")
+SETTINGS = (
+    "tower.cells=8",
+    "epochs=2",
+    "minibatch=32",
+    "micro_batch=8",
+    "optimiser.step=0.02",
+    "optimiser.clip_norm=12",
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +83,21 @@ def labelled(tmp_path_factory) -> str:
 def recipe_file(folder: Path, **settings) -> str:
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
     file = folder / "recipe.toml"
-    file.write_text('[train]\nrecipe = "variational"\n[train.set]\ngamma = 5.0\n' + "\n".join(lines) + "\n")
+    file.write_text('[train]\nrecipe = "variational"\n[train.set]\n' + "\n".join(lines) + "\n")
     return str(file)
 
 
-SMALL = {"optimiser": "adam", "tie_towers": True, "cells": 8, "latent": 6, "epochs": 2, "minibatch": 16,
-         "micro_batch": 8, "step": 0.01}  # fmt: skip
+SAID = {"objective.kind": "generate", "objective.decoder_cells": 8, "objective.decoder_columns": 6,
+        "objective.vocabulary": 30}  # fmt: skip
+TOLD = {"objective.kind": "classify", "objective.features.kind": "w2", "objective.head.units": 8}
+SMALL = {"optimiser.kind": "adam", "tower.cells": 8, "tower.latent": 6, "epochs": 2, "minibatch": 16,
+         "micro_batch": 8, "optimiser.step": 0.01}  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_own_figures(labelled, tmp_path, capsys):
     command = ["train", "--shards", labelled, "--into", str(tmp_path), "--threads", "1", "--json"]
-    said = recipe_file(tmp_path, objective="generate", decoder_cells=8, decoder_columns=6, vocabulary=30, **SMALL)
+    said = recipe_file(tmp_path, **SAID, **SMALL)
     page = tmp_path / "said.html"
     assert run([*command, "--recipe", said, "--report", str(page)]) == 0
     started = json.loads(capsys.readouterr().out)
@@ -100,7 +110,7 @@ def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_ow
         assert text in html
     assert "NDCG" not in html
 
-    told = recipe_file(tmp_path, objective="classify", features="w2", head_units=8, **SMALL)
+    told = recipe_file(tmp_path, **TOLD, **SMALL)
     assert run([*command, "--recipe", told, "--start", started["path"], "--report", str(page)]) == 0
     result = json.loads(capsys.readouterr().out)
     assert present.headline(result) == (
@@ -117,7 +127,7 @@ def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_ow
 
 
 def test_a_start_that_is_no_model_is_refused(labelled, tmp_path, capsys):
-    told = recipe_file(tmp_path, objective="classify", features="w2", head_units=8, **SMALL)
+    told = recipe_file(tmp_path, **TOLD, **SMALL)
     command = ["train", "--shards", labelled, "--into", str(tmp_path), "--recipe", told, "--threads", "1"]
     assert run([*command, "--start", labelled]) == 2
     assert "Give the folder that" in " ".join(capsys.readouterr().err.split())

@@ -41,7 +41,7 @@ qrels = "{given}/qrels.txt"
 threads = 1
 [train.set]
 epochs = 2
-cells = 8
+tower.cells = 8
 micro_batch = 16
 minibatch = 32
 """

@@ -25,12 +25,13 @@ Params = dict[str, np.ndarray]
 
 
 def kind_of(recipe) -> str:
-    switches = [name for name in ("forget_gate", "peepholes") if getattr(recipe, name)]
-    window = [str(recipe.window)] if recipe.tower == "clsm" else []
-    attention = [f"units={recipe.attention_units}", f"hops={recipe.hops}"] if recipe.hops else []
-    average = ["average"] if recipe.average_hops else []
-    latent = [f"latent={recipe.latent}"] if recipe.latent else []
-    return " ".join([recipe.tower, *switches, *window, *attention, *average, *latent]).replace("forget_gate", "forget")
+    tower = recipe.tower
+    switches = [name for name in ("forget_gate", "peepholes") if getattr(tower, name, False)]
+    window = [str(tower.window)] if tower.kind == "clsm" else []
+    attention = [f"units={tower.attention_units}", f"hops={tower.hops}"] if tower.kind == "self_attentive" else []
+    average = ["average"] if getattr(tower, "average_hops", False) else []
+    latent = [f"latent={tower.latent}"] if tower.kind == "variational" else []
+    return " ".join([tower.kind, *switches, *window, *attention, *average, *latent]).replace("forget_gate", "forget")
 
 
 def sigmoid(x):

@@ -9,12 +9,12 @@ from flows.cli import run
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
+from tests.recipes import made
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
 from training.models.ensemble import Ensemble, combine, load_encoder
 from training.models.model import load_model, write_model
-from training.network.parameters import initial_parameters, layout_of, tower_names
-from training.recipes.recipe import Recipe
+from training.network.parameters import initial_parameters, layout_of
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 
@@ -25,11 +25,11 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 def other_tower(store: str, *, rows: int = 51_000) -> str:
     """A small bag of another size, as `train` would leave it."""
-    recipe = Recipe(name="small bag", tower="bag", cells=6, initial_range=5.0)
+    recipe = made(name="small bag", tower="bag", cells=6, initial_range=5.0)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, rows)
-        write_model(folder, recipe, layout, {n: initial_parameters(recipe, layout, n) for n in tower_names(recipe)})
+        write_model(folder, recipe, layout, {n: initial_parameters(recipe, layout, n) for n in recipe.objective.towers})
         return Outcome(labels={"simulated": True})
 
     return run_stage(store, Request(stage="train", stage_version=1, config={"bag": rows}, inputs={}), produce).folder
@@ -149,7 +149,7 @@ def test_by_the_command(members, tmp_path, capsys):
 def test_members_keep_their_own_text_limits(store, tmp_path):
     recipe = replace(load_model(open_result(trained_stage(store)).data).recipe, max_words=1, overflow="truncate")
     layout = layout_of(recipe, 51_000)
-    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
 
     def produce(folder: str) -> Outcome:
         write_model(folder, recipe, layout, towers)

@@ -9,10 +9,11 @@ import pytest
 from schemas.errors import StageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
+from tests.recipes import varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import write_model
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.named_recipes import lstm_96
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)
@@ -68,11 +69,13 @@ def test_pairs_of_several_grades_are_told(evaluated):
 
 
 def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):
-    recipe = replace(lstm_96(), cells=8)
+    recipe = varied(lstm_96(), cells=8)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, TABLE_ROWS)
-        towers = {name: initial_parameters(recipe, layout, name) * np.float32(np.nan) for name in tower_names(recipe)}
+        towers = {
+            name: initial_parameters(recipe, layout, name) * np.float32(np.nan) for name in recipe.objective.towers
+        }
         write_model(folder, recipe, layout, towers)
         return Outcome()
 

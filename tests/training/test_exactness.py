@@ -16,6 +16,7 @@ import safetensors.numpy
 import torch
 
 from schemas.stage import open_result, silent
+from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from training.compute.workers import Alone
@@ -29,7 +30,7 @@ from training.run.worker import work
 
 torch.set_num_threads(1)
 # Micro-batches of 8, six to a minibatch: five workers share them unevenly, and so do two and three at an epoch's end.
-RECIPE = Recipe(name="small", cells=16, epochs=4, minibatch=48, micro_batch=8, step=0.01, momentum_middle=0.95,
+RECIPE = made(name="small", cells=16, epochs=4, minibatch=48, micro_batch=8, step=0.01, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 FAST_TOLERANCE = 1e-5  # of the largest parameter; 4e-7 was found
 
@@ -75,7 +76,7 @@ def test_word_vectors_are_read_alike_by_every_worker(build, tmp_path):
     numbers = np.random.default_rng(3).normal(size=(4, 3)).astype(np.float32)
     file.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(
         ("steel", "hammer", "unheard", "no"), numbers.tolist(), strict=True)))  # fmt: skip
-    recipe = replace(RECIPE, epochs=1, word_vectors="frozen", word_columns=3)
+    recipe = varied(RECIPE, epochs=1, word_vectors="frozen", word_columns=3)
     one, two = (replace(job(build, tmp_path / n, recipe=recipe), word_vectors=str(file)) for n in ("one", "two"))
     expected = alone(one, tmp_path / "one")
     run_workers(two, 2, tmp_path / "two")
@@ -148,9 +149,9 @@ def test_any_history_of_kills_and_numbers_of_workers_gives_the_same_bytes(build,
 
 
 def test_a_start_that_is_read_off_the_shards_is_the_same_for_all_workers_and_after_a_kill(build, tmp_path):
-    recipe = replace(RECIPE, tower="bag", start="idf", tie_towers=True, epochs=1)  # 6 updates
+    recipe = varied(RECIPE, tower="bag", start="idf", tie_towers=True, epochs=1)  # 6 updates
     expected = alone(job(build, tmp_path / "alone", recipe=recipe), tmp_path / "alone")
-    uniform = replace(recipe, start="uniform")
+    uniform = varied(recipe, start="uniform")
     assert alone(job(build, tmp_path / "uniform", recipe=uniform), tmp_path / "uniform") != expected
     folder = tmp_path / "killed"
     asked = job(build, folder, recipe=recipe, seconds=0.0)

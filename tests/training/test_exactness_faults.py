@@ -18,15 +18,15 @@ import torch
 from schemas import storage
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import StageResult, open_result
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
 from training.data.order import Order, pair_lengths
 from training.data.pairs import pairs_of
 from training.data.shard_data import load_shards
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.objectives.watch import Watch
-from training.recipes.recipe import Recipe
 from training.run import arithmetic
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.run.launch import train
@@ -38,7 +38,7 @@ from training.update.reference_path import ReferencePath
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
-RECIPE = Recipe(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+RECIPE = made(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_a_shard_that_changed_before_a_run_is_taken_up_again_ends_it(build, expe
 
 
 def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_batch_and_file(made, tmp_path):
-    recipe = replace(RECIPE, step=1e4, clip_norm=0.0)
+    recipe = varied(RECIPE, step=1e4, clip_norm=0.0)
     where = r"(?i)update 1 would move the \w+ tower.*micro-batch \d of 4 of update 1.*rows [\d, ]+ and 3 more of"
     with pytest.raises(Diverged, match=rf"{where} train-0000\d/pairs.arrow"):
         train(made, store=str(tmp_path), recipe=recipe, threads=1)
@@ -198,12 +198,12 @@ def test_a_step_that_throws_the_towers_off_ends_the_run_and_names_update_micro_b
 
 def test_an_update_may_be_as_long_as_the_parameters_but_no_longer():
     # 3 rows of 4 numbers in ±0.5 measure 0.5 √(12 / 3) = 1; half a gradient of norm 2 moves a tower by 1.
-    recipe = replace(RECIPE, initial_range=0.5, step=0.5, clip_norm=0.0)
+    recipe = varied(RECIPE, initial_range=0.5, step=0.5, clip_norm=0.0)
     layout = replace(layout_of(recipe, 3), columns=4, parts=())
     require_sane(1.0, {"query": 2.0}, recipe, layout, 7)
     with pytest.raises(Diverged, match=r"Update 7 would move the query tower by 1\.01"):
         require_sane(1.0, {"query": 2.02}, recipe, layout, 7)
-    require_sane(1.0, {"query": 200.0}, replace(recipe, clip_norm=2.0), layout, 7)  # held down before it moves anything
+    require_sane(1.0, {"query": 200.0}, varied(recipe, clip_norm=2.0), layout, 7)  # held down before it moves anything
     for loss, norm in ((float("nan"), 1.0), (1.0, float("inf")), (1.0, float("nan"))):
         with pytest.raises(Diverged, match="update 7 is not finite"):
             require_sane(loss, {"query": norm}, recipe, layout, 7)
@@ -221,7 +221,7 @@ def test_every_worker_names_the_micro_batch_that_is_not_finite(made, size):
     only_one = rows[micro_batches == 1]
     [culprit] = [number for number, rows in enumerate(touched) if torch.isin(only_one[0], rows)]
     layout = layout_of(RECIPE, data.table_rows)
-    rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in tower_names(RECIPE)}
+    rows = {t: LazyRows.start(initial_parameters(RECIPE, layout, t)) for t in RECIPE.objective.towers}
     rows["query"].parameters[only_one[0]] = float("nan")
     towers = Towers(recipe=RECIPE, layout=layout, rows=rows, schedule=MomentumSchedule(0.9, 0.9, 10), path=path)
     error = Diverged(asked="a", found="found so far", do="d")
@@ -325,7 +325,7 @@ def test_measuring_is_of_the_towers_as_they_were(made, tmp_path):
     def points(result: StageResult) -> list[dict]:
         return json.loads(storage.read_bytes(f"{result.data}/curves.json"))
 
-    constant = replace(RECIPE, momentum_edge=0.9, momentum_middle=0.9)
+    constant = varied(RECIPE, momentum_edge=0.9, momentum_middle=0.9)
     whole = points(train(made, store=str(tmp_path), recipe=constant, threads=1))
     for epochs in (1, 2):
         ended = points(train(made, store=str(tmp_path), recipe=replace(constant, epochs=epochs), threads=1))

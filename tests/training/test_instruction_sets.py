@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from schemas import storage
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
+from tests.recipes import varied
 from training.kernel import serves
 from training.models.model import load_model
 from training.recipes.named_recipes import lstm_pool_96
@@ -29,7 +29,7 @@ from training.run.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.
-RECIPE = replace(lstm_pool_96(), cells=16, epochs=2, minibatch=16, micro_batch=8, pool_size=16, weights="log_clicks")
+RECIPE = varied(lstm_pool_96(), cells=16, epochs=2, minibatch=16, micro_batch=8, pool_size=16, weights="log_clicks")
 TITLES = {
     f"d{n}": f"{thing} {n} inch" for n, thing in enumerate(["steel hammer", "deck paint", "Sägeblatt für Holz"] * 4)
 }

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from schemas.errors import StageError
+from tests.recipes import made, varied
 from tests.training import reference
 from tests.training.texts import random_texts
 from training.compute.threads import compute_threads
 from training.compute.workers import Alone
 from training.data.pairs import apart
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.update.click_loss import PairBatch, pair_batch
 from training.update.large_update import Towers, large_update
@@ -22,7 +23,7 @@ from training.update.optimisers import LazyRows, MomentumSchedule
 torch.set_num_threads(1)
 TRIGRAMS = 40
 THREADS = compute_threads(2)
-RECIPE = Recipe(
+RECIPE = made(
     name="small",
     cells=5,
     gamma=4.0,
@@ -41,8 +42,8 @@ RECIPE = Recipe(
 
 def start(recipe: Recipe, total: int, table_rows: int = TRIGRAMS) -> Towers:
     layout = layout_of(recipe, table_rows)
-    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in tower_names(recipe)}
-    schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, total)
+    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in recipe.objective.towers}
+    schedule = MomentumSchedule(recipe.optimiser.momentum_edge, recipe.optimiser.momentum_middle, total)
     return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
 
 
@@ -51,7 +52,7 @@ class Minibatches:
 
     def __init__(self, num: int, recipe: Recipe, *, seed: int = 2) -> None:
         rng = np.random.default_rng(seed)
-        width = recipe.num_negatives + 2
+        width = recipe.clicks.num_negatives + 2
         self.batches: list[list[PairBatch]] = []
         self.plain: list[list[tuple[list, list]]] = []
         for _ in range(num):
@@ -68,11 +69,11 @@ class Minibatches:
 
 def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """(Λ after the last update as the trainer's matrices, norms of each update) by Algorithm 1, dense, in float64."""
-    kind = recipe.tower
+    kind = recipe.tower.kind
     layout = layout_of(recipe, TRIGRAMS)
     double = replace(recipe, dtype="float64")
     current = {
-        side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.cells, kind)
+        side: reference.from_matrix(initial_parameters(double, layout, side).numpy(), recipe.tower.cells, kind)
         for side in ("query", "document")
     }
     velocity = {side: {k: np.zeros_like(v) for k, v in p.items()} for side, p in current.items()}
@@ -83,20 +84,22 @@ def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, n
         for query, documents in pairs:
             q = reference.embed(ahead["query"], query, kind)
             ds = [reference.embed(ahead["document"], d, kind) for d in documents]
-            by_query, by_documents = reference.loss_gradient(q, ds, recipe.gamma)
+            by_query, by_documents = reference.loss_gradient(q, ds, recipe.clicks.gamma)
             for side, text, by in [
                 ("query", query, by_query),
                 *(("document", d, b) for d, b in zip(documents, by_documents, strict=True)),
             ]:
-                part = reference.back_propagate(ahead[side], text, by, kind, recipe.truncate_steps)
+                part = reference.back_propagate(ahead[side], text, by, kind, recipe.tower.truncate_steps)
                 for k, v in part.items():
                     total[side][k] += v
         norms = {}
         for side in current:
             norms[side] = np.sqrt(sum((v**2).sum() for v in total[side].values()))
-            scale = recipe.clip_norm / norms[side] if norms[side] > recipe.clip_norm > 0 else 1.0
+            scale = recipe.optimiser.clip_norm / norms[side] if norms[side] > recipe.optimiser.clip_norm > 0 else 1.0
             for k in current[side]:
-                step = recipe.step if k.startswith("W") else recipe.recurrent_step or recipe.step
+                step = (
+                    recipe.optimiser.step if k.startswith("W") else recipe.tower.recurrent_step or recipe.optimiser.step
+                )
                 velocity[side][k] = momentum * velocity[side][k] - step * scale * total[side][k]
                 current[side][k] = current[side][k] + velocity[side][k]
         all_norms.append(norms)
@@ -111,7 +114,7 @@ def reference_updates(recipe: Recipe, minibatches, momenta) -> tuple[dict[str, n
 )
 def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_step, reduction, tower):
     # A schedule over 50 updates has its edge at 1: updates 1, 2, 3 have μ = 0.5, 0.9, 0.9.
-    recipe = replace(RECIPE, dtype=dtype, reduction=reduction, tower=tower, recurrent_step=recurrent_step)
+    recipe = varied(RECIPE, dtype=dtype, reduction=reduction, tower=tower, recurrent_step=recurrent_step)
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
     reports = [
@@ -120,7 +123,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_ste
     ]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
 
-    assert min(min(report.values()) for report in norms) > recipe.clip_norm, "re-normalisation must be active"
+    assert min(min(report.values()) for report in norms) > recipe.optimiser.clip_norm, "re-normalisation must be active"
     initial = {side: initial_parameters(recipe, towers.layout, side).double().numpy() for side in expected}
     for side, matrix in expected.items():
         found = towers.rows[side].all_published(3, towers.schedule).double().numpy()
@@ -204,10 +207,10 @@ def run(recipe: Recipe, batches: list[list[PairBatch]], size: int, table_rows: i
     ]
 
 
-ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 0.5, "truncate_steps": 0}
+ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 0.5}
 
 
-MAX_POOLED = {"tower": "max_pooled", "truncate_steps": 0}
+MAX_POOLED = {"tower": "max_pooled"}
 VARIATIONAL = {"tower": "variational", "latent": 3}
 
 
@@ -218,7 +221,7 @@ VARIATIONAL = {"tower": "variational", "latent": 3}
     ids=["two towers", "one", "attentive", "max-pooled", "variational"],
 )
 def test_any_number_of_workers_gives_the_same_bytes(changes):
-    recipe = replace(RECIPE, dtype="float32", **changes)
+    recipe = varied(RECIPE, dtype="float32", **changes)
     made = Minibatches(6, recipe)
     [alone] = run(recipe, made.batches, 1)
     for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do

@@ -1,5 +1,4 @@
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -8,23 +7,19 @@ import safetensors.torch
 import torch
 
 from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.trigrams import CONTRACT_VERSION, trigram_ids
+from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.models.model import Model, load_model, write_model
-from training.network.parameters import initial_parameters, layout_of, tower_names
-from training.recipes.named_recipes import Recipe, names, recipe
+from training.network.parameters import initial_parameters, layout_of
+from training.recipes.named_recipes import names, recipe
 from training.towers import tower_of
 
 torch.set_num_threads(1)
 ROWS = 50_700
-RECIPE = Recipe(name="small", cells=4, initial_range=0.4)
-RECIPE_FIELDS_1_0 = (
-    "name", "tower", "cells", "forget_gate", "peepholes", "tie_towers", "same_start", "max_words", "overflow", "gamma",
-    "num_negatives", "negatives", "epochs", "minibatch", "micro_batch", "step", "momentum_edge", "momentum_middle",
-    "clip_norm", "truncate_steps", "initial_range", "reduction", "dtype", "shuffle_clicks", "seed",
-)  # fmt: skip
+RECIPE = made(name="small", cells=4, initial_range=0.4)
 TEXTS = ["Angle bracket", "", "2 in. x 4 ft. plank", "東京の金槌", "a", "angle  BRACKET", "  "]
 
 
@@ -83,7 +78,7 @@ def test_an_unknown_side_is_refused(model):
 
 def test_the_folder_says_what_it_needs_to_be_read(folder):
     description = json.loads(Path(folder, "model.json").read_text())
-    assert description["recipe"]["cells"] == 4
+    assert description["recipe"]["tower"]["cells"] == 4
     assert description["text_contract"]["table_rows"] == ROWS
     assert set(description["text_contract"]) == {"trigrams", "unicode", "table_rows"}
     assert description["parameters"] == 2 * (ROWS + 4 + 1) * 12  # W, W_rec, b of 3 gates x 4 cells, two towers
@@ -93,7 +88,7 @@ def test_the_folder_says_what_it_needs_to_be_read(folder):
 def test_another_major_version_is_refused(folder, tmp_path, field):
     description = json.loads(Path(folder, "model.json").read_text())
     if field == "model":
-        description["schema_version"] = "2.0"
+        description["schema_version"] = "1.2"  # of before recipes had sections
     else:
         description["text_contract"]["trigrams"] = "2.0"
     (tmp_path / "model.json").write_text(json.dumps(description))
@@ -108,7 +103,7 @@ def test_another_major_version_is_refused(folder, tmp_path, field):
 def test_a_damaged_model_is_refused(folder, tmp_path, damage, message):
     description = json.loads(Path(folder, "model.json").read_text())
     weights = Path(folder, "model.safetensors").read_bytes()
-    description["recipe"] |= {"other shapes": {"cells": 5}, "other parts": {"peepholes": True}}.get(damage, {})
+    description["recipe"]["tower"] |= {"other shapes": {"cells": 5}, "other parts": {"peepholes": True}}.get(damage, {})
     (tmp_path / "model.json").write_text(json.dumps(description))
     if damage != "missing":
         (tmp_path / "model.safetensors").write_bytes(weights[:-100] if damage == "cut off" else weights)
@@ -118,43 +113,17 @@ def test_a_damaged_model_is_refused(folder, tmp_path, damage, message):
 
 @pytest.mark.parametrize("name", names())
 def test_a_model_of_every_recipe_comes_back_as_it_was_written(tmp_path, name):
-    small = replace(recipe(name), cells=4, hidden=min(recipe(name).hidden, 6))
+    small = varied(recipe(name), cells=4)
+    small = varied(small, hidden=6) if hasattr(small.tower, "hidden") else small
     layout = layout_of(small, ROWS)
-    towers = {side: initial_parameters(replace(small, same_start=False), layout, side) for side in tower_names(small)}
+    apart = varied(small, same_start=False) if small.objective.kind == "clicks" else small
+    towers = {side: initial_parameters(apart, layout, side) for side in small.objective.towers}
     write_model(str(tmp_path), small, layout, towers)
     found = load_model(str(tmp_path))
     assert found.recipe == small
     assert all(torch.equal(found.towers[side], matrix) for side, matrix in towers.items())
     assert found.encode(TEXTS, "document", empty="zero").shape == (len(TEXTS), tower_of(small).dimensions)
     stored = safetensors.torch.load_file(tmp_path / "model.safetensors")
-    tower = tower_names(small)[0]
+    tower = small.objective.towers[0]
     assert stored[f"{tower}.W"].shape == (ROWS, tower_of(small).columns)
     assert {k: tuple(stored[f"{tower}.{k}"].shape) for k, _ in layout.parts} == dict(layout.parts)
-
-
-@pytest.mark.parametrize(("tower", "columns"), [("lstm", 12), ("rnn", 4)])
-def test_a_model_of_release_1_0_is_read(tmp_path, tower, columns):
-    # As that release wrote it: no windows, no hidden units, and W, W_rec and b below each other in one matrix.
-    rng = np.random.default_rng(3)
-    shapes = {"W": (ROWS, columns), "W_rec": (4, columns), "b": (columns,)}
-    tensors = {
-        f"{side}.{part}": torch.from_numpy(rng.normal(0, 0.3, shape).astype(np.float32))
-        for side in ("query", "document")
-        for part, shape in shapes.items()
-    }
-    now = asdict(replace(RECIPE, tower=tower))
-    description = {
-        "schema_version": "1.0",
-        "recipe": {k: now[k] for k in RECIPE_FIELDS_1_0},
-        "text_contract": {"trigrams": CONTRACT_VERSION, "unicode": "14.0.0", "table_rows": ROWS},
-        "dimensions": 4,
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
-    }
-    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "model.json").write_text(json.dumps(description))
-    model = load_model(str(tmp_path))
-    matrix = np.concatenate([tensors[f"query.{part}"].double().numpy().reshape(-1, columns) for part in shapes])
-    params = reference.from_matrix(matrix, 4, tower)
-    found = model.encode(["angle bracket"], "query")[0]
-    ids = [trigram_ids([word], ROWS)[1].tolist() for word in words("angle bracket")]
-    assert_equal_but_for_rounding(found, reference.embed(params, ids, tower))

@@ -13,20 +13,21 @@ from numpy.testing import assert_array_equal
 from schemas.errors import StageError, UsageError
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, open_table
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
 from training.data.order import Order, pair_lengths
 from training.data.pairs import Pairs, apart, pairs_of
 from training.data.shard_data import ShardData, load_shards
 from training.network.encoder import Encoder
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
-RECIPE = Recipe(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)
-POOL_RECIPE = replace(RECIPE, negatives="pool", pool_size=20)
-SOFTMAX = replace(POOL_RECIPE, pool_softmax=True)
+RECIPE = made(name="small", cells=8, epochs=1, minibatch=32, micro_batch=8, step=0.02, gamma=4.0)
+POOL_RECIPE = varied(RECIPE, negatives="pool", pool_size=20)
+SOFTMAX = varied(POOL_RECIPE, pool_softmax=True)
 SHARED = pytest.mark.parametrize("recipe", [POOL_RECIPE, SOFTMAX], ids=["n of the pool", "all of the pool"])
 
 
@@ -73,7 +74,7 @@ def test_shared_negatives_are_unclicked_titles_of_one_pool(shards, recipe):
         found = pairs_of(micro_batch, data, recipe, 0)
         (_, negatives), (_, clicked) = found.documents
         shared = [pool_texts[text] for text in negatives]
-        assert len(shared) == len(set(shared)) <= recipe.pool_size  # each once
+        assert len(shared) == len(set(shared)) <= recipe.clicks.negatives.size  # each once
         documents = shared + [texts[text] for text in clicked]
         used = set()
         for row, candidates in zip(micro_batch.pairs, found.candidates.tolist(), strict=True):
@@ -82,16 +83,16 @@ def test_shared_negatives_are_unclicked_titles_of_one_pool(shards, recipe):
             against = [documents[c] for c in candidates[1:] if c >= 0]
             allowed = set(titles) - {titles[at] for at in excluded[pair["exclusion"]]}
             assert set(against) <= allowed
-            if recipe.pool_softmax:
+            if recipe.clicks.negatives.softmax:
                 assert set(against) == set(shared) & allowed
             else:
-                assert len(against) == len(set(against)) <= recipe.num_negatives
-                short += len(against) < recipe.num_negatives
+                assert len(against) == len(set(against)) <= recipe.clicks.num_negatives
+                short += len(against) < recipe.clicks.num_negatives
             used |= set(candidates)
         assert used - {-1} == set(range(len(documents)))  # nothing is encoded for nobody
         seen |= set(shared)
-    assert len(seen) > 2 * recipe.pool_size  # pools differ
-    assert recipe.pool_softmax or 0 < short <= 50  # the query that nearly everything was clicked for
+    assert len(seen) > 2 * recipe.clicks.negatives.size  # pools differ
+    assert recipe.clicks.negatives.softmax or 0 < short <= 50  # the query that nearly everything was clicked for
 
 
 @pytest.mark.slow
@@ -103,7 +104,7 @@ def test_a_pool_says_the_same_as_its_negatives_given_apart(shards, recipe):
     (pool_texts, titles), (texts, clicked) = shared.documents
     assert len(set(shared.candidates[:, 1:].ravel().tolist()) - {-1}) < (shared.candidates[:, 1:] >= 0).sum()
     layout = layout_of(double, data.table_rows)
-    matrices = {name: initial_parameters(double, layout, name) for name in tower_names(double)}
+    matrices = {name: initial_parameters(double, layout, name) for name in double.objective.towers}
     encoder = Encoder(double, layout, lambda name, rows: matrices[name][rows])
     for row in (0, 5):
         candidates = shared.candidates[row][shared.candidates[row] >= 0]
@@ -142,7 +143,7 @@ def test_what_a_micro_batch_shares_depends_on_seed_epoch_and_its_place_alone(sha
 
 @SHARED
 def test_any_number_of_workers_gives_the_same_bytes(shards, recipe):
-    weighed = replace(recipe, weights="log_clicks")
+    weighed = varied(recipe, weights="log_clicks")
     data = load_shards(shards, weighed)
     batches = [[pair_batch(pairs_of(m, data, weighed, 0)) for m in minibatch] for minibatch in epoch(data, weighed)]
     [alone] = run(weighed, batches, 1, data.table_rows)
@@ -177,7 +178,7 @@ def with_columns(shards: str, folder: str, **columns) -> str:
 @pytest.mark.parametrize("negatives", ["redrawn", "fixed", "pool"])
 def test_pairs_carry_the_weights_that_the_recipe_names(shards, tmp_path, weights, expected, negatives):
     data_folder = with_columns(shards, str(tmp_path / "data"), clicks=[1, 3, 8], weight=[0.5, 2, 0])
-    recipe = replace(RECIPE, weights=weights, negatives=negatives)
+    recipe = varied(RECIPE, weights=weights, negatives=negatives)
     data = load_shards(data_folder, recipe)
     micro_batch = micro_batches(data, recipe)[1]
     found = pairs_of(micro_batch, data, recipe, 0).weights
@@ -190,10 +191,10 @@ def test_pairs_carry_the_weights_that_the_recipe_names(shards, tmp_path, weights
 
 def test_weights_weigh_the_gradient(shards, tmp_path):
     data_folder = with_columns(shards, str(tmp_path / "data"), weight=[0.5, 2, 0])
-    recipe = replace(RECIPE, weights="column", dtype="float64")
+    recipe = varied(RECIPE, weights="column", dtype="float64")
     data = load_shards(data_folder, recipe)
     layout = layout_of(recipe, data.table_rows)
-    matrices = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    matrices = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     encoder = Encoder(recipe, layout, lambda name, rows: matrices[name][rows])
     pairs = pairs_of(micro_batches(data, recipe)[0], data, recipe, 0)
     _, loss = pair_gradient(pair_batch(pairs), encoder)
@@ -208,27 +209,21 @@ def test_weights_weigh_the_gradient(shards, tmp_path):
 def test_a_weight_that_is_no_weight_is_an_error(shards, tmp_path, wrong):
     data_folder = with_columns(shards, str(tmp_path / "data"), weight=[1] * 69 + [wrong])
     with pytest.raises(StageError, match="1 of 70 pairs"):
-        load_shards(data_folder, replace(RECIPE, weights="column"))
+        load_shards(data_folder, varied(RECIPE, weights="column"))
     load_shards(data_folder, RECIPE)  # nobody asks for them
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"pool_size": 20}, "pool_size"),
-        ({"pool_softmax": True}, "pool_softmax"),
-        ({"negatives": "pool", "pool_size": 3}, "pool_size"),
-        ({"negatives": "pool", "micro_batch": 2}, "pool_size"),
-        ({"negatives": "pool", "pool_size": -1}, "pool_size"),
+        ({"pool_size": 20}, "no field objective.negatives.size of this kind, but of pool"),
+        ({"pool_softmax": True}, "no field objective.negatives.softmax of this kind, but of pool"),
+        ({"negatives": "pool", "pool_size": 3}, "pool's size must be at least num_negatives"),
+        ({"negatives": "pool", "micro_batch": 2}, "pool's size must be at least num_negatives"),
+        ({"negatives": "pool", "pool_size": -1}, "objective.negatives.size"),
         ({"weights": "rank"}, "weights"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(changes, field):
     with pytest.raises(UsageError, match=field):
-        replace(RECIPE, **changes)
-
-
-def test_a_pool_is_as_large_as_a_micro_batch_unless_set():
-    assert replace(RECIPE, negatives="pool").shared_titles == 8
-    assert replace(RECIPE, negatives="pool", pool_size=30).shared_titles == 30
-    assert replace(RECIPE, negatives="pool", pool_size=2, pool_softmax=True).shared_titles == 2
+        varied(RECIPE, **changes)

@@ -6,12 +6,13 @@ import pytest
 
 from schemas.stage import open_result
 from schemas.trigrams import trigram_ids
+from tests.recipes import made, varied
 from tests.training.small_shards import TABLE_ROWS, write_build
 from training.data.shard_data import load_shards
 from training.objectives.clicks import rarity
 from training.recipes.recipe import Recipe
 
-RECIPE = Recipe(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
+RECIPE = made(name="small", tower="bag", cells=8, start="idf", num_negatives=1, minibatch=2, micro_batch=1)
 PAIRS = [("aa", "ab", ["b"]), ("ab", "aa", ["b"])]
 
 
@@ -67,7 +68,7 @@ def test_before_training_a_bag_ranks_by_weighted_overlap(tmp_path):
     from training.models.model import Model
     from training.network.parameters import initial_parameters, layout_of
 
-    recipe = replace(RECIPE, cells=4_096, tie_towers=True)
+    recipe = varied(RECIPE, cells=4_096, tie_towers=True)
     weights = weights_of(tmp_path, ["aa ab", "ab", "b b"], recipe)
     layout = layout_of(recipe, TABLE_ROWS)
     tower = initial_parameters(recipe, layout, "shared", weights)

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from schemas.errors import StageError
+from tests.recipes import made
 from tests.training.small_shards import shop, write_build
-from training.recipes.recipe import Recipe
 from training.run.launch import train
 
 ray_cluster = pytest.importorskip("training.run.ray_cluster")
@@ -35,7 +35,7 @@ def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(t
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     pairs, pool = shop(320)
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
-    small = Recipe(name="small", cells=16, epochs=2)
+    small = made(name="small", cells=16, epochs=2)
     alone = train(build, store=str(tmp_path / "1"), recipe=small, threads=1)
     with ray_cluster.cluster(2):
         together = train(build, store=str(tmp_path / "2"), recipe=small, workers=2, threads=1)

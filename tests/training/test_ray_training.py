@@ -23,6 +23,7 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError
+from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, wait_until
 from training.recipes.recipe import Recipe
@@ -31,7 +32,7 @@ from training.update.checkpoint import Position, list_updates, write_checkpoint
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
-RECIPE = Recipe(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
+RECIPE = made(name="small", cells=16, epochs=3, minibatch=32, micro_batch=8, step=0.02, momentum_middle=0.95,
                 clip_norm=5.0)  # fmt: skip
 # Ray takes a report of each epoch, two a second: a run of this lasts long enough for nodes to go, on any machine.
 LONG = replace(RECIPE, epochs=40, minibatch=160)

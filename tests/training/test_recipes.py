@@ -9,6 +9,9 @@ import pytest
 
 from schemas.errors import UsageError
 from training.recipes.named_recipes import lstm_96, names, recipe
+from training.recipes.objectives import Generate
+from training.recipes.recipe import Recipe, changed
+from training.recipes.towers import LSTM, RNN
 from training.run.launch import pretraining
 
 
@@ -17,11 +20,17 @@ def test_every_named_recipe_can_be_asked_for_by_its_name():
     assert "lstm-96" in names()
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_comes_back_from_the_json_that_a_model_holds(name):
+    assert Recipe(**json.loads(json.dumps(dataclasses.asdict(recipe(name))))) == recipe(name)
+
+
 def test_the_default_recipe_is_the_papers():
     base = recipe("lstm-96")
-    assert (base.tower, base.cells, base.num_negatives) == ("lstm", 96, 4)
-    assert not base.forget_gate
-    assert not base.peepholes
+    assert isinstance(base.tower, LSTM)
+    assert (base.tower.cells, base.clicks.num_negatives) == (96, 4)
+    assert not base.tower.forget_gate
+    assert not base.tower.peepholes
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones():
@@ -29,58 +38,67 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
         recipe("lstm-97")
 
 
-ATTENTIVE = {"tower": "self_attentive", "attention_units": 3, "hops": 2}
+def test_fields_are_set_by_their_place_and_another_kind_keeps_what_both_have():
+    by_name = changed(lstm_96(), {"tower.cells": 32, "tower": "rnn", "objective.negatives": "pool", "epochs": "3"})
+    nested = {"tower": {"kind": "rnn", "cells": "32"}, "objective": {"negatives": {"kind": "pool"}}, "epochs": 3}
+    assert changed(lstm_96(), nested) == by_name
+    assert by_name.tower == RNN(cells=32, recurrent_range=0.01, recurrent_step=0.00004)
+    assert by_name.clicks.gamma == lstm_96().clicks.gamma
+    assert changed(changed(by_name, {"word_vectors": "frozen"}), {"word_vectors": "none"}) == by_name
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"step": math.nan}, "above 0"),
-        ({"step": 0}, "above 0"),
-        ({"epochs": 0}, "at least 1"),
-        ({"momentum_middle": 1}, "below 1"),
-        ({"reduction": "sum"}, "one of exact, fast"),
+        ({"optimiser.step": math.nan}, "optimiser.step is nan: it must be a finite number"),
+        ({"optimiser.step": 0}, "optimiser.step is 0: it must be greater than 0"),
+        ({"epochs": 0}, "epochs is 0: it must be greater than or equal to 1"),
+        ({"epochs": "many"}, "epochs is many: it must be a valid integer"),
+        ({"optimiser.momentum_middle": 1}, "less than 1"),
+        ({"reduction": "sum"}, "it must be 'exact' or 'fast'"),
         ({"minibatch": 100}, "multiple of micro_batch"),
-        ({"tower": "rnn", "forget_gate": True}, "false .rnn has no gates"),
-        ({"tower": "dssm", "hidden": 288, "peepholes": True}, "false .dssm has no gates"),
-        ({"tower": "dssm", "hidden": 288, "truncate_steps": 3}, "0 .dssm has no last step to count back from"),
-        ({"tower": "dssm"}, "at least 1"),
-        ({"hidden": 288}, "0 .lstm has no layer"),
-        ({"tower": "clsm", "hidden": 288, "window": 2}, "odd"),
-        ({"window": 3}, "0 .lstm has no window"),
-        ({"tower": "bag", "hidden": 288}, "0 .bag has no layer"),
-        ({"tower": "bag", "truncate_steps": 3}, "0 .bag has no last step to count back from"),
-        ({"tower": "bag", "peepholes": True}, "false .bag has no gates"),
-        ({"start": "tfidf"}, "one of uniform, idf"),
-        ({"recurrent_range": -0.1}, "at least 0"),
-        ({"tower": "bag", "recurrent_range": 0.1}, "0 .bag has no recurrence"),
-        ({"recurrent_step": -0.1}, "at least 0"),
-        ({"tower": "dssm", "hidden": 288, "recurrent_step": 0.1}, "0 .dssm has no recurrence"),
-        ({"tower": "rnn", "forget_bias": 3.0}, "0 .rnn has no gates"),
-        ({"forget_bias": 3.0}, "0 without forget_gate"),
-        ({"forget_gate": True, "forget_bias": math.nan}, "from -100 to 100"),
-        ({"tower": "self_attentive", "attention_units": 3}, "at least 1"),
-        ({"tower": "self_attentive", "hops": 2}, "at least 1"),
-        ({**ATTENTIVE, "penalty": math.nan}, "at least 0"),
-        ({**ATTENTIVE, "penalty": -1.0}, "at least 0"),
-        ({**ATTENTIVE, "truncate_steps": 3}, "0 .self_attentive has no last step"),
-        ({**ATTENTIVE, "hidden": 288}, "0 .self_attentive has no layer"),
-        ({"hops": 2}, "0 .lstm has no attention"),
-        ({"attention_units": 3}, "0 .lstm has no attention"),
-        ({"penalty": 0.1}, "0 .lstm has no attention"),
-        ({"average_hops": True}, "false .lstm has no attention"),
-        ({"tower": "variational"}, "at least 1"),
-        ({"latent": 3}, "0 .lstm has no distribution"),
-        ({"tower": "max_pooled", "truncate_steps": 3}, "0 .max_pooled has no last step"),
-        ({"tower": "clsm", "hidden": 288, "window": -1}, "odd and at least 1"),
-        ({"tower": "transformer"}, "one of lstm, bilstm"),
+        ({"tower": "rnn", "tower.forget_gate": True}, "no field tower.forget_gate of this kind, but of lstm, bilstm"),
+        ({"tower.hidden": 288}, "no field tower.hidden of this kind, but of dssm, clsm"),
+        ({"tower": "bag", "tower.truncate_steps": 3}, "no field tower.truncate_steps of this kind"),
+        ({"tower": "clsm", "tower.window": 2}, "tower.window is 2: it must be odd"),
+        ({"objective.start": "tfidf"}, "it must be 'uniform' or 'idf'"),
+        ({"tower.recurrent_range": -0.1}, "greater than or equal to 0"),
+        ({"tower.forget_bias": 3.0}, "0 without forget_gate"),
+        ({"tower": "transformer"}, "its kind 'transformer' must be one of lstm, bilstm"),
+        ({"word_vectors.columns": 300}, "its kind '' must be one of tuned, frozen"),
+        ({"objective.negatives.size": 30}, "no field objective.negatives.size of this kind, but of pool"),
+        ({"objective": "generate"}, "tower must be variational, not lstm"),
+        ({"optimiser": "adam", "optimiser.momentum_edge": 0.5}, "of this kind, but of nesterov"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        replace(lstm_96(), **settings)
+    with pytest.raises(UsageError, match=f"(?i){message}") as caught:
+        changed(lstm_96(), settings)
     assert caught.value.exit_code == 2
     assert caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("name", "now"),
+    [
+        ("cells", "tower.cells"),
+        ("forget_gate", "tower.forget_gate"),
+        ("num_negatives", "objective.num_negatives"),
+        ("pool_size", "objective.negatives.size"),
+        ("pool_softmax", "objective.negatives.softmax"),
+        ("teacher_share", "objective.teacher.share"),
+        ("head_units", "objective.head.units"),
+        ("pretrain_epochs", "objective.pretrain.epochs"),
+        ("kappa_rate", "objective.kappa_rate"),
+        ("step", "optimiser.step"),
+        ("word_columns", "word_vectors.columns"),
+        ("optimiser.momentum_midle", "optimiser.momentum_middle"),
+        ("epoch", "epochs"),
+    ],
+)
+def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_with_the_name(name, now):
+    with pytest.raises(UsageError, match=f"no field {name}; did you mean {now}"):
+        changed(lstm_96(), {name: 1})
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
@@ -91,8 +109,9 @@ def test_naming_and_checking_a_recipe_does_not_import_torch():
 
 def test_a_pretraining_asked_for_by_hand_is_the_one_that_a_recipe_begins_with():
     """To the byte of what is written of it: a request's digest tells 0 from 0.0."""
-    by_hand = replace(
-        recipe("var-siamese"), objective="generate", features="plain", head_units=0, dropout=0.0, l1=0.0,
-        pretrain_epochs=0, epochs=10,
+    objective = Generate(
+        reformulate=True, paraphrase="1", decoder_cells=96, decoder_columns=64, vocabulary=3000, word_dropout=0.4,
+        kappa_rate=0.001, kappa_middle=6000,
     )  # fmt: skip
+    by_hand = replace(recipe("var-siamese"), objective=objective, epochs=10)
     assert json.dumps(dataclasses.asdict(pretraining(recipe("var-siamese")))) == json.dumps(dataclasses.asdict(by_hand))

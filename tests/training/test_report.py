@@ -1,19 +1,18 @@
 """What a run tells and keeps besides the model: every step, event files. On small shards."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from schemas import storage
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
-from training.recipes.recipe import Recipe
 from training.run.launch import train
 
 torch.set_num_threads(1)
-RECIPE = Recipe(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
+RECIPE = made(name="small", cells=8, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=12.0)
 NOT_OF_TIME = ("update", "epoch", "pairs", "loss", "gradient_norm_query", "gradient_norm_document", "clipped_query",
                "clipped_document", "momentum", "sent_bytes")  # fmt: skip
 
@@ -132,7 +131,7 @@ def test_figures_of_time_are_in_no_digest(build, trained, tmp_path):
 
 
 def test_one_tower_for_both_sides_has_one_norm(build, tmp_path):
-    tied = train(build, store=str(tmp_path), recipe=replace(RECIPE, tie_towers=True, epochs=1, clip_norm=0.0))
+    tied = train(build, store=str(tmp_path), recipe=varied(RECIPE, tie_towers=True, epochs=1, clip_norm=0.0))
     for line in steps(tied):
         assert [name for name in line if name.startswith("gradient_norm_")] == ["gradient_norm_shared"]
         assert line["clipped_shared"] is False

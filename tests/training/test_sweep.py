@@ -13,17 +13,17 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
+from tests.recipes import made, varied
 from tests.training.dying_trial import die
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from tests.waiting import SECONDS
-from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from training.sweep.sweep_table import Point, Trial
 from training.sweep.trial_process import Ended, Told, TrialProcess
 
-RECIPE = Recipe(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
+RECIPE = made(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def build(tmp_path_factory) -> str:
 
 
 def point(**fields) -> Point:
-    return Point(fields=fields, recipes=(replace(RECIPE, **fields),))
+    return Point(fields=fields, recipes=(varied(RECIPE, **fields),))
 
 
 # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.

@@ -1,7 +1,6 @@
 """Halving: who goes on follows from the figures alone, whatever was there before, came first, or died on the way."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,19 +8,19 @@ import pytest
 from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.stage import open_result, stage_folder
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
-from training.recipes.recipe import Recipe
 from training.run.launch import train, train_request
 from training.sweep.sweep_stage import UnfinishedSweep, sweep
 from training.sweep.sweep_table import Point, cells, notes
 from training.sweep.sweep_trials import Halving, Rung, rungs_of
 from training.update.checkpoint import read_curve
 
-RECIPE = Recipe(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
+RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)
 STEPS = (0.002, 0.02, 0.001, 0.008, 0.0005)
 POINTS = [
-    Point(fields={"step": step}, recipes=[replace(RECIPE, step=step, seed=seed) for seed in (1, 2)]) for step in STEPS
+    Point(fields={"step": step}, recipes=[varied(RECIPE, step=step, seed=seed) for seed in (1, 2)]) for step in STEPS
 ]
 HALVING = Halving(eta=2)
 
@@ -157,8 +156,8 @@ def test_a_trial_that_could_not_be_carried_out_holds_its_rung_until_the_same_swe
 def test_a_point_that_diverges_does_not_go_on(build, tmp_path, monkeypatch):
     monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here())
     # A gradient is γ times a difference: with γ = 1e6 it leaves the fixed point of the exact sum at the first update.
-    wild = [replace(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
-    points = [Point(fields={"gamma": recipe.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]
+    wild = [varied(RECIPE, gamma=gamma) for gamma in (1e6, 0.9e6)]
+    points = [Point(fields={"gamma": recipe.clicks.gamma}, recipes=[recipe]) for recipe in [*wild, RECIPE]]
     result = sweep(build, points, store=str(tmp_path), measure="dev_ndcg@10", halving=HALVING, threads=1)
     rows = result.manifest.outcome.metrics["rows"]
     assert [(row["fields"]["gamma"], row["rung"], row["mean"] is None) for row in rows] == [

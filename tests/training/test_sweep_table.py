@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.recipes.recipe import Recipe
-from training.sweep.sweep_table import MEASURES, Point, Trial, cells, notes, ranked
+from tests.recipes import made
+from training.sweep.sweep_table import Point, Trial, cells, measures, notes, ranked
 
 
 def point(step: float, seeds: int = 1) -> Point:
-    recipes = [Recipe(name="r", step=step, seed=seed + 1) for seed in range(seeds)]
+    recipes = [made(name="r", step=step, seed=seed + 1) for seed in range(seeds)]
     return Point(fields={"step": step}, recipes=recipes, options=("--recipe", "r", "--set", f"step={step}"))
 
 
@@ -86,7 +86,7 @@ def test_a_point_that_was_left_behind_comes_after_those_that_went_on_and_is_not_
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(list(MEASURES)),
+    st.sampled_from(list(measures())),
     st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=4), min_size=1, max_size=6),
     st.randoms(),
 )
@@ -94,7 +94,7 @@ def test_every_point_has_a_row_in_the_order_of_its_mean_whatever_the_order_of_po
     points = [(point(0.1 * (at + 1)), trials(*of_point, measure=measure)) for at, of_point in enumerate(values)]
     rows = ranked(points, measure)
     means = [row.mean for row in rows]
-    assert sorted(means, reverse=MEASURES[measure]) == means
+    assert sorted(means, reverse=measures()[measure]) == means
     assert sorted(row.fields["step"] for row in rows) == [p.fields["step"] for p, _ in points]
     assert all(row.mean == pytest.approx(math.fsum(v) / len(v)) for row in rows for v in [_values(row, measure)])
     shuffled.shuffle(points)

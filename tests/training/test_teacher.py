@@ -10,6 +10,7 @@ from flows.cli import run
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.rounding import gamma
 from tests.training.finite_differences import require_gradient
 from tests.training.gloo_workers import Death, run_workers
@@ -19,16 +20,15 @@ from tests.training.test_exactness import alone, job, sha256
 from training.data.order import MicroBatch
 from training.models.ensemble import combine
 from training.models.model import load_model
-from training.objectives.clicks import Clicks
+from training.objectives import clicks
 from training.objectives.teacher import probabilities
-from training.recipes.recipe import Recipe
 from training.run.arithmetic import REFERENCE, arithmetic_of
 from training.run.launch import train
 from training.update.click_loss import DENSE, Taught, teacher_losses
 
 torch.set_num_threads(1)
-RECIPE = Recipe(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
-TAUGHT = replace(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
+RECIPE = made(name="small", cells=16, epochs=2, minibatch=48, micro_batch=8, step=0.01)
+TAUGHT = varied(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def store(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def members(build, store) -> list[str]:
     lstm = replace(RECIPE, micro_batch=48, epochs=4)
-    bag = replace(RECIPE, micro_batch=48, name="bag", tower="bag", tie_towers=True, start="idf")
+    bag = varied(RECIPE, micro_batch=48, name="bag", tower="bag", tie_towers=True, start="idf")
     return [train(build, store=store, recipe=one, threads=1).folder for one in (lstm, bag)]
 
 
@@ -129,7 +129,7 @@ def test_its_probabilities_are_the_hand_worked_softmax():
     ids=["redrawn", "fixed", "n of the pool", "all of the pool"],
 )
 def test_every_candidate_has_what_the_mean_of_the_members_cosines_says(build, teacher, members, changes):
-    task = Clicks().load(open_result(build).data, replace(TAUGHT, **changes), (), open_result(teacher).data)
+    task = clicks.load(open_result(build).data, varied(TAUGHT, **changes), (), open_result(teacher).data)
     models = [load_model(open_result(member).data) for member in members]
     strings = {
         id(table): of
@@ -162,7 +162,7 @@ def normed(model, texts: list[str], side: str) -> np.ndarray:
 
 @pytest.mark.slow
 def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
-    task = Clicks().load(open_result(build).data, TAUGHT, (), open_result(teacher).data)
+    task = clicks.load(open_result(build).data, TAUGHT, (), open_result(teacher).data)
     pairs = task.examples(MicroBatch(0, np.arange(100), 0), 0)
     shard, pool = task.data.train[0].strings.to_pylist(), task.data.pool_strings.to_pylist()
     (_, clicked), (_, negatives) = pairs.documents
@@ -171,12 +171,12 @@ def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
 
     def distance(share: float) -> float:
         """Mean divergence from the teacher after training with such a share."""
-        recipe = replace(TAUGHT if share else RECIPE, teacher_share=share, epochs=6, micro_batch=48)
+        recipe = varied(TAUGHT if share else RECIPE, teacher_share=share, epochs=6, micro_batch=48)
         taught_by = teacher if share else None
         model = load_model(train(build, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
         of_all = normed(model, queries, "query") @ normed(model, titles, "document").T
         scores = torch.from_numpy(np.take_along_axis(of_all, pairs.candidates, axis=1))
-        return teacher_losses(scores, recipe.gamma, torch.from_numpy(pairs.taught)).mean()
+        return teacher_losses(scores, recipe.clicks.gamma, torch.from_numpy(pairs.taught)).mean()
 
     without, half, all_of_it = distance(0.0), distance(0.5), distance(1.0)
     assert all_of_it < half < without
@@ -184,11 +184,11 @@ def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
 
 def test_it_is_part_of_the_request(build, store, teacher, members):
     def trained(by: str | None, **changes):
-        return train(build, store=store, recipe=replace(RECIPE, micro_batch=48, **changes), threads=1, teacher=by)
+        return train(build, store=store, recipe=varied(RECIPE, micro_batch=48, **changes), threads=1, teacher=by)
 
     by_both, by_one = trained(teacher), trained(members[0])
     assert by_both.manifest.request.inputs["teacher"] == open_result(teacher).manifest.digest
-    assert by_both.manifest.request.config["recipe"]["teacher_share"] == 0.5  # where nothing is said
+    assert by_both.manifest.request.config["recipe"]["objective"]["teacher"]["share"] == 0.5  # where nothing is said
     assert (
         len({by_both.manifest.digest, by_one.manifest.digest, trained(teacher, teacher_share=0.4).manifest.digest}) == 3
     )
@@ -223,25 +223,25 @@ def test_the_compiled_path_refuses_it_and_the_reference_path_takes_it():
 
 def test_a_share_without_a_teacher_and_a_teacher_that_is_none_are_refused(build, store, teacher):
     for field, value in (("teacher_share", 0.5), ("teacher_gamma", 8.0)):
-        with pytest.raises(UsageError, match=f"{field}=.* No teacher was given"):
-            train(build, store=store, recipe=replace(RECIPE, **{field: value}))
+        with pytest.raises(UsageError, match=r"of its loss a teacher's\. No teacher was given"):
+            train(build, store=store, recipe=varied(RECIPE, **{field: value}))
     with pytest.raises(UsageError, match="It is the output of build"):
         train(build, store=store, recipe=RECIPE, teacher=build)
-    generate = replace(
-        RECIPE, objective="generate", tower="variational", tie_towers=True, latent=4, decoder_cells=4,
+    generate = varied(
+        RECIPE, objective="generate", tower="variational", latent=4, decoder_cells=4,
         decoder_columns=3, vocabulary=20, optimiser="adam",
     )  # fmt: skip
-    with pytest.raises(UsageError, match="objective generate has no use for it"):
+    with pytest.raises(UsageError, match="Its objective is generate"):
         train(build, store=store, recipe=generate, teacher=teacher)
-    by_distance = train(build, store=store, recipe=replace(generate, epochs=1, kappa_rate=0.01), threads=1)
+    by_distance = train(build, store=store, recipe=varied(generate, epochs=1, kappa_rate=0.01), threads=1)
     with pytest.raises(UsageError, match="It compares by distance"):
         train(build, store=store, recipe=RECIPE, threads=1, teacher=by_distance.folder)
-    with pytest.raises(UsageError, match="at most 1"):
-        replace(RECIPE, teacher_share=1.5)
+    with pytest.raises(UsageError, match="less than or equal to 1"):
+        varied(RECIPE, teacher_share=1.5)
 
 
 def test_a_user_names_it_on_the_command_line(build, store, teacher, capsys):
-    sets = [word for one in ("cells=16", "epochs=1", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
+    sets = [word for one in ("tower.cells=16", "epochs=1", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
     assert run(["train", "--shards", build, "--into", store, "--threads", "1", *sets, "--teacher", teacher]) == 0
-    assert run(["train", "--shards", build, "--into", store, *sets, "--set", "teacher_share=0.3"]) == 2
+    assert run(["train", "--shards", build, "--into", store, *sets, "--set", "objective.teacher.share=0.3"]) == 2
     assert "Give `train --teacher FOLDER`" in capsys.readouterr().err

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from tests.recipes import made
 from training.models.model import write_model
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.network.tensor_file import arrays_of, pieces
-from training.recipes.recipe import Recipe
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.update.optimisers import LazyRows
 
@@ -43,7 +43,7 @@ def test_other_types_are_refused():
 
 def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(tmp_path):
     """Of a table of many rows a copy more or less decides whether training fits the machine."""
-    recipe = Recipe(name="wide", tower="clsm", window=3, hidden=64, same_start=False)
+    recipe = made(name="wide", tower="clsm", window=3, hidden=64, same_start=False)
     layout = layout_of(recipe, 20_000)
     size = layout.rows * layout.columns * np.dtype(np.float32).itemsize
 
@@ -57,7 +57,9 @@ def test_no_copy_of_a_run_is_made_to_start_it_to_keep_it_or_to_write_its_model(t
             tracemalloc.stop()
 
     matrices = {}
-    assert peak(lambda: matrices.update({t: initial_parameters(recipe, layout, t) for t in tower_names(recipe)})) < 0.5
+    assert (
+        peak(lambda: matrices.update({t: initial_parameters(recipe, layout, t) for t in recipe.objective.towers})) < 0.5
+    )
     rows = {tower: LazyRows.start(matrix) for tower, matrix in matrices.items()}
     assert peak(lambda: write_checkpoint(str(tmp_path / "kept"), "run", Position(update=1), rows)) < 0.5
     assert peak(lambda: newest_checkpoint(str(tmp_path / "kept"), "run")) < 4.5  # two towers, parameters and velocity

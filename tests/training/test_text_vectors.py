@@ -10,17 +10,17 @@ import pytest
 from flows.cli import run
 from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
 from training.data.order import MicroBatch
 from training.models.ensemble import combine, load_encoder
 from training.models.text_vectors import read_text_vectors
-from training.objectives.clicks import Clicks
-from training.recipes.recipe import Recipe
+from training.objectives import clicks
 from training.run.launch import train
 
-RECIPE = Recipe(name="small", cells=16, epochs=1, minibatch=48, micro_batch=8, step=0.01)
-TAUGHT = replace(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
+RECIPE = made(name="small", cells=16, epochs=1, minibatch=48, micro_batch=8, step=0.01)
+TAUGHT = varied(RECIPE, teacher_share=0.5, teacher_gamma=8.0)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def texts(build, tmp_path_factory) -> list[str]:
 
 
 def test_the_texts_are_those_of_training_and_of_the_pool_each_once(build, texts):
-    data = Clicks().load(open_result(build).data, RECIPE).data
+    data = clicks.load(open_result(build).data, RECIPE).data
     known = set(data.pool_strings.to_pylist()).union(*(shard.strings.to_pylist() for shard in data.train))
     assert sorted(texts) == sorted(known)
 
@@ -70,8 +70,8 @@ def test_what_is_learnt_is_what_the_vectors_say(build, texts, tmp_path):
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(len(texts), 5)).astype(np.float32)
     path = write(tmp_path / "v.parquet", [text.upper() for text in texts], vectors)
-    pairs = Clicks().load(open_result(build).data, TAUGHT, (), path).examples(MicroBatch(0, np.arange(8), 0), 0)
-    data = Clicks().load(open_result(build).data, TAUGHT).data
+    pairs = clicks.load(open_result(build).data, TAUGHT, (), path).examples(MicroBatch(0, np.arange(8), 0), 0)
+    data = clicks.load(open_result(build).data, TAUGHT).data
     strings = {id(data.pool_texts): data.pool_strings, id(data.train[0].texts): data.train[0].strings}
     of = dict(zip(texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
     shard, pool = data.train[0].strings.to_pylist(), data.pool_strings.to_pylist()
@@ -86,7 +86,7 @@ def test_what_is_learnt_is_what_the_vectors_say(build, texts, tmp_path):
 def test_a_models_own_vectors_in_a_file_teach_as_the_model_does(build, texts, tmp_path):
     """One tower for both sides, so that a text has one vector; the same bytes come out."""
     store = str(tmp_path / "store")
-    recipes = (replace(RECIPE, tie_towers=True), replace(RECIPE, tie_towers=True, seed=5))
+    recipes = (varied(RECIPE, tie_towers=True), varied(RECIPE, tie_towers=True, seed=5))
     teacher = combine([train(build, store=store, recipe=one, threads=1).folder for one in recipes], store=store)
     path = write(tmp_path / "v.parquet", texts, load_encoder(teacher.data).encode(texts, "document"))
     by_model, by_file = (
@@ -109,7 +109,7 @@ def test_the_file_s_content_is_part_of_the_request(build, texts, tmp_path):
 
 def test_texts_without_a_vector_are_counted_not_shown(build, texts, tmp_path, capsys):
     path = write(tmp_path / "v.parquet", texts[:-1], np.ones((len(texts) - 1, 2)))
-    sets = [word for one in ("cells=16", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
+    sets = [word for one in ("tower.cells=16", "minibatch=48", "micro_batch=8") for word in ("--set", one)]
     asked = ["train", "--shards", build, "--into", str(tmp_path / "store"), *sets, "--teacher", path]
     assert run(asked) == 2
     error = capsys.readouterr().err

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP, by_autograd
@@ -14,7 +14,7 @@ from tests.training.texts import random_texts, table_of
 from training.data.pairs import apart
 from training.data.text_batch import text_batch
 from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import initial_parameters, layout_of, tower_name, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_name
 from training.recipes.named_recipes import Recipe, recipe
 from training.towers import tower_of
 from training.towers.bilstm import SIGMA_MIN
@@ -52,13 +52,13 @@ every_tower = pytest.mark.parametrize("tower", TOWERS)
 
 
 def small(tower: str, **changes) -> Recipe:
-    base = Recipe(name="small", cells=3, dtype="float64", gamma=GAMMA, initial_range=0.7)
-    return replace(base, **{**TOWERS[tower], **changes})
+    base = made(name="small", cells=3, dtype="float64", gamma=GAMMA, initial_range=0.7)
+    return varied(base, **{**TOWERS[tower], **changes})
 
 
 def parameters(recipe: Recipe) -> dict[str, torch.Tensor]:
     layout = layout_of(recipe, TRIGRAMS)
-    return {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    return {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
 
 
 def encode(recipe: Recipe, matrices, table, index, side: str = "query") -> np.ndarray:
@@ -72,7 +72,7 @@ def encoder(recipe: Recipe, matrices) -> Encoder:
 
 def by_reference(recipe: Recipe, matrix: torch.Tensor, texts) -> np.ndarray:
     kind = reference.kind_of(recipe)
-    params = reference.from_matrix(matrix.numpy(), recipe.cells, kind)
+    params = reference.from_matrix(matrix.numpy(), recipe.tower.cells, kind)
     return np.array([reference.embed(params, text, kind) for text in texts])
 
 
@@ -128,7 +128,7 @@ def test_windows_beyond_the_ends_of_a_text_worked_by_hand():
     table = [[5.0, 0.5, 7.0], [0.125, -1.0, 9.0]]
     parts = {"b": [-0.25], "W_s": [[0.5]], "b_s": [0.1]}
     one = small("clsm 3", cells=1)
-    found = at_one_unit(replace(one, hidden=1), table, {k: np.array(v) for k, v in parts.items()})
+    found = at_one_unit(varied(one, hidden=1), table, {k: np.array(v) for k, v in parts.items()})
     assert found == pytest.approx([math.tanh(0.6)], rel=1e-7)
 
 
@@ -141,7 +141,7 @@ def test_the_attention_of_a_text_adds_up_to_one_over_its_own_words_alone():
     table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
     state_PD = tower_.every_state(word_inputs(table_RG, batch), parts, batch)
     weights = [weight_Tr for weight_nTr, _ in tower_.attention(state_PD, parts, batch) for weight_Tr in weight_nTr]
-    params = reference.from_matrix(matrix.numpy(), recipe.cells, reference.kind_of(recipe))
+    params = reference.from_matrix(matrix.numpy(), recipe.tower.cells, reference.kind_of(recipe))
     for text, weight_Tr in zip(batch.order.tolist(), weights, strict=True):
         found = weight_Tr.numpy().T
         np.testing.assert_allclose(found, reference.attention(params, texts[text])[0], rtol=1e-12)
@@ -156,12 +156,12 @@ def test_hops_that_do_not_tell_words_apart_worked_by_hand():
     recipe = small("self_attentive")
     tower_, layout = tower_of(recipe), layout_of(recipe, TRIGRAMS)
     matrix = parameters(recipe)["query"]
-    params = reference.from_matrix(matrix.numpy(), recipe.cells, reference.kind_of(recipe))
+    params = reference.from_matrix(matrix.numpy(), recipe.tower.cells, reference.kind_of(recipe))
     batch = text_batch([(table_of([[0, 1], [0]], [[0], [1]]), np.array([0, 1]))])
     table_RG, parts = layout.split(matrix[layout.touched(batch.rows)])
     parts["W_s2"].zero_()
     vectors_Nd, own = tower_.forward(word_inputs(table_RG, batch), parts, batch)
-    assert own.item() == pytest.approx(recipe.penalty * (1 + 2), rel=1e-12)
+    assert own.item() == pytest.approx(recipe.tower.penalty * (1 + 2), rel=1e-12)
     mean = reference.attention(params, [[0], [1]])[1].mean(axis=0)
     assert_equal_but_for_rounding(vectors_Nd[0], np.concatenate([mean, mean]))
 
@@ -171,11 +171,11 @@ def test_one_hop_is_the_vector_form_and_averaging_it_changes_nothing():
     one = small("self_attentive", hops=1)
     matrices = parameters(one)
     vectors = encode(one, matrices, table, range(10))
-    params = reference.from_matrix(matrices["query"].numpy(), one.cells, reference.kind_of(one))
+    params = reference.from_matrix(matrices["query"].numpy(), one.tower.cells, reference.kind_of(one))
     for vector, text in zip(vectors, texts, strict=True):
         (weights,), states = reference.attention(params, text)
         assert_equal_but_for_rounding(vector, weights @ states)
-    np.testing.assert_array_equal(encode(replace(one, average_hops=True), matrices, table, range(10)), vectors)
+    np.testing.assert_array_equal(encode(varied(one, average_hops=True), matrices, table, range(10)), vectors)
 
 
 def test_of_words_that_share_a_maximum_the_earliest_one_of_each_text_has_it():
@@ -296,7 +296,7 @@ def check_gradient(recipe: Recipe) -> None:
 
     With truncation the steps further back than T hold still while a parameter is moved, which is what is meant.
     """
-    n, num_pairs, kind, steps = 1, 2, reference.kind_of(recipe), recipe.truncate_steps
+    n, num_pairs, kind, steps = 1, 2, reference.kind_of(recipe), getattr(recipe.tower, "truncate_steps", 0)
     table, texts = random_texts(np.random.default_rng(8), num_pairs * (n + 2), longest=5, num_trigrams=TRIGRAMS)
     lengths = sorted(len(text) for text in texts)
     assert lengths[0] == 1 < lengths[-1] > steps + 1
@@ -311,16 +311,16 @@ def check_gradient(recipe: Recipe) -> None:
         found[name][gradient.rows.numpy()] += gradient.values.numpy()
 
     base = {name: matrix.numpy().copy() for name, matrix in matrices.items()}
-    early = {name: reference.from_matrix(matrix, recipe.cells, kind) for name, matrix in base.items()}
+    early = {name: reference.from_matrix(matrix, recipe.tower.cells, kind) for name, matrix in base.items()}
     sides = {"query": queries.tolist(), "document": titles.ravel().tolist()}
 
     def embed(side: str, matrix: np.ndarray) -> dict[int, tuple[np.ndarray, float]]:
         held = {"early": early[tower_name(recipe, side)], "last_steps": steps} if steps else {}
-        params = reference.from_matrix(matrix, recipe.cells, kind)
+        params = reference.from_matrix(matrix, recipe.tower.cells, kind)
         return {
             text: (
                 reference.embed(params, texts[text], kind, **held),
-                reference.own_loss(params, texts[text], kind, recipe.penalty),
+                reference.own_loss(params, texts[text], kind, getattr(recipe.tower, "penalty", 0.0)),
             )
             for text in sides[side]
         }
@@ -328,7 +328,7 @@ def check_gradient(recipe: Recipe) -> None:
     def loss_of(read: dict[int, tuple[np.ndarray, float]]) -> float:
         own = sum(own for _, own in read.values())
         return own + sum(
-            reference.loss(read[q][0], [read[d][0] for d in titles[p]], recipe.gamma)
+            reference.loss(read[q][0], [read[d][0] for d in titles[p]], recipe.clicks.gamma)
             for p, q in enumerate(queries.tolist())
         )
 
@@ -423,10 +423,10 @@ def test_parameters_of_w_are_as_many_as_table_iv_says(name, millions):
     ],
 )
 def test_parameters_of_attention_are_as_many_as_a_hand_count(sizes, first, second, dimensions):
-    made = replace(recipe("self-attentive"), **sizes)
+    made = varied(recipe("self-attentive"), **sizes)
     shapes = layout_of(made, 50_000).shapes
     assert (math.prod(shapes["W_s1"]), math.prod(shapes["W_s2"])) == (first, second)
-    assert math.prod(shapes["W_rec"]) == made.cells * 6 * made.cells  # two directions of three gates
+    assert math.prod(shapes["W_rec"]) == made.tower.cells * 6 * made.tower.cells  # two directions of three gates
     assert tower_of(made).dimensions == dimensions
 
 

@@ -16,15 +16,15 @@ from schemas import storage
 from schemas.errors import StageError, UnknownVersionError, UsageError
 from schemas.negatives import draw
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from training.data import shard_data
 from training.data.shard_data import load_shards
 from training.models.model import load_model
-from training.recipes.recipe import Recipe
 from training.run.launch import Judged, train
 
 torch.set_num_threads(1)
-RECIPE = Recipe(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_same_request_is_answered_from_the_store(build, trained):
 
 
 def test_another_step_is_another_request(build, trained, tmp_path):
-    other = train(build, store=str(tmp_path), recipe=replace(RECIPE, step=0.01, epochs=1), threads=1)
+    other = train(build, store=str(tmp_path), recipe=varied(RECIPE, step=0.01, epochs=1), threads=1)
     assert other.manifest.digest != trained[0].manifest.digest
 
 
@@ -147,7 +147,7 @@ def test_the_number_of_threads_does_not_show_in_the_bytes(build, trained, tmp_pa
 
 
 def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
-    shuffled = train(build, store=str(tmp_path), recipe=replace(RECIPE, shuffle_clicks=True), threads=1)
+    shuffled = train(build, store=str(tmp_path), recipe=varied(RECIPE, shuffle_clicks=True), threads=1)
     assert curves(shuffled)[-1]["dev_ndcg@1"] < 0.5 < curves(trained[0])[-1]["dev_ndcg@1"]
 
 
@@ -171,7 +171,7 @@ def test_shuffled_clicks_teach_nothing(build, trained, tmp_path):
     ],
 )
 def test_variants_learn_too(build, tmp_path, changes):
-    recipe = replace(RECIPE, micro_batch=32, **changes)
+    recipe = varied(RECIPE, micro_batch=32, **changes)
     points = curves(train(build, store=str(tmp_path), recipe=recipe, threads=1))
     assert points[-1]["train_loss"] < points[0]["train_loss"]
     assert points[-1]["dev_ndcg@1"] > 0.5
@@ -229,7 +229,7 @@ def test_fewer_pairs_than_a_micro_batch_is_an_error_that_says_what_to_do(tmp_pat
 
 
 def test_more_fixed_negatives_than_the_shards_hold_is_an_error(build, tmp_path):
-    recipe = replace(RECIPE, negatives="fixed", num_negatives=5)
+    recipe = varied(RECIPE, negatives="fixed", num_negatives=5)
     with pytest.raises(StageError, match="num_negatives=4"):
         train(build, store=str(tmp_path), recipe=recipe, threads=1)
 

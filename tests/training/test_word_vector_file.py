@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError, UsageError
+from tests.recipes import made
 from training.models.word_vectors import columns_of, read_vectors, recipe_with
 from training.recipes.recipe import Recipe
 
@@ -115,13 +116,13 @@ def test_a_missing_file_and_one_elsewhere_are_wrong_usage(tmp_path):
 def test_the_file_completes_the_recipe_and_another_dimension_is_refused(files):
     path, plain = str(files / "glove.txt"), Recipe(name="plain")
     completed = recipe_with(plain, path)
-    assert (completed.word_vectors, completed.word_columns) == ("tuned", 5)
-    frozen = recipe_with(Recipe(name="frozen", word_vectors="frozen"), path)
-    assert (frozen.word_vectors, frozen.word_columns) == ("frozen", 5)
+    assert (completed.word_vectors.kind, completed.word_vectors.columns) == ("tuned", 5)
+    frozen = recipe_with(made(name="frozen", word_vectors="frozen"), path)
+    assert (frozen.word_vectors.kind, frozen.word_vectors.columns) == ("frozen", 5)
     assert recipe_with(plain, None) is plain
-    with pytest.raises(UsageError, match=r"of 300 columns.*have 5.*word_columns=5"):
-        recipe_with(Recipe(name="wide", word_vectors="tuned", word_columns=300), path)
+    with pytest.raises(UsageError, match=r"of 300 columns.*have 5.*word_vectors.columns=5"):
+        recipe_with(made(name="wide", word_vectors="tuned", word_columns=300), path)
     with pytest.raises(UsageError, match="No file of them was given"):
         recipe_with(frozen, None)
-    with pytest.raises(UsageError, match="0 with word_vectors=none"):
-        Recipe(name="odd", word_columns=300)
+    with pytest.raises(UsageError, match="must be one of tuned, frozen"):
+        made(name="odd", word_columns=300)

@@ -19,6 +19,7 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
 from schemas.trigrams import CONTRACT_VERSION, trigram_ids
 from schemas.words import words
+from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP
@@ -41,8 +42,8 @@ torch.set_num_threads(1)
 KNOWN = ["steel", "hammer", "unheard", "no", "mallet", "indoor"]
 VECTORS = np.random.default_rng(7).normal(size=(len(KNOWN), 5)).astype(np.float32)
 IN_SHARDS = ("hammer", "indoor", "mallet", "no", "steel")  # by their code points
-RECIPE = Recipe(name="small", cells=6, epochs=1, minibatch=32, micro_batch=8, step=0.02)
-GENERATE = {"objective": "generate", "tower": "variational", "latent": 3, "tie_towers": True, "decoder_cells": 4,
+RECIPE = made(name="small", cells=6, epochs=1, minibatch=32, micro_batch=8, step=0.02)
+GENERATE = {"objective": "generate", "tower": "variational", "latent": 3, "decoder_cells": 4,
             "decoder_columns": 3, "vocabulary": 20, "optimiser": "adam"}  # fmt: skip
 TOWERS = {
     "lstm": {"truncate_steps": 0},
@@ -77,7 +78,7 @@ def files(where) -> dict[str, str]:
 
 
 def trained(build: str, where: Path, file: str | None, **changes):
-    return train(build, store=str(where / "store"), recipe=replace(RECIPE, **changes), threads=1, word_vectors=file)
+    return train(build, store=str(where / "store"), recipe=varied(RECIPE, **changes), threads=1, word_vectors=file)
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +126,12 @@ def by_reference(recipe: Recipe, matrix: torch.Tensor, texts: list[str]) -> np.n
     """Embeddings in float64, dense and step by step, of a tower whose every row is first multiplied by W_in."""
     recipe = replace(recipe, dtype="float64")
     table, parts = layout_of(recipe, TABLE_ROWS, words=IN_SHARDS).split(matrix.double())
-    plain = replace(recipe, word_vectors="none", word_columns=0)
+    plain = varied(recipe, word_vectors="none")
     inner = layout_of(plain, len(table))
     of_inner = {name: parts[name] for name, _ in inner.parts}
     dense = torch.from_numpy(np.einsum("rd,dg->rg", table.numpy(), parts["W_in"].numpy()))
     kind = reference.kind_of(plain)
-    params = reference.from_matrix(inner.join(dense, of_inner).numpy(), plain.cells, kind)
+    params = reference.from_matrix(inner.join(dense, of_inner).numpy(), plain.tower.cells, kind)
     return np.array([reference.embed(params, rows_by_hand(text), kind) for text in texts])
 
 
@@ -139,7 +140,7 @@ TEXTS = ["steel mallet", "zebra", "no", "heavy duty Hammer no 2"]
 
 @pytest.mark.parametrize("tower", TOWERS)
 def test_embeddings_equal_the_equations_with_the_vectors_of_the_file(tower):
-    recipe = replace(RECIPE, cells=3, word_vectors="tuned", word_columns=5, dtype="float64", **TOWERS[tower])
+    recipe = varied(RECIPE, cells=3, word_vectors="tuned", word_columns=5, dtype="float64", **TOWERS[tower])
     layout = layout_of(recipe, TABLE_ROWS, words=IN_SHARDS)
     vectors = VECTORS[[KNOWN.index(word) for word in IN_SHARDS]]
     towers = {name: initial_parameters(recipe, layout, name, None, vectors) for name in ("query", "document")}
@@ -163,7 +164,7 @@ def test_a_loaded_model_encodes_by_the_equations_and_as_training_did(build, tune
 @pytest.mark.parametrize("how", ["tuned", "frozen"])
 @pytest.mark.parametrize("tower", TOWERS)
 def test_gradients_equal_finite_differences_and_frozen_rows_have_none(tower, how):
-    recipe = replace(RECIPE, cells=2, word_vectors=how, word_columns=3, dtype="float64", initial_range=0.7,
+    recipe = varied(RECIPE, cells=2, word_vectors=how, word_columns=3, dtype="float64", initial_range=0.7,
                      **TOWERS[tower])  # fmt: skip
     layout = layout_of(recipe, 4, words=("p", "q", "r"))
     numbers = np.random.default_rng(11)
@@ -273,7 +274,7 @@ def test_labels_take_them_too(where, files):
 
     request = Request(stage="build-labelled", stage_version=1, config={}, inputs={})
     labelled = run_stage(str(where / "labelled"), request, produce).folder
-    classify = {"objective": "classify", "tie_towers": True, "minibatch": 4, "micro_batch": 2, "head_units": 3}
+    classify = {"objective": "classify", "minibatch": 4, "micro_batch": 2, "head_units": 3}
     model = load_model(trained(labelled, where, files["text"], **classify).data)
     assert model.layout.word_rows.words == ("hammer", "no", "steel")
     assert model.layout.outputs.classes == ("a", "b")
@@ -289,7 +290,7 @@ def test_a_start_takes_over_the_words_that_both_know_and_the_rest_from_the_file(
     np.testing.assert_array_equal(table[:TABLE_ROWS], of_model[:TABLE_ROWS])
     np.testing.assert_array_equal(table[TABLE_ROWS:], torch.stack([torch.full((5,), 0.25), of_model[-5], of_model[-1]]))
     np.testing.assert_array_equal(its_parts["W_in"], parts["W_in"])
-    plain = replace(model.recipe, word_vectors="none", word_columns=0)
+    plain = varied(model.recipe, word_vectors="none")
     with pytest.raises(UsageError, match="whose towers are others"):
         start_of(plain, layout_of(plain, TABLE_ROWS), None, tuned.data)
 
@@ -304,7 +305,7 @@ def test_what_reads_a_model_reads_its_words(tuned):
     with pytest.raises(CannotExport, match="Some words have vectors of their own"):
         query_onnx(model)
     with pytest.raises(UsageError, match="word vectors: tuned"):
-        arithmetic_of("compiled", replace(model.recipe, cells=16), "cpu")
+        arithmetic_of("compiled", varied(model.recipe, cells=16), "cpu")
 
 
 @pytest.mark.parametrize("damage", ["another word", "no words", "another version"])

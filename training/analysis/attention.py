@@ -19,6 +19,7 @@ from training.analysis.traces import Side, TracedText, attention, repeated, writ
 from training.data.ragged import grouped_order
 from training.data.text_batch import text_batch
 from training.models.model import BATCH_TEXTS, Model, text_table
+from training.recipes.towers import SelfAttentive
 
 
 def overall(weights_rT: np.ndarray) -> np.ndarray:
@@ -39,7 +40,8 @@ def overlap(weights_rT: np.ndarray) -> float | None:
 def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None:
     """The mean of `overlap` over texts, each of which has a word; None for a tower without hops, or of one."""
     recipe = model.recipe
-    if recipe.tower != "self_attentive" or recipe.hops == 1:
+    tower = recipe.tower
+    if not isinstance(tower, SelfAttentive) or tower.hops == 1:
         return None
     table = text_table(texts, model.layout.word_rows).limited(recipe.max_words, recipe.overflow)
     by_length, total = grouped_order(table.words.lengths), 0.0
@@ -47,7 +49,7 @@ def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None
         for weight_nTr in attention(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side):
             product_nrr = (weight_nTr.mT @ weight_nTr).double()
             total += float(product_nrr.sum() - product_nrr.diagonal(dim1=1, dim2=2).sum())
-    return total / (recipe.hops * (recipe.hops - 1)) / len(texts)
+    return total / (tower.hops * (tower.hops - 1)) / len(texts)
 
 
 def as_json(weights_rT: np.ndarray) -> dict[str, Any]:

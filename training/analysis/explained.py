@@ -21,6 +21,7 @@ from training.analysis.traces import Direction, Side, Trace, TracedText, require
 from training.labelled.classifying import probabilities
 from training.models.model import Model
 from training.ranking.embedding import scores_one_by_one, search_vectors, similarity_of
+from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 
 CELLS = 5
@@ -157,7 +158,7 @@ def explained(
 
 def called(one: Explained, number: int) -> str:
     """What to call a text: by the side that reads it where clicks were learnt, else by its place."""
-    if one.recipe.objective == "clicks":
+    if isinstance(one.recipe.objective, Clicks):
         return "query" if one.texts[number].side == "query" else "title"
     return "text" if len(one.texts) == 1 else ("first text", "second text")[number]
 
@@ -167,8 +168,8 @@ def as_json(one: Explained) -> dict[str, Any]:
     return {
         "name": one.name,
         "recipe": one.recipe.name,
-        "tower": one.recipe.tower,
-        "cells": one.recipe.cells,
+        "tower": one.recipe.tower.kind,
+        "cells": one.recipe.tower.cells,
         "similarity": similarity_of(one.recipe),
         "score": one.score,
         "classes": list(one.classes),

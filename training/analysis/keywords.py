@@ -15,9 +15,10 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.words import words
-from training.analysis.traces import RECURRENT, Direction, Side, Trace, trace
+from training.analysis.traces import Direction, Side, Trace, trace
 from training.models.ensemble import Ensemble
 from training.models.model import Model
+from training.recipes.towers import Recurrent
 
 SHARE = 0.4
 
@@ -151,7 +152,7 @@ class GateKeywords:
 def gate_keywords(encoder: Model | Ensemble, text: str, side: Side) -> GateKeywords | None:
     """None for towers without gates or state, and for a text that is too long. Raises UsageError without a word."""
     members = encoder.members if isinstance(encoder, Ensemble) else (encoder,)
-    recurrent = [member for member in members if member.recipe.tower in RECURRENT]
+    recurrent = [member for member in members if isinstance(member.recipe.tower, Recurrent)]
     if not recurrent or len(words(text)) > MOST_TRACED:
         return None
     moved, said = [], []

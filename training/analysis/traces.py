@@ -30,17 +30,17 @@ from training.models.model import Model, text_table
 from training.network.encoder import encode_batch
 from training.network.parameters import tower_name
 from training.recipes.recipe import Recipe
+from training.recipes.towers import Recurrent, TowerSettings
 from training.towers import tower_of
-from training.towers.bilstm import BidirectionalLSTM, MaxPooled, SelfAttentive, Variational
-from training.towers.lstm import LSTM
+from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
+from training.towers.lstm import LSTMTower
 from training.towers.projected import Projected
-from training.towers.rnn import RNN
+from training.towers.rnn import RNNTower
 from training.towers.tower import Parts, word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")
-RECURRENT = ("lstm", "bilstm", "rnn", "self_attentive", "max_pooled", "variational")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +117,7 @@ def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
     """Aᵀ of a self-attentive tower for all texts of one length [n, T, r], longest first, on this thread alone."""
     with alone(), torch.no_grad():
         tower, word_UG, parts = _recurrent(model, batch, side)
-        assert isinstance(tower, SelfAttentive)
+        assert isinstance(tower, SelfAttentiveTower)
         state_PD = tower.every_state(word_UG, parts, batch)
         return [weight_nTr for weight_nTr, _ in tower.attention(state_PD, parts, batch)]
 
@@ -134,12 +134,13 @@ def _recurrent(model: Model, batch: TextBatch, side: Side) -> tuple[Any, torch.T
 
 def require_traces(recipe: Recipe) -> None:
     """Raises UsageError for a tower that has no state from word to word."""
-    if recipe.tower not in RECURRENT:
+    if not isinstance(recipe.tower, Recurrent):
+        recurrent = (name for name, kind in TowerSettings.kinds.items() if issubclass(kind, Recurrent))
         raise UsageError(
-            asked=f"a model of the tower {recipe.tower} ({recipe.name}) was to be explained",
+            asked=f"a model of the tower {recipe.tower.kind} ({recipe.name}) was to be explained",
             found="this tower has no gates and no state that change from word to word, or none that is known here",
             follows="there is no trace to show and no keyword to count",
-            do=f"explain a model of a tower that reads word by word ({', '.join(RECURRENT)}); of this one,"
+            do=f"explain a model of a tower that reads word by word ({', '.join(recurrent)}); of this one,"
             " `clicktower evaluate` and `clicktower search` show what it ranks",
         )
 
@@ -211,19 +212,21 @@ def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
         Trace(direction="right to left", states={name: rows[::-1] for name, rows in to_left.items()}),
     )
     match tower:
-        case SelfAttentive():
+        case SelfAttentiveTower():
             (weight_1Tr,) = attention(model, batch, side)
             weights = weight_1Tr[0].t().float().numpy()
             return tuple(replace(trace, attention=weights, becomes="hops") for trace in found)
-        case MaxPooled():
+        case MaxPooledTower():
             return tuple(replace(trace, becomes="maximum") for trace in found)
-        case Variational():
+        case VariationalTower():
             return tuple(replace(trace, becomes="distribution") for trace in found)
     return found
 
 
-def _states(tower: LSTM | RNN, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> dict[str, np.ndarray]:
-    if isinstance(tower, RNN):
+def _states(
+    tower: LSTMTower | RNNTower, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
+) -> dict[str, np.ndarray]:
+    if isinstance(tower, RNNTower):
         return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
     kept = tower.trace(word_UG, parts, batch)
     gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]

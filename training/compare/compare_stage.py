@@ -32,7 +32,7 @@ from training.evaluate.evaluate_stage import EvaluateConfig
 from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
 from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import Told, TrialProcess, interrupts_held
 
@@ -46,7 +46,7 @@ _LISTEN_SECONDS = 0.5
 
 def of_seeds(recipe: Recipe, seeds: Sequence[int]) -> list[Recipe]:
     """The recipe with each of some seeds; with its own where none is given."""
-    return [replace(recipe, seed=seed) for seed in seeds] or [recipe]
+    return [changed(recipe, {"seed": seed}) for seed in seeds] or [recipe]
 
 
 def requests(shards: str, recipes: Sequence[Recipe], where: Mapping[str, Any]) -> list[Request]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from schemas.errors import UsageError
 from training.ranking.ndcg import CUTOFFS
 from training.recipes.named_recipes import Recipe, recipe
+from training.recipes.recipe import changed
 
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
 
@@ -60,10 +61,10 @@ _TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
     ("rnn-288", "RNN, 288 cells", lambda: recipe("rnn-288")),
     ("lstm-32", "LSTM, 32 cells", lambda: recipe("lstm-32")),
     ("lstm-64", "LSTM, 64 cells", lambda: recipe("lstm-64")),
-    ("lstm-96-n2", "LSTM, 96 cells, n = 2", lambda: replace(recipe("lstm-96"), num_negatives=2)),
+    ("lstm-96-n2", "LSTM, 96 cells, n = 2", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 2})),
     ("lstm-96", "LSTM, 96 cells, n = 4", lambda: recipe("lstm-96")),
-    ("lstm-96-n6", "LSTM, 96 cells, n = 6", lambda: replace(recipe("lstm-96"), num_negatives=6)),
-    ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: replace(recipe("lstm-96"), num_negatives=8)),
+    ("lstm-96-n6", "LSTM, 96 cells, n = 6", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 6})),
+    ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 8})),
     ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
     ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
     ("lstm-pool-96", "LSTM against a pool", lambda: recipe("lstm-pool-96")),

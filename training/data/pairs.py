@@ -11,6 +11,7 @@ from training.data.order import MicroBatch
 from training.data.shard_data import Shard, ShardData
 from training.data.shared_pool import all_of_pool, n_of_pool, shared_pool, without_unused
 from training.data.text_batch import TextTable
+from training.recipes.objectives import Pool, Redrawn
 from training.recipes.recipe import Recipe
 
 Texts = tuple[TextTable, np.ndarray]  # a table, and which of its texts
@@ -29,10 +30,10 @@ class Pairs:
 
 def pairs_of(micro_batch: MicroBatch, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:
     """A micro-batch's pairs with the negatives of an epoch; a function of its arguments alone."""
-    shard, pairs, n = data.train[micro_batch.shard], micro_batch.pairs, recipe.num_negatives
-    if recipe.negatives == "pool":
-        return _sharing(micro_batch, shard, data, recipe, epoch)
-    if recipe.negatives == "redrawn":
+    shard, pairs, n = data.train[micro_batch.shard], micro_batch.pairs, recipe.clicks.num_negatives
+    if isinstance(pool := recipe.clicks.negatives, Pool):
+        return _sharing(micro_batch, shard, data, recipe, pool, epoch)
+    if isinstance(recipe.clicks.negatives, Redrawn):
         negatives = (data.pool_texts, data.redraw(shard, pairs, n=n, seed=recipe.seed, epoch=epoch))
     else:
         negatives = (shard.texts, shard.negatives[pairs, :n])
@@ -52,17 +53,19 @@ def apart(query: Texts, clicked: Texts, negatives: Texts, weights: np.ndarray | 
     )
 
 
-def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Recipe, epoch: int) -> Pairs:
+def _sharing(micro_batch: MicroBatch, shard: Shard, data: ShardData, recipe: Recipe, pool: Pool, epoch: int) -> Pairs:
     """Pairs with negatives from one shared pool. Each drawn title is encoded once, any other not at all."""
     pairs, seed = micro_batch.pairs, recipe.seed
     assert shard.excluded_by is not None
-    rows = shared_pool(len(data.pool), recipe.shared_titles, seed=seed, epoch=epoch, place=micro_batch.place)
+    size = pool.size or recipe.micro_batch
+    rows = shared_pool(len(data.pool), size, seed=seed, epoch=epoch, place=micro_batch.place)
     lists, of_pair = np.unique(shard.exclusion[pairs], return_inverse=True)
     exclusions = shard.excluded_by.among(rows, lists)
-    if recipe.pool_softmax:
+    n = recipe.clicks.num_negatives
+    if pool.softmax:
         places = all_of_pool(of_pair, exclusions)
     else:
-        places = n_of_pool(shard.keys[pairs], of_pair, exclusions, n=recipe.num_negatives, seed=seed, epoch=epoch)
+        places = n_of_pool(shard.keys[pairs], of_pair, exclusions, n=n, seed=seed, epoch=epoch)
 
     titles, clicked = np.unique(shard.clicked[pairs], return_inverse=True)
     used, negatives = without_unused(places, len(rows))

@@ -17,6 +17,7 @@ from training.data.ragged import Ragged, WordRows, from_arrow
 from training.data.shard_folder import local_folder
 from training.data.shared_pool import ExcludedBy
 from training.data.text_batch import TextTable
+from training.recipes.objectives import Clicks, Fixed, Pool
 from training.recipes.recipe import Recipe
 
 CATALOGUE = "catalogue.json"
@@ -122,7 +123,7 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
     texts, strings = shard_texts(folder, recipe, word_rows)
     pairs = open_table(f"{folder}/pairs.arrow", PAIRS)
     query, clicked = _numbers(pairs["query"]), _numbers(pairs["clicked"])
-    if recipe.shuffle_clicks and shuffled_as is not None:
+    if recipe.clicks.shuffle_clicks and shuffled_as is not None:
         key = np.array([recipe.seed, shuffled_as], np.uint64)
         clicked = np.random.Generator(np.random.Philox(key=key)).permutation(clicked)
     negatives = from_arrow(pairs["negatives"])
@@ -140,18 +141,18 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
         keys=pair_keys(strings.take(query).to_pylist(), strings.take(clicked).to_pylist()),
         exclusion=_numbers(pairs["exclusion"]),
         exclusions=exclusions,
-        excluded_by=ExcludedBy.of(exclusions) if recipe.negatives == "pool" else None,
-        weights=_weights(pairs, recipe),
+        excluded_by=ExcludedBy.of(exclusions) if isinstance(recipe.clicks.negatives, Pool) else None,
+        weights=_weights(pairs, recipe.clicks),
         strings=strings,
     )
 
 
-def _weights(pairs: pa.Table, recipe: Recipe) -> np.ndarray | None:
+def _weights(pairs: pa.Table, clicks: Clicks) -> np.ndarray | None:
     """The weight w of each pair; None if each counts once."""
-    if recipe.weights == "none":
+    if clicks.weights == "none":
         return None
-    weights = _numbers(pairs["weight" if recipe.weights == "column" else "clicks"])
-    if recipe.weights == "log_clicks":
+    weights = _numbers(pairs["weight" if clicks.weights == "column" else "clicks"])
+    if clicks.weights == "log_clicks":
         weights = 1 + ln(weights)
     return weights.astype(np.float32)
 
@@ -191,18 +192,18 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
         wrong = 0 if shard.weights is None else int((~(shard.weights >= 0) | np.isinf(shard.weights)).sum())
         if wrong:
             raise StageError(
-                asked=f"each pair was to be weighed by the shards' own column (weights={recipe.weights})",
+                asked=f"each pair was to be weighed by the shards (objective.weights={recipe.clicks.weights})",
                 found=f"{wrong:,} of {len(shard):,} pairs of a shard have a weight below 0 or not finite",
                 follows="training would move clicked titles away, or every parameter would become NaN",
-                do="correct the column `weight` of the pairs, or set weights=none",
+                do="correct the column `weight` of the pairs, or set objective.weights=none",
             )
-    if recipe.negatives == "fixed":
+    if isinstance(recipe.clicks.negatives, Fixed):
         held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
-        if held < recipe.num_negatives:
+        if held < recipe.clicks.num_negatives:
             raise StageError(
-                asked=f"each pair was to have {recipe.num_negatives} fixed negatives",
+                asked=f"each pair was to have {recipe.clicks.num_negatives} fixed negatives",
                 found=f"the shards hold {held} for each pair",
-                do=f"set num_negatives={held} or negatives=redrawn, or build with more",
+                do=f"set objective.num_negatives={held} or objective.negatives=redrawn, or build with more",
             )
 
 

@@ -40,6 +40,7 @@ from training.labelled.read_labelled import LabelledData, LabelledRows, read_lab
 from training.models.model_source import model_source
 from training.ranking.embedding import TextEncoder
 from training.ranking.significance import percentiles, resampled
+from training.recipes.towers import SelfAttentive
 
 STAGE_VERSION = 3  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples
 MAX_CLASSES = 20  # that one similarity can tell apart to any use, or a table of what was taken for what can show
@@ -206,7 +207,9 @@ def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Pro
     texts = [data.dev.texts[at] for at in np.unique(np.concatenate(data.dev.sides)).tolist()]
     progress("attention", 0, None)
     mean = mean_overlap(encoder, texts, "document" if sides == "document" else "query")
-    return None if mean is None else {"mean": mean, "texts": len(texts), "hops": encoder.recipe.hops}
+    if mean is None:
+        return None
+    return {"mean": mean, "texts": len(texts), "hops": encoder.recipe.tower.rows}
 
 
 def _examples(encoder: TextEncoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
@@ -214,7 +217,7 @@ def _examples(encoder: TextEncoder, probability_QC: np.ndarray, data: LabelledDa
     from training.models.model import Model
 
     assert isinstance(encoder, Model)  # others have no classifier
-    attentive = encoder if encoder.recipe.tower == "self_attentive" else None
+    attentive = encoder if isinstance(encoder.recipe.tower, SelfAttentive) else None
     return examples(probability_QC, data.dev, data.classes, attentive)
 
 

@@ -17,9 +17,9 @@ from training.data.text_batch import TextBatch, copied
 from training.gpu import gpu_kernels
 from training.towers import Parts, Tower
 from training.towers.bilstm import BidirectionalLSTM
-from training.towers.lstm import LSTM
+from training.towers.lstm import LSTMTower
 from training.towers.projected import Projected
-from training.towers.rnn import RNN
+from training.towers.rnn import RNNTower
 from training.towers.tower import sum_by_word
 
 BLOCK_TEXTS = 32  # of a program; with 4 warps each thread holds 8 texts-times-cells of each gate in registers
@@ -30,9 +30,9 @@ OPTIONS = {"num_warps": 4, "enable_fp_fusion": True}
 def fused(tower: Tower) -> Tower:
     """A tower with its recurrence fused, or the tower itself: the kernels take cells in blocks of 16 or 32."""
     match tower:
-        case LSTM() if tower.cells % 16 == 0:
+        case LSTMTower() if tower.cells % 16 == 0:
             return FusedLSTM(tower.cells, tower.forget_gate, tower.peepholes)
-        case RNN() if tower.cells % 16 == 0:
+        case RNNTower() if tower.cells % 16 == 0:
             return FusedRNN(tower.cells)
         case BidirectionalLSTM(one_way) if type(tower) is BidirectionalLSTM and one_way.cells % 16 == 0:
             return BidirectionalLSTM(FusedLSTM(one_way.cells, one_way.forget_gate, one_way.peepholes))
@@ -42,7 +42,7 @@ def fused(tower: Tower) -> Tower:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedLSTM(LSTM):
+class FusedLSTM(LSTMTower):
     """lstm.LSTM whose last vectors come out of one launch."""
 
     def forward(
@@ -62,7 +62,7 @@ class FusedLSTM(LSTM):
 
 
 @dataclass(frozen=True, slots=True)
-class FusedRNN(RNN):
+class FusedRNN(RNNTower):
     """rnn.RNN whose last vectors come out of one launch."""
 
     def forward(

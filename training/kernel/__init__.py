@@ -13,29 +13,32 @@ library.py           finds and loads what the package's build made of them
 """
 
 from training.kernel.kernel_library import Status, fma_peak, status
+from training.recipes.objectives import Clicks
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.towers import LSTM, RNN, BiLSTM, Variational
 
 __all__ = ["Status", "fma_peak", "serves", "status", "trains"]
 
-_TRAINED = ("lstm", "bilstm", "rnn")
+_TRAINED = (LSTM, BiLSTM, RNN)
 
 
-def serves(recipe) -> bool:
+def serves(recipe: Recipe) -> bool:
     """Whether the compiled path encodes with this recipe's towers, on this machine."""
     return (
         status().available
-        and recipe.tower in (*_TRAINED, "variational")
-        and recipe.cells % 16 == 0
+        and isinstance(recipe.tower, (*_TRAINED, Variational))
+        and recipe.tower.cells % 16 == 0
         and recipe.dtype == "float32"
-        and recipe.word_vectors == "none"
+        and recipe.word_vectors is None
     )
 
 
-def trains(recipe) -> bool:
+def trains(recipe: Recipe) -> bool:
     """Whether it trains them too."""
     return (
         serves(recipe)
-        and recipe.tower in _TRAINED
-        and recipe.objective == "clicks"
-        and recipe.optimiser == "nesterov"
-        and not recipe.teacher_share
+        and isinstance(recipe.tower, _TRAINED)
+        and isinstance(recipe.objective, Clicks)
+        and isinstance(recipe.optimiser, Nesterov)
+        and not recipe.objective.teacher
     )

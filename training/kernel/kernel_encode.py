@@ -20,6 +20,7 @@ from training.kernel.kernel_library import library, require_memory
 from training.kernel.kernel_towers import BOTH_WAYS, TowerPoint
 from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
+from training.recipes.towers import Variational
 from training.towers.bilstm import SIGMA_MIN
 
 # Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
@@ -41,8 +42,8 @@ class CompiledTower:
     ) -> None:
         """As kernel_towers.TowerPoint."""
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
-        self._above = Distribution(parts) if recipe.tower == "variational" else None
-        self._both_directions = recipe.tower in BOTH_WAYS
+        self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
+        self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
         self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
         self._address = ctypes.addressof(point.struct)
         self._text_encode = _text_encode()

@@ -16,8 +16,9 @@ import torch
 from training.kernel.kernel_batch import BatchIndex
 from training.kernel.kernel_library import library, require_memory
 from training.recipes.recipe import Recipe
+from training.recipes.towers import BiLSTM, GatedRecurrent, Truncated, Variational
 
-BOTH_WAYS = ("bilstm", "variational")  # towers that read a text from left to right and from right to left
+BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
 
 
 class _Cell(ctypes.Structure):
@@ -80,15 +81,18 @@ class TowerPoint:
     ) -> None:
         assert table_RG.dtype == torch.float32
         assert table_RG.is_contiguous()
-        directions = 2 if recipe.tower in BOTH_WAYS else 1
-        cell = _Cell(recipe.cells, recipe.tower != "rnn", recipe.forget_gate, recipe.peepholes)
+        tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
+        gates = (
+            (True, tower.forget_gate, tower.peepholes) if isinstance(tower, GatedRecurrent) else (False, False, False)
+        )
+        cell = _Cell(tower.cells, *gates)
         dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
         weights = _library().weights_new(ctypes.byref(cell), directions, *pointers)
-        require_memory(bool(weights), f"a tower of {recipe.cells:,} cells")
+        require_memory(bool(weights), f"a tower of {tower.cells:,} cells")
         weakref.finalize(self, _library().weights_free, weights).atexit = False
         self._kept = (table_RG, place)
-        self.dimensions = recipe.cells * directions
+        self.dimensions = tower.cells * directions
         self.struct = _TowerPoint(weights, table_RG.data_ptr(), None if place is None else place.ctypes.data)
 
     def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
@@ -123,6 +127,7 @@ class Workspace:
         `points` and `batches`: of queries, then of documents. `candidates_BC`: int32, -1 where there is none.
         `num_shared` and `pair_ends`, int64: which documents are of which pairs (interface.h).
         """
+        assert isinstance(recipe.tower, Truncated)
         task = _PairTask(
             points[0].struct,
             points[1].struct,
@@ -131,8 +136,8 @@ class Workspace:
             candidates_BC.ctypes.data,
             None if weights_B is None else weights_B.ctypes.data,
             candidates_BC.shape[1],
-            recipe.gamma,
-            recipe.truncate_steps,
+            recipe.clicks.gamma,
+            recipe.tower.truncate_steps,
             table_rows,
             num_shared,
             pair_ends.ctypes.data,

@@ -11,6 +11,7 @@ from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from training.labelled.read_labelled import LabelledData, LabelledRows
 from training.ranking.embedding import Side, TextEncoder, unit_vectors
+from training.recipes.towers import Variational
 
 COSINE, W2, CLASSIFIER, WORD_MOVERS, MAJORITY = "model", "w2", "classifier", "word-movers", "constant"
 Scores = tuple[np.ndarray, np.ndarray]  # of the sampled training rows and of the held-out ones
@@ -81,7 +82,7 @@ def _similarities(
     first, second = rows
     lexical = LexicalSimilarity(texts, num_training)
     found = {}
-    if isinstance(model, Model) and model.recipe.tower == "variational":
+    if isinstance(model, Model) and isinstance(model.recipe.tower, Variational):
         found[W2] = -distances(model, texts, first, second, progress)
     found[COSINE] = cosines(model, texts, first, second, sides, progress)
     found["tf-idf"] = lexical.tf_idf(first, second)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
@@ -37,13 +37,13 @@ from training.kernel import serves, status
 from training.kernel.kernel_encode import CompiledTower, compiled_towers
 from training.kernel.tokenise import tokenised
 from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import Layout, Outputs, layout_of, tower_name, tower_names
+from training.network.parameters import Layout, Outputs, layout_of, tower_name
 from training.network.tensor_file import pieces
 from training.ranking.embedding import similarity_of
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 
-SCHEMA_VERSION = "1.2"  # 1.1 knew no outputs
+SCHEMA_VERSION = "2.0"  # 1.2 had a flat recipe
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 
 
@@ -174,20 +174,19 @@ class _OtherShapes(Exception):
 
 def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Model:
     contract = description["text_contract"]
-    known = {field.name for field in fields(Recipe)}
-    recipe = Recipe(**{k: v for k, v in description["recipe"].items() if k in known})
+    recipe = Recipe(**description["recipe"])
     if "words" in contract:
         require_major("the model's contract of words", contract["words"]["version"], WORDS_VERSION)
     outputs, words = Outputs.from_json(description.get("outputs")), description.get("words", ())
     layout = layout_of(recipe, contract["table_rows"], outputs, words)
     if layout.word_rows.text_contract().get("words", {}).get("sha256") != contract.get("words", {}).get("sha256"):
         raise ValueError("the words are not those of the text contract")
-    shapes = {f"{name}.{part}": shape for name in tower_names(recipe) for part, shape in layout.shapes.items()}
+    shapes = {f"{name}.{part}": shape for name in recipe.objective.towers for part, shape in layout.shapes.items()}
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != shapes:
         raise _OtherShapes
     towers = {
         name: layout.join(tensors[f"{name}.W"], {part: tensors[f"{name}.{part}"] for part, _ in layout.parts})
-        for name in tower_names(recipe)
+        for name in recipe.objective.towers
     }
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
 

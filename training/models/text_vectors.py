@@ -8,7 +8,7 @@ Shapes: T texts, D columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,8 @@ from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
 from schemas.text_columns import normalise_column
 from training.ranking.embedding import unit
-from training.recipes.recipe import Recipe, default_of
+from training.recipes.objectives import Clicks
+from training.recipes.recipe import Recipe, changed
 
 SUFFIX = ".parquet"  # what tells such a file from a model's folder
 
@@ -113,9 +114,6 @@ def _not_such(path: str, found: str) -> UsageError:
 # The teacher that a user names, and the recipe as it completes it. Free of torch, as launch.
 
 
-SHARE = 0.5  # of the loss, where the recipe does not say
-
-
 @dataclass(frozen=True, slots=True)
 class TeacherSource:
     path: str  # of a model's data folder, or of a file of vectors
@@ -145,12 +143,18 @@ def recipe_taught(recipe: Recipe, teacher: str | None) -> Recipe:
 
     Raises UsageError where there is one without the other, or the objective has no use for it.
     """
-    for field in ("teacher_share", "teacher_gamma"):
-        if teacher is None and getattr(recipe, field) != default_of(field):
-            raise UsageError(
-                asked=f"{recipe.name} was to be trained with {field}={getattr(recipe, field):g}",
-                found="no teacher was given",
-                follows="there would be nothing to agree with",
-                do=f"give `train --teacher FOLDER`, or set {field}={default_of(field):g}",
-            )
-    return replace(recipe, teacher_share=SHARE) if teacher and not recipe.teacher_share else recipe
+    if teacher is None and recipe.clicks.teacher:
+        raise UsageError(
+            asked=f"{recipe.name} was to be trained with {recipe.clicks.teacher.share:g} of its loss a teacher's",
+            found="no teacher was given",
+            follows="there would be nothing to agree with",
+            do="give `train --teacher FOLDER`, or set objective.teacher=none",
+        )
+    if teacher and not isinstance(recipe.objective, Clicks):
+        raise UsageError(
+            asked=f"{recipe.name} was to be taught by the model in {teacher}",
+            found=f"its objective is {recipe.objective.kind}",
+            follows="there would be no candidates whose scores it could agree with",
+            do="leave the teacher out, or train on clicks",
+        )
+    return recipe if not teacher or recipe.clicks.teacher else changed(recipe, {"objective.teacher": {}})

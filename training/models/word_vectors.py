@@ -20,7 +20,7 @@ import numpy as np
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.shard import WORDS, open_table
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, Tuned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,22 +40,22 @@ def recipe_with(recipe: Recipe, path: str | None) -> Recipe:
     Raises UsageError where one asks for what the other has not, StageError where the file is none.
     """
     if path is None:
-        if recipe.word_vectors != "none":
+        if recipe.word_vectors:
             raise UsageError(
-                asked=f"{recipe.name} was to be trained with {recipe.word_vectors} word vectors",
+                asked=f"{recipe.name} was to be trained with {recipe.word_vectors.kind} word vectors",
                 found="no file of them was given",
                 do="give --word-vectors FILE, or set word_vectors=none",
             )
         return recipe
     columns = columns_of(path)
-    if recipe.word_columns not in (0, columns):
+    asked = recipe.word_vectors or Tuned()
+    if asked.columns not in (0, columns):
         raise UsageError(
-            asked=f"{recipe.name} was to be trained with word vectors of {recipe.word_columns} columns",
+            asked=f"{recipe.name} was to be trained with word vectors of {asked.columns} columns",
             found=f"those in {path} have {columns}",
-            do=f"set word_columns={columns}, or give another file",
+            do=f"set word_vectors.columns={columns}, or give another file",
         )
-    how = "tuned" if recipe.word_vectors == "none" else recipe.word_vectors
-    return replace(recipe, word_vectors=how, word_columns=columns)
+    return replace(recipe, word_vectors=replace(asked, columns=columns))
 
 
 def word_vectors_of(folder: str, path: str | None) -> WordVectors:

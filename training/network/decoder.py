@@ -32,7 +32,7 @@ import torch
 from schemas.words import words
 from training.data.ragged import Ragged, invert, starts
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
-from training.towers.lstm import LSTM
+from training.towers.lstm import LSTMTower
 from training.towers.tower import Parts, Shapes, gathered
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]
@@ -162,8 +162,8 @@ class Decoder:
         return gathered(state_Pd, (batch.words_packed, None), (batch.packed_words, None))
 
     @property
-    def _lstm(self) -> LSTM:
-        return LSTM(self.cells, forget_gate=True)
+    def _lstm(self) -> LSTMTower:
+        return LSTMTower(self.cells, forget_gate=True)
 
 
 def initial_decoder(decoder: Decoder, generator: np.random.Generator) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from training.data.text_batch import TextBatch
 from training.gpu.device import CPU, Device
 from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
+from training.recipes.towers import Truncated
 from training.towers import Parts, tower_of
 from training.towers.tower import word_inputs
 
@@ -65,7 +66,8 @@ def encoded(batch: TextBatch, side: str, encoder: Encoder) -> Encoded:
     table_RG = table_RG.detach().requires_grad_()
     parts = {part: values.detach().requires_grad_() for part, values in parts.items()}
     inputs_UG = word_inputs(table_RG, batch)
-    sorted_Nd, own = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, recipe.truncate_steps)
+    steps = recipe.tower.truncate_steps if isinstance(recipe.tower, Truncated) else 0
+    sorted_Nd, own = encoder.device.tower(recipe).forward(inputs_UG, parts, batch, steps)
     vectors_Nd = torch.empty_like(sorted_Nd).index_copy(0, batch.order, sorted_Nd)
     return Encoded(vectors_Nd, own, name, batch.rows, table_RG, parts)
 

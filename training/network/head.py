@@ -14,12 +14,21 @@ matrix too, laid out flat. All parts are stored as they multiply rows.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from schemas.errors import UsageError
+from training.recipes.objectives import (
+    MLP,
+    Classify,
+    GatedFeatures,
+    PlainFeatures,
+    Pruned,
+    SiameseFeatures,
+    W2Features,
+)
 from training.towers.tower import Parts, Shapes
 
 Vectors = tuple[torch.Tensor, ...]  # (x [B, d],) of labelled texts, (a [B, d], b [B, d]) of labelled pairs
@@ -33,55 +42,11 @@ class Masks(NamedTuple):
     hidden: torch.Tensor  # bool [B, H]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeadSettings:
-    """Which features of the embeddings are classified, and how. Raises UsageError for a value that means nothing.
-
-    plain: the embedding of a text itself; w2, siamese, gated: of the two of a pair. Every kind has one hidden layer of
-    ReLU units below the softmax layer.
-    """
-
-    kind: Literal["mlp", "pruned"] = "mlp"
-    features: Literal["plain", "w2", "siamese", "gated"] = "plain"
-    hidden: int = 0  # of mlp: hidden units
-    row_units: int = 0  # of pruned: p, hidden units that see one row
-    column_units: int = 0  # of pruned: q, hidden units that see one column
-    factors: int = 0  # of gated: k, numbers of a row of F_h and F_p; 0: as many as an embedding's row has
-    dropout: float = 0.0  # the probability with which a feature, and a hidden unit, is left out in training
-
-    def __post_init__(self) -> None:
-        for field, kind in get_type_hints(HeadSettings).items():
-            if choices := get_args(kind):
-                _require(field, getattr(self, field), f"one of {', '.join(choices)}", getattr(self, field) in choices)
-        self._require_units("hidden", self.kind == "mlp")
-        for field in ("row_units", "column_units"):
-            self._require_units(field, self.kind == "pruned")
-        gated = self.features == "gated"
-        wanted = "at least 0" if gated else f"0 (features {self.features} have no factors)"
-        _require("factors", self.factors, wanted, (self.factors >= 0) if gated else self.factors == 0)
-        in_range = math.isfinite(self.dropout) and 0 <= self.dropout < 1
-        _require("dropout", self.dropout, "at least 0 and below 1", in_range)
-
-    def _require_units(self, field: str, has: bool) -> None:
-        wanted = "at least 1" if has else f"0 (a head of kind {self.kind} has none)"
-        units = getattr(self, field)
-        _require(field, units, wanted, (units >= 1) if has else units == 0)
-
-
-def _require(field: str, value: Any, wanted: str, holds: bool) -> None:
-    if not holds:
-        raise UsageError(
-            asked=f"the head's {field} is {value!r}",
-            found=f"it must be {wanted}",
-            do=f"set {field} to a value of that kind",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Head:
     """Features of the embeddings, one hidden layer of ReLU units, a softmax layer."""
 
-    settings: HeadSettings
+    settings: Classify
     vector_rows: int  # r
     vector_width: int  # w
     classes: int
@@ -91,33 +56,41 @@ class Head:
         """(rows, numbers in a row) of the matrix of features; F is their product."""
         r, w = self.vector_rows, self.vector_width
         match self.settings.features:
-            case "plain":
+            case PlainFeatures():
                 return r, w
-            case "siamese":
+            case SiameseFeatures():
                 return 4 * r, w
-            case "w2":
+            case W2Features():
                 return 3, r * w // 2
-            case "gated":
-                return r, self.settings.factors or w
+            case GatedFeatures(factors=factors):
+                return r, factors or w
+        raise AssertionError(self.settings.features)
 
     @property
     def hidden(self) -> int:
         """H."""
         rows, width = self.features
-        its = self.settings
-        return its.hidden if its.kind == "mlp" else rows * its.row_units + width * its.column_units
+        match self.settings.head:
+            case MLP(units=units):
+                return units
+            case Pruned(row_units=row_units, column_units=column_units):
+                return rows * row_units + width * column_units
+        raise AssertionError(self.settings.head)
 
     @property
     def parts(self) -> Shapes:
         """All parameters. Each name begins with `head.`."""
         (rows, width), its = self.features, self.settings
         found: list[tuple[str, tuple[int, ...]]] = []
-        if its.features == "gated":
+        if isinstance(its.features, GatedFeatures):
             found += [(name, (rows, self.vector_width, width)) for name in ("head.W_fh", "head.W_fp")]
-        if its.kind == "mlp":
-            found.append(("head.W_1", (rows * width, its.hidden)))
+        if isinstance(its.head, Pruned):
+            found += [
+                ("head.W_v", (rows, width, its.head.row_units)),
+                ("head.W_h", (width, rows, its.head.column_units)),
+            ]
         else:
-            found += [("head.W_v", (rows, width, its.row_units)), ("head.W_h", (width, rows, its.column_units))]
+            found.append(("head.W_1", (rows * width, self.hidden)))
         above = ("head.b_1", (self.hidden,)), ("head.W_2", (self.hidden, self.classes)), ("head.b_2", (self.classes,))
         return (*found, *above)
 
@@ -126,26 +99,25 @@ class Head:
         features_BF = self._features(vectors, parts)
         if masks is not None:
             features_BF = dropped(features_BF, masks.features, self.settings.dropout)
-        if self.settings.kind == "mlp":
-            arriving_BH = features_BF @ parts["head.W_1"]
-        else:
+        if isinstance(self.settings.head, Pruned):
             arriving_BH = pruned(features_BF, parts["head.W_v"], parts["head.W_h"])
+        else:
+            arriving_BH = features_BF @ parts["head.W_1"]
         hidden_BH = (arriving_BH + parts["head.b_1"]).relu()
         if masks is not None:
             hidden_BH = dropped(hidden_BH, masks.hidden, self.settings.dropout)
         return torch.addmm(parts["head.b_2"], hidden_BH, parts["head.W_2"])
 
     def _features(self, vectors: Vectors, parts: Parts) -> torch.Tensor:
-        if self.settings.features == "plain":
+        if isinstance(self.settings.features, PlainFeatures):
             return vectors[0]
         a_Bd, b_Bd = vectors
         match self.settings.features:
-            case "siamese":
+            case SiameseFeatures():
                 return siamese(a_Bd, b_Bd)
-            case "w2":
+            case W2Features():
                 return w2(a_Bd, b_Bd)
-            case "gated":
-                return gated(a_Bd, b_Bd, parts["head.W_fp"], parts["head.W_fh"])
+        return gated(a_Bd, b_Bd, parts["head.W_fp"], parts["head.W_fh"])
 
 
 def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
@@ -254,7 +226,7 @@ def _initial(shape: tuple[int, ...], generator: np.random.Generator) -> torch.Te
     return torch.from_numpy((2 * generator.random(shape) - 1) * limit)
 
 
-def head_of(settings: HeadSettings, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
+def head_of(settings: Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
     """The head for labelled pairs or texts whose embeddings have `dimensions` numbers in `rows` equal rows.
 
     Raises UsageError for features that do not fit the unit, for w2 of an odd number of dimensions, and for fewer than
@@ -265,15 +237,15 @@ def head_of(settings: HeadSettings, *, dimensions: int, rows: int, classes: int,
     return Head(settings, rows, dimensions // rows, classes)
 
 
-def _require_fitting(settings: HeadSettings, dimensions: int, classes: int, unit: Unit) -> None:
-    of_pairs = settings.features != "plain"
+def _require_fitting(settings: Classify, dimensions: int, classes: int, unit: Unit) -> None:
+    of_pairs = not isinstance(settings.features, PlainFeatures)
     if of_pairs != (unit == "pairs"):
         raise UsageError(
-            asked=f"labelled {unit} were to be classified by the features {settings.features}",
+            asked=f"labelled {unit} were to be classified by the features {settings.features.kind}",
             found=f"those are of {'two embeddings' if of_pairs else 'one embedding'}",
             do="use plain for texts, and w2, siamese or gated for pairs",
         )
-    if settings.features == "w2" and dimensions % 2:
+    if isinstance(settings.features, W2Features) and dimensions % 2:
         raise UsageError(
             asked="labelled pairs were to be classified by the features w2",
             found=f"an embedding has {dimensions} dimensions, which are not two halves",

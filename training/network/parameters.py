@@ -18,8 +18,10 @@ from torch.nn.functional import pad
 
 from training.data.ragged import WordRows
 from training.network.decoder import FIRST_WORD, Decoder, initial_decoder
-from training.network.head import Head, HeadSettings, head_of, initial_head
-from training.recipes.recipe import Recipe
+from training.network.head import Head, head_of, initial_head
+from training.recipes.objectives import Classify, Generate
+from training.recipes.recipe import Frozen, Recipe
+from training.recipes.towers import GatedRecurrent, Recurrent
 from training.towers import Parts, Shapes, tower_of
 
 
@@ -73,29 +75,24 @@ def is_beside(part: str) -> bool:
 
 def head_of_model(recipe: Recipe, outputs: Outputs) -> Head:
     """The head that tells a recipe's classes."""
-    settings = HeadSettings(
-        kind=recipe.head,
-        features=recipe.features,
-        hidden=recipe.head_units,
-        factors=recipe.factors,
-        row_units=recipe.row_units,
-        column_units=recipe.column_units,
-        dropout=recipe.dropout,
-    )
-    tower = tower_of(recipe)
-    rows = recipe.hops if recipe.hops and not recipe.average_hops else 1
+    assert isinstance(recipe.objective, Classify)
     return head_of(
-        settings, dimensions=tower.dimensions, rows=rows, classes=len(outputs.classes), unit=outputs.unit or "texts"
+        recipe.objective,
+        dimensions=tower_of(recipe).dimensions,
+        rows=recipe.tower.rows,
+        classes=len(outputs.classes),
+        unit=outputs.unit or "texts",
     )
 
 
 def decoder_of_model(recipe: Recipe, outputs: Outputs) -> Decoder:
     """The decoder that says a text's words."""
+    assert isinstance(recipe.objective, Generate)
     return Decoder(
         latent=tower_of(recipe).dimensions // 2,
-        cells=recipe.decoder_cells,
+        cells=recipe.objective.decoder_cells,
         vocabulary=FIRST_WORD + len(outputs.vocabulary),
-        word_columns=recipe.decoder_columns,
+        word_columns=recipe.objective.decoder_columns,
     )
 
 
@@ -143,11 +140,12 @@ class Layout:
 
     def stretches(self, num_rows: int, recipe: Recipe) -> list[tuple[int, int, float]]:
         """(first, last, ε) of the rows that a batch touches, `num_rows` with those of the parts: what each moves by."""
-        last, step = num_rows - self.part_rows, recipe.step
+        last, step = num_rows - self.part_rows, recipe.optimiser.step
+        recurrent = (isinstance(recipe.tower, Recurrent) and recipe.tower.recurrent_step) or step
         found = [(0, last, step)]
         for name, shape in self.parts:
             first, last = last, last + self._rows_of(shape)
-            its = recipe.recurrent_step or step if name in RECURRENT else step
+            its = recurrent if name in RECURRENT else step
             if its == found[-1][2]:
                 found[-1] = (found[-1][0], last, its)
             else:
@@ -182,18 +180,13 @@ def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words
         columns=tower.columns,
         parts=parts,
         outputs=outputs,
-        frozen_words=recipe.word_vectors == "frozen",
+        frozen_words=isinstance(recipe.word_vectors, Frozen),
     )
-
-
-def tower_names(recipe: Recipe) -> tuple[str, ...]:
-    """The parameter sets a recipe trains: Λ_Q and Λ_D, or one that both sides share."""
-    return ("shared",) if recipe.tie_towers else ("query", "document")
 
 
 def tower_name(recipe: Recipe, side: str) -> str:
     """The parameter set that encodes a side, `query` or `document`."""
-    return "shared" if recipe.tie_towers else side
+    return side if side in recipe.objective.towers else "shared"
 
 
 def initial_parameters(
@@ -215,7 +208,7 @@ def initial_parameters(
     Two towers with the same start give two texts of the same words the same embedding before the first update: cosine
     begins as a measure of shared trigrams, not as noise that clicks must first undo.
     """
-    stream = 0 if recipe.same_start else ("query", "document", "shared").index(name)
+    stream = 0 if recipe.clicks.same_start else ("query", "document", "shared").index(name)
     drawn = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, stream], np.uint64)))
     matrix = torch.empty(layout.rows, layout.columns, dtype=DTYPES[recipe.dtype])
     for block in matrix.split(_BLOCK_ROWS):  # the numbers of one draw, of which a whole matrix would be twice as large
@@ -227,11 +220,13 @@ def initial_parameters(
     table_RG, parts = layout.split(matrix)
     if "W_in" in parts:
         parts["W_in"] *= math.sqrt(6 / sum(parts["W_in"].shape)) / recipe.initial_range
-    if recipe.recurrent_range:
+    tower = recipe.tower
+    if isinstance(tower, Recurrent) and tower.recurrent_range:
         for part in RECURRENT & parts.keys():
-            parts[part] *= recipe.recurrent_range / recipe.initial_range
-    if recipe.forget_bias:  # b is gates (o, f, i, y_g) times cells, of each direction
-        parts["b"].view(-1, 4, recipe.cells)[:, 1] += recipe.forget_bias
+            parts[part] *= tower.recurrent_range / recipe.initial_range
+    if isinstance(tower, GatedRecurrent) and tower.forget_bias:
+        # b is gates (o, f, i, y_g) times cells, of each direction.
+        parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
     beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
     started = {part: values.to(matrix.dtype) for part, values in beside.items()}
     return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling

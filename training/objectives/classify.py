@@ -26,28 +26,24 @@ from training.network.head import Head, Masks, draw_masks, penalty
 from training.network.parameters import Outputs, head_of_model
 from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.objectives.objective import Measured, draws
+from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe
 from training.towers import Parts
 from training.towers.tower import gathered
 
 
-@dataclass(frozen=True, slots=True)
-class Classify:
-    """As objective.Objective."""
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClassifyTask":
+    return classify_task(load_labelled(folder, recipe, words), recipe)
 
-    def load(
-        self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
-    ) -> "ClassifyTask":
-        return classify_task(load_labelled(folder, recipe, words), recipe)
 
-    def batch(self, examples: "LabelledExamples") -> "LabelledBatch":
-        return LabelledBatch(
-            texts=text_batch([examples.texts]),
-            sides=tuple(torch.from_numpy(side) for side in examples.sides),
-            labels=torch.from_numpy(examples.labels),
-            masks=examples.masks,
-            head=examples.head,
-        )
+def batch(examples: "LabelledExamples") -> "LabelledBatch":
+    return LabelledBatch(
+        texts=text_batch([examples.texts]),
+        sides=tuple(torch.from_numpy(side) for side in examples.sides),
+        labels=torch.from_numpy(examples.labels),
+        masks=examples.masks,
+        head=examples.head,
+    )
 
 
 def classify_task(shards: LabelledShards, recipe: Recipe) -> "ClassifyTask":
@@ -85,12 +81,13 @@ class LabelledBatch(OnDevice):
         return self.texts.rows
 
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-        recipe = encoder.recipe
+        objective = encoder.recipe.objective
+        assert isinstance(objective, Classify)
         found = encoded(self.texts, "query", encoder)
         vectors = tuple(gathered(found.vectors_Nd, (side, None)) for side in self.sides)
         logits_BC = self.head.logits(vectors, found.parts, self.masks)
         loss = cross_entropy(logits_BC, self.labels, reduction="sum") + found.own_loss
-        loss = loss + len(self.labels) * penalty(found.parts, recipe.l1, recipe.l2)
+        loss = loss + len(self.labels) * penalty(found.parts, objective.l1, objective.l2)
         return gradients(loss, [found], encoder), loss.detach()
 
 

@@ -17,16 +17,13 @@ from training.recipes.recipe import Recipe
 from training.update.click_loss import PairBatch, pair_batch
 
 
-@dataclass(frozen=True, slots=True)
-class Clicks:
-    """As objective.Objective."""
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
+    data = load_shards(folder, recipe, words)
+    return ClickTask(data, recipe, teacher_of(teacher, data, recipe) if teacher else None)
 
-    def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "ClickTask":
-        data = load_shards(folder, recipe, words)
-        return ClickTask(data, recipe, teacher_of(teacher, data, recipe) if teacher else None)
 
-    def batch(self, examples: Pairs) -> PairBatch:
-        return pair_batch(examples)
+def batch(examples: Pairs) -> PairBatch:
+    return pair_batch(examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class ClickTask:
         return [f"{name}/pairs.arrow" for name in self.data.train_names]
 
     def row_weights(self) -> np.ndarray | None:
-        return rarity(self.data) if self.recipe.start == "idf" else None
+        return rarity(self.data) if self.recipe.clicks.start == "idf" else None
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> Pairs:
         pairs = pairs_of(micro_batch, self.data, self.recipe, epoch)

@@ -30,6 +30,7 @@ from training.network.encoder import Encoder, encode_batch, encoded, gradients
 from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
 from training.objectives.objective import Measured, draws, held_out_draws
+from training.recipes.objectives import Generate
 from training.recipes.recipe import Recipe
 from training.towers import Parts
 
@@ -37,33 +38,33 @@ MEASURED_AT_ONCE = 256  # texts
 MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """As objective.Objective."""
+def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "GenerateTask":
+    if Path(folder, LABELLED).exists():
+        labelled = load_labelled(folder, recipe, words)
+        (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows
+        files = [f"{name}/labelled.arrow" for name in names]
+    else:
+        clicks = load_shards(folder, recipe, words)
+        (train, dev), rows = of_clicks(clicks, recipe), clicks.table_rows
+        files = [f"{name}/pairs.arrow" for name in clicks.train_names]
+    texts = (text for shard in train for text in shard.strings.to_pylist())
+    vocabulary = vocabulary_of(texts, _settings(recipe).vocabulary)
+    decoder = decoder_of_model(recipe, Outputs(vocabulary=vocabulary.words))
+    return GenerateTask(recipe, rows, files, train, dev, vocabulary, decoder)
 
-    def load(
-        self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None
-    ) -> "GenerateTask":
-        if Path(folder, LABELLED).exists():
-            labelled = load_labelled(folder, recipe, words)
-            (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows
-            files = [f"{name}/labelled.arrow" for name in names]
-        else:
-            clicks = load_shards(folder, recipe, words)
-            (train, dev), rows = of_clicks(clicks, recipe), clicks.table_rows
-            files = [f"{name}/pairs.arrow" for name in clicks.train_names]
-        texts = (text for shard in train for text in shard.strings.to_pylist())
-        vocabulary = vocabulary_of(texts, recipe.vocabulary)
-        decoder = decoder_of_model(recipe, Outputs(vocabulary=vocabulary.words))
-        return GenerateTask(recipe, rows, files, train, dev, vocabulary, decoder)
 
-    def batch(self, examples: "RephrasingExamples") -> "RephrasingBatch":
-        return RephrasingBatch(
-            texts=text_batch([examples.texts]),
-            targets=targets_of(examples.words, examples.decoder.vocabulary, examples.kept),
-            noise_Bh=torch.from_numpy(examples.noise_Bh),
-            decoder=examples.decoder,
-        )
+def batch(examples: "RephrasingExamples") -> "RephrasingBatch":
+    return RephrasingBatch(
+        texts=text_batch([examples.texts]),
+        targets=targets_of(examples.words, examples.decoder.vocabulary, examples.kept),
+        noise_Bh=torch.from_numpy(examples.noise_Bh),
+        decoder=examples.decoder,
+    )
+
+
+def _settings(recipe: Recipe) -> Generate:
+    assert isinstance(recipe.objective, Generate)
+    return recipe.objective
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,9 +89,9 @@ class RephrasingBatch(OnDevice):
         return self.texts.rows
 
     def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
-        recipe = encoder.recipe
+        settings = _settings(encoder.recipe)
         found = encoded(self.texts, "query", encoder)
-        weight = kappa(update - 1, rate=recipe.kappa_rate, middle=recipe.kappa_middle)
+        weight = kappa(update - 1, rate=settings.kappa_rate, middle=settings.kappa_middle)
         words, divergence = self.losses(found.vectors_Nd, found.parts)
         loss = words + weight * divergence + found.own_loss
         return gradients(loss, [found], encoder), loss.detach()
@@ -140,9 +141,9 @@ class GenerateTask:
     def examples(self, micro_batch: MicroBatch, epoch: int) -> RephrasingExamples:
         numbers = draws(self.recipe, micro_batch, epoch)
         made = self._examples(self.train[micro_batch.shard], micro_batch.pairs, numbers)
-        if not self.recipe.word_dropout:
+        if not _settings(self.recipe).word_dropout:
             return made
-        return replace(made, kept=numbers.random(len(made.words.values)) >= self.recipe.word_dropout)
+        return replace(made, kept=numbers.random(len(made.words.values)) >= _settings(self.recipe).word_dropout)
 
     def watched(self, judged: Judged | None) -> "WatchedRephrasings":
         batches: dict[str, list[RephrasingBatch]] = {"repeat": [], "reformulate": []}
@@ -152,7 +153,7 @@ class GenerateTask:
                 for start in range(0, len(rows), MEASURED_AT_ONCE):
                     some = rows[start : start + MEASURED_AT_ONCE]
                     drawn = held_out_draws(self.recipe, number, start)
-                    batches[kind].append(Generate().batch(self._examples(of, some, drawn)))
+                    batches[kind].append(batch(self._examples(of, some, drawn)))
         return WatchedRephrasings(batches)
 
     def _examples(self, of: Rephrasings, rows: np.ndarray, numbers: np.random.Generator) -> RephrasingExamples:

@@ -15,6 +15,7 @@ from schemas.trigrams import CONTRACT_VERSION
 from training.data.ragged import WordRows
 from training.data.shard_data import Shard, ShardData, require_rows, shard_texts
 from training.data.text_batch import TextTable
+from training.recipes.objectives import Generate
 from training.recipes.recipe import Recipe
 
 
@@ -137,16 +138,18 @@ def of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings]
     Raises UsageError where the recipe names a class that there is not.
     """
     is_paraphrase = None
-    if recipe.reformulate:
-        if shards.unit != "pairs" or recipe.paraphrase not in shards.classes:
+    objective = recipe.objective
+    assert isinstance(objective, Generate)
+    if objective.reformulate:
+        if shards.unit != "pairs" or objective.paraphrase not in shards.classes:
             raise UsageError(
-                asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {recipe.paraphrase!r}",
+                asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {objective.paraphrase!r}",
                 found=f"these shards hold single {shards.unit}"
                 if shards.unit != "pairs"
                 else f"their classes are {', '.join(shards.classes) or 'none'}",
-                do="set paraphrase to the class of pairs that mean the same, or reformulate=false",
+                do="set objective.paraphrase to the class of pairs that mean the same, or objective.reformulate=false",
             )
-        is_paraphrase = shards.classes.index(recipe.paraphrase)
+        is_paraphrase = shards.classes.index(objective.paraphrase)
 
     def of_split(split: tuple[LabelledShard, ...]) -> list[Rephrasings]:
         found = []
@@ -164,9 +167,11 @@ def of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[
 
     Raises UsageError where the recipe names a class: clicks have none.
     """
-    if recipe.paraphrase:
+    objective = recipe.objective
+    assert isinstance(objective, Generate)
+    if objective.paraphrase:
         raise UsageError(
-            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {recipe.paraphrase!r}",
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {objective.paraphrase!r}",
             found="these shards hold clicks, which have no classes",
             do="leave paraphrase out: a query is reformulated as its clicked title",
         )
@@ -175,7 +180,7 @@ def of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[
         found = []
         for shard in split:
             assert shard.strings is not None
-            ways = [(shard.query, shard.clicked)] if recipe.reformulate else []
+            ways = [(shard.query, shard.clicked)] if objective.reformulate else []
             found.append(_rephrasings(shard.texts, shard.strings, (shard.query, shard.clicked), ways))
         return found
 

@@ -25,6 +25,7 @@ from training.models.ensemble import Ensemble, load_encoder
 from training.models.model import Model
 from training.models.text_vectors import SUFFIX, TextVectors, read_text_vectors
 from training.ranking.embedding import unit
+from training.recipes.objectives import Fixed, Teaching
 from training.recipes.recipe import Recipe
 
 Vectors = tuple[TextTable, np.ndarray]  # float32 [its texts, D] of length 1; of a text that is never asked for, zero
@@ -60,6 +61,7 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
 
     Raises as model.load_models and read_text_vectors, and UsageError for a model by distance.
     """
+    taught = recipe.clicks.teacher or Teaching()
     model = read_text_vectors(path) if path.endswith(SUFFIX) else load_encoder(path)
     if model.similarity != "cosine":
         raise UsageError(
@@ -70,11 +72,11 @@ def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
         )
     of = partial(_encoded, model)
     pool = (data.pool_texts, of(data.pool_strings, data.pool, "document"))
-    own = recipe.negatives == "fixed"  # others are of the pool
+    own = isinstance(recipe.clicks.negatives, Fixed)  # others are of the pool
     return Teacher(
         queries=[(shard.texts, of(shard.strings, shard.query, "query")) for shard in data.train],
         titles=[pool, *((shard.texts, of(shard.strings, _titles(shard, own), "document")) for shard in data.train)],
-        gamma=recipe.teacher_gamma,
+        gamma=taught.gamma,
     )
 
 

@@ -68,11 +68,12 @@ class Watch:
         }
 
     def _losses(self, encoder: Encoder, shard: Shard) -> np.ndarray:
-        titles = np.concatenate([shard.clicked[:, None], shard.negatives[:, : self._recipe.num_negatives]], axis=1)
+        clicks = self._recipe.clicks
+        titles = np.concatenate([shard.clicked[:, None], shard.negatives[:, : clicks.num_negatives]], axis=1)
         query_Bd = _encode_some(encoder, shard.texts, shard.query, "query")
         document_BCd = _encode_some(encoder, shard.texts, titles.ravel(), "document").reshape(*titles.shape, -1)
         similarity_BC = cosines(torch.from_numpy(query_Bd), torch.from_numpy(document_BCd))
-        return click_losses(similarity_BC, self._recipe.gamma).numpy()
+        return click_losses(similarity_BC, clicks.gamma).numpy()
 
 
 def _encode_some(encoder: Encoder, table: TextTable, index: np.ndarray, side: str) -> np.ndarray:

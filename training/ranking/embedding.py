@@ -134,7 +134,7 @@ def similarity_of(recipe: Recipe) -> Similarity:
 
     Distributions that were trained by the terms of W2 or by reconstruction compare by distance.
     """
-    return "euclidean" if recipe.features == "w2" or recipe.objective == "generate" else "cosine"
+    return recipe.objective.similarity
 
 
 def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:

@@ -10,7 +10,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe
+from training.recipes.objectives import (
+    MLP,
+    Classify,
+    Clicks,
+    GatedFeatures,
+    PlainFeatures,
+    Pool,
+    Pretraining,
+    Pruned,
+    SiameseFeatures,
+    W2Features,
+)
+from training.recipes.recipe import Adam, Nesterov, Recipe
+from training.recipes.towers import CLSM, DSSM, LSTM, RNN, Bag, BiLSTM, MaxPooled, SelfAttentive, Variational
+
+_LSTM = LSTM(recurrent_range=0.01, recurrent_step=0.00004)
+_FULL_LSTM = replace(_LSTM, forget_gate=True, peepholes=True, forget_bias=5.0)
+_ATTENTION = SelfAttentive(cells=48, attention_units=32, hops=4, penalty=0.1)
+_CLICKS = Clicks(tie_towers=True, start="idf", gamma=10.0)
+_POOL = Pool(size=512, softmax=True)
+_SIAMESE = Classify(features=SiameseFeatures(), head=MLP(units=64), dropout=0.3)
 
 # Recipes of the objectives that learn from labels, beside those of clicks in named_recipes.
 #
@@ -22,15 +42,9 @@ def siamese_lstm() -> Recipe:
     """Two texts through one bidirectional LSTM, the four features of InferSent, a layer of 64 ReLU units."""
     return Recipe(
         name="siamese-lstm",
-        tower="bilstm",
-        cells=48,
-        tie_towers=True,
-        objective="classify",
-        optimiser="adam",
-        step=0.001,
-        features="siamese",
-        head_units=64,
-        dropout=0.3,
+        tower=BiLSTM(cells=48),
+        objective=_SIAMESE,
+        optimiser=Adam(step=0.001),
         minibatch=128,
         micro_batch=64,
         epochs=4,
@@ -39,7 +53,7 @@ def siamese_lstm() -> Recipe:
 
 def siamese_max() -> Recipe:
     """siamese-lstm with the maximum over all states instead of the last ones: InferSent's encoder."""
-    return replace(siamese_lstm(), name="siamese-max", tower="max_pooled")
+    return replace(siamese_lstm(), name="siamese-max", tower=MaxPooled(cells=48))
 
 
 def gated_attention() -> Recipe:
@@ -50,13 +64,8 @@ def gated_attention() -> Recipe:
     return replace(
         siamese_lstm(),
         name="gated-attention",
-        tower="self_attentive",
-        attention_units=32,
-        hops=4,
-        penalty=0.1,
-        features="gated",
-        factors=48,
-        head_units=128,
+        tower=_ATTENTION,
+        objective=Classify(features=GatedFeatures(factors=48), head=MLP(units=128), dropout=0.3),
     )
 
 
@@ -65,12 +74,7 @@ def attentive_texts() -> Recipe:
     return replace(
         gated_attention(),
         name="attentive-texts",
-        features="plain",
-        factors=0,
-        head="pruned",
-        head_units=0,
-        row_units=16,
-        column_units=4,
+        objective=Classify(features=PlainFeatures(), head=Pruned(row_units=16, column_units=4), dropout=0.3),
     )
 
 
@@ -84,19 +88,23 @@ def var_siamese() -> Recipe:
     return replace(
         siamese_lstm(),
         name="var-siamese",
-        tower="variational",
-        latent=96,
-        features="w2",
-        l1=1e-5,
-        pretrain_epochs=10,
-        reformulate=True,
-        paraphrase="1",
-        decoder_cells=96,
-        decoder_columns=64,
-        vocabulary=3000,
-        word_dropout=0.4,
-        kappa_rate=0.001,
-        kappa_middle=6000,
+        tower=Variational(cells=48, latent=96),
+        objective=replace(
+            _SIAMESE,
+            features=W2Features(),
+            l1=1e-5,
+            pretrain=Pretraining(
+                epochs=10,
+                reformulate=True,
+                paraphrase="1",
+                decoder_cells=96,
+                decoder_columns=64,
+                vocabulary=3000,
+                word_dropout=0.4,
+                kappa_rate=0.001,
+                kappa_middle=6000,
+            ),
+        ),
     )
 
 
@@ -121,25 +129,22 @@ def lstm_96() -> Recipe:
     """
     return Recipe(
         name="lstm-96",
-        tie_towers=True,
-        start="idf",
+        tower=_LSTM,
+        objective=_CLICKS,
+        optimiser=Nesterov(step=0.004),
         initial_range=0.1,
-        recurrent_range=0.01,
-        gamma=10.0,
-        step=0.004,
-        recurrent_step=0.00004,
         epochs=5,
     )
 
 
 def lstm_64() -> Recipe:
     """The LSTM row of Table IV with 64 cells: NDCG@10 of product titles 0.861 for lstm-96's 0.862."""
-    return replace(lstm_96(), name="lstm-64", cells=64)
+    return replace(lstm_96(), name="lstm-64", tower=replace(_LSTM, cells=64))
 
 
 def lstm_32() -> Recipe:
     """The LSTM row of Table IV with 32 cells: NDCG@10 of product titles 0.855, with ±0.3 as much."""
-    return replace(lstm_96(), name="lstm-32", cells=32)
+    return replace(lstm_96(), name="lstm-32", tower=replace(_LSTM, cells=32))
 
 
 def rnn_288() -> Recipe:
@@ -152,18 +157,15 @@ def rnn_288() -> Recipe:
     return replace(
         lstm_96(),
         name="rnn-288",
-        tower="rnn",
-        cells=288,
+        tower=RNN(cells=288, recurrent_step=0.0002),
+        optimiser=Nesterov(step=0.002),
         initial_range=0.05,
-        recurrent_range=0.0,
-        step=0.002,
-        recurrent_step=0.0002,
     )
 
 
 def lstm_full_96() -> Recipe:
     """lstm-96 with forget gate and peepholes (all of eq. 2), which the paper drops; the gate is open at the start."""
-    return replace(lstm_96(), name="lstm-full-96", forget_gate=True, peepholes=True, forget_bias=5.0)
+    return replace(lstm_96(), name="lstm-full-96", tower=_FULL_LSTM)
 
 
 def bilstm_96() -> Recipe:
@@ -171,7 +173,7 @@ def bilstm_96() -> Recipe:
 
     The paper does not say whether 96 is meant for one direction or for both. NDCG@10 of product titles 0.864.
     """
-    return replace(lstm_96(), name="bilstm-96", tower="bilstm")
+    return replace(lstm_96(), name="bilstm-96", tower=BiLSTM(recurrent_range=0.01, recurrent_step=0.00004))
 
 
 def lstm_pool_96() -> Recipe:
@@ -179,7 +181,7 @@ def lstm_pool_96() -> Recipe:
 
     What each part of it is worth is in docs/quality.md.
     """
-    return replace(lstm_96(), name="lstm-pool-96", negatives="pool", pool_softmax=True, pool_size=512)
+    return replace(lstm_96(), name="lstm-pool-96", objective=replace(_CLICKS, negatives=_POOL))
 
 
 def lstm_pool_192() -> Recipe:
@@ -188,7 +190,7 @@ def lstm_pool_192() -> Recipe:
     Of entity names 0.347, Chinese titles 0.810, the first 32 words of abstracts 0.897 (ten epochs 0.894). With W in
     ±0.3 0.864 and 0.67, 0.344, 0.805, 0.894 (ten); in ±0.05 0.864 and 0.69, 0.332, 0.813, 0.891 (ten).
     """
-    return replace(lstm_pool_96(), name="lstm-pool-192", cells=192)
+    return replace(lstm_pool_96(), name="lstm-pool-192", tower=replace(_LSTM, cells=192))
 
 
 def lstm_long_96() -> Recipe:
@@ -197,7 +199,7 @@ def lstm_long_96() -> Recipe:
     Chinese titles of 21 words: NDCG@10 0.821 for 0.812. Abstracts: 0.890 from their first 32 words, where lstm-pool-96
     has 0.892, and 0.889 from their first 64.
     """
-    return replace(lstm_pool_96(), name="lstm-long-96", forget_gate=True, peepholes=True, forget_bias=5.0)
+    return replace(lstm_pool_96(), name="lstm-long-96", tower=_FULL_LSTM)
 
 
 def dssm() -> Recipe:
@@ -207,9 +209,7 @@ def dssm() -> Recipe:
     titles, entity names, Chinese titles and the first 32 words of abstracts: 0.861, 0.288, 0.808, 0.862; with a uniform
     start, γ 5 and two towers 0.860, 0.247, 0.808 and, of whole abstracts, 0.807.
     """
-    return replace(
-        lstm_96(), name="dssm", tower="dssm", hidden=288, recurrent_range=0.0, recurrent_step=0.0, step=0.002
-    )
+    return replace(lstm_96(), name="dssm", tower=DSSM(hidden=288, cells=96), optimiser=Nesterov(step=0.002))
 
 
 def clsm_1() -> Recipe:
@@ -218,17 +218,17 @@ def clsm_1() -> Recipe:
     Judged NDCG@10 as for dssm: 0.857, 0.300, 0.790, 0.863; with dssm's step 0.857, 0.290 and 0.738, where its
     loss does not come down.
     """
-    return replace(dssm(), name="clsm-1", tower="clsm", window=1, step=0.0005)
+    return replace(dssm(), name="clsm-1", tower=CLSM(window=1, hidden=288, cells=96), optimiser=Nesterov(step=0.0005))
 
 
 def clsm_3() -> Recipe:
     """The CLSM row of Table IV with windows of three words."""
-    return replace(clsm_1(), name="clsm-3", window=3)
+    return replace(clsm_1(), name="clsm-3", tower=CLSM(window=3, hidden=288, cells=96))
 
 
 def clsm_5() -> Recipe:
     """The CLSM row of Table IV with windows of five words."""
-    return replace(clsm_1(), name="clsm-5", window=5)
+    return replace(clsm_1(), name="clsm-5", tower=CLSM(window=5, hidden=288, cells=96))
 
 
 def bag_512() -> Recipe:
@@ -241,12 +241,10 @@ def bag_512() -> Recipe:
     """
     return Recipe(
         name="bag-512",
-        tower="bag",
-        cells=512,
-        tie_towers=True,
-        start="idf",
+        tower=Bag(cells=512),
+        objective=replace(_CLICKS, gamma=5.0),
+        optimiser=Nesterov(step=0.004),
         initial_range=0.1,
-        step=0.004,
         epochs=5,
     )
 
@@ -260,11 +258,8 @@ def bag_pool_512() -> Recipe:
     return replace(
         bag_512(),
         name="bag-pool-512",
-        negatives="pool",
-        pool_softmax=True,
-        pool_size=512,
-        gamma=10.0,
-        step=0.002,
+        objective=replace(_CLICKS, negatives=_POOL),
+        optimiser=Nesterov(step=0.002),
     )
 
 
@@ -275,15 +270,7 @@ def self_attentive() -> Recipe:
     after 3 epochs, mean of three seeds: judged NDCG@10 0.859 without a penalty, 0.855 with 0.1, 0.833 with 1; in titles
     the hops overlap by 0.107, 0.004 and 0.048. More epochs were not tried, nor other sizes.
     """
-    return Recipe(
-        name="self-attentive",
-        tower="self_attentive",
-        cells=48,
-        attention_units=32,
-        hops=4,
-        penalty=0.1,
-        epochs=10,
-    )
+    return Recipe(name="self-attentive", tower=_ATTENTION, epochs=10)
 
 
 def max_pooled() -> Recipe:
@@ -292,7 +279,9 @@ def max_pooled() -> Recipe:
     Start and steps are lstm-96's: NDCG@10 of product titles 0.860, of Chinese titles 0.788; with everything in ±0.2,
     one step of 0.002 and two towers 0.855 (3 epochs) and 0.742.
     """
-    return replace(lstm_96(), name="max-pooled", tower="max_pooled", cells=48)
+    return replace(
+        lstm_96(), name="max-pooled", tower=MaxPooled(cells=48, recurrent_range=0.01, recurrent_step=0.00004)
+    )
 
 
 def variational() -> Recipe:
@@ -305,11 +294,9 @@ def variational() -> Recipe:
     """
     return Recipe(
         name="variational",
-        tower="variational",
-        cells=48,
-        latent=96,
+        tower=Variational(cells=48, latent=96),
+        objective=Clicks(gamma=10.0),
         initial_range=0.35,
-        gamma=10.0,
         epochs=10,
     )
 

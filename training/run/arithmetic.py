@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from schemas.errors import StageError, UsageError
 from training.kernel import status, trains
 from training.recipes.recipe import Recipe
+from training.recipes.towers import BiLSTM, Truncated
 
 if TYPE_CHECKING:
     from training.gpu.device import Device
@@ -73,14 +74,21 @@ def path_of(
     from training.kernel.kernel_path import CompiledPath
 
     # Steps that texts share cannot be cut off for one and kept for another.
-    return CompiledPath(num_threads, both_directions=recipe.tower == "bilstm", share_prefixes=not recipe.truncate_steps)
+    assert isinstance(recipe.tower, Truncated)
+    return CompiledPath(
+        num_threads,
+        both_directions=isinstance(recipe.tower, BiLSTM),
+        share_prefixes=not recipe.tower.truncate_steps,
+    )
 
 
 def _reason(recipe: Recipe) -> str:
     found = status()
     if not found.available:
         return f"the compiled path is not available ({found.reason})"
+    words = recipe.word_vectors.kind if recipe.word_vectors else "none"
     return (
-        f"it does not serve this recipe ({recipe.tower}, {recipe.cells} cells, {recipe.dtype}, {recipe.objective}, "
-        f"{recipe.optimiser}, word vectors: {recipe.word_vectors}, {'a' if recipe.teacher_share else 'no'} teacher)"
+        f"it does not serve this recipe ({recipe.tower.kind}, {recipe.tower.cells} cells, {recipe.dtype}, "
+        f"{recipe.objective.kind}, {recipe.optimiser.kind}, word vectors: {words}, "
+        f"{'a' if recipe.clicks.teacher else 'no'} teacher)"
     )

@@ -19,11 +19,12 @@ from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.gpu.device_name import device_named
 from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
-from training.recipes.recipe import OBJECTIVE_SETTINGS, Recipe, default_of
+from training.recipes.objectives import Classify, Clicks, Generate
+from training.recipes.recipe import Recipe
 from training.run.arithmetic import arithmetic_of
 from training.run.job import TrainingJob
 
-STAGE_VERSION = 1
+STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
 
 __all__ = ["Judged", "fingerprints", "train", "train_request"]
 
@@ -55,9 +56,10 @@ def train(
     the recipe. Each adds up in its own way and is another request (arithmetic). `stop_after`: so many epochs keep a
     checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of models side
-    by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss unless the recipe says
-    `teacher_share`. A recipe with `pretrain_epochs` first trains such a model, a request of its own in the same store.
+    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    models side by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss
+    unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
+    request of its own in the same store.
     Raises UsageError and StageError.
     """
     if workers < 1 or (threads is not None and threads < 1):
@@ -75,25 +77,26 @@ def train(
         )
     built = open_result(shards)
     _require_shards_for(recipe, built, shards)
-    if judged and recipe.objective != "clicks":
+    if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
             asked=f"NDCG was to be watched while {recipe.name} is trained",
-            found=f"the objective {recipe.objective} is watched on held-out rows of its shards",
+            found=f"the objective {recipe.objective.kind} is watched on held-out rows of its shards",
             do="leave the judged files out; `clicktower evaluate` measures NDCG of the finished model",
         )
-    if recipe.pretrain_epochs and start:
+    before = pretraining(recipe)
+    if before and start:
         raise UsageError(
             asked=f"{recipe.name} was to start from {start}",
-            found=f"it begins with {recipe.pretrain_epochs} epochs of its own on texts (pretrain_epochs)",
-            do="set pretrain_epochs=0, or leave --start out",
+            found=f"it begins with {before.epochs} epochs of its own on texts (objective.pretrain)",
+            do="set objective.pretrain=none, or leave --start out",
         )
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
     recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
     taught_by = teacher_in(teacher, recipe) if teacher else None
     started = _trained(start, recipe) if start else None
-    if recipe.pretrain_epochs:
+    if before:
         started = train(
-            shards, store=store, recipe=pretraining(recipe), workers=workers, min_workers=min_workers, threads=threads,
+            shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
             progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
             word_vectors=word_vectors,
         )  # fmt: skip
@@ -160,20 +163,22 @@ def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Prog
     return work(job, Alone(), progress)
 
 
-def pretraining(recipe: Recipe) -> Recipe:
-    """The recipe of the pretraining of a recipe with `pretrain_epochs`: its tower, on texts alone."""
-    unset = {field: default_of(field) for field in OBJECTIVE_SETTINGS["classify"]}
-    return replace(recipe, **unset, objective="generate", epochs=recipe.pretrain_epochs)
+def pretraining(recipe: Recipe) -> Recipe | None:
+    """What a recipe trains first that begins with texts alone (`objective.pretrain`): its tower. None of any other."""
+    if not isinstance(recipe.objective, Classify) or not recipe.objective.pretrain:
+        return None
+    settings = asdict(recipe.objective.pretrain)
+    return replace(recipe, epochs=settings.pop("epochs"), objective=Generate(**settings))
 
 
 def _require_shards_for(recipe: Recipe, built: StageResult, shards: str) -> None:
-    wanted = {"clicks": ("build",), "classify": ("build-labelled",), "generate": ("build", "build-labelled")}
-    if (stage := built.manifest.request.stage) not in wanted[recipe.objective]:
-        what = "click shards" if recipe.objective == "clicks" else "labelled shards"
+    wanted = recipe.objective.stages
+    if (stage := built.manifest.request.stage) not in wanted:
+        what = "click shards" if wanted == ("build",) else "labelled shards"
         raise UsageError(
             asked=f"{recipe.name} was to be trained on the {what} in {shards}",
             found=f"it is the output of {stage}",
-            do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted[recipe.objective])} printed",
+            do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted)} printed",
         )
 
 
@@ -204,13 +209,12 @@ def train_request(
     """The request of a training; its digest names the model.
 
     `judged`: `fingerprints` of what is seen; `word_vectors`: that of their file. `start`: the digest of the training it
-    starts from; of a recipe with `pretrain_epochs` that is known. `teacher`: the digest of its model, or its file's.
+    starts from; of a recipe with `objective.pretrain` that is known. `teacher`: the digest of its model, or its file's.
     """
-    if recipe.pretrain_epochs:
-        before = train_request(
-            built, pretraining(recipe), workers=workers, device=device, path=path, word_vectors=word_vectors
-        )
-        start = before.digest
+    if before := pretraining(recipe):
+        start = train_request(
+            built, before, workers=workers, device=device, path=path, word_vectors=word_vectors
+        ).digest
     inputs = {"shards": built.manifest.digest, "judged": judged, "start": start}
     return Request(
         stage="train",

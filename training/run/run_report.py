@@ -21,8 +21,7 @@ from schemas import storage
 from schemas.stage import Progress
 from training.data.order import Order
 from training.network.encoder import Encoder
-from training.objectives import Watched
-from training.objectives.objective import Measured
+from training.objectives.objective import Measured, Watched
 from training.run.job import TrainingJob
 from training.update.checkpoint import Position, write_checkpoint, writing
 from training.update.large_update import Towers, UpdateReport
@@ -78,7 +77,7 @@ class Report:
         sent_bytes: int,
     ) -> None:
         """Update `position.update` was made of a minibatch of `pairs`, the last of `num_pairs` of epoch `epoch`."""
-        clip_norm = self._job.recipe.clip_norm
+        clip_norm = self._job.recipe.optimiser.clip_norm
         step = {
             "update": position.update,
             "epoch": epoch + 1,
@@ -150,11 +149,11 @@ class Report:
                 steps=self._order.num_minibatches,
                 # What is left goes as all of it went so far, measuring and checkpoints included.
                 seconds_left=(self._told - self._began) / max(1, self._pairs) * (recipe.epochs * total - done),
-                unit="pairs" if recipe.objective == "clicks" else "examples",
+                unit=f"{recipe.objective.unit}s",
                 per_second=pairs / max(seconds, 1e-9),
                 loss=position.loss / num_pairs,
                 norms=norms,
-                clipped_share=self._epoch.clipped_share if recipe.clip_norm else None,
+                clipped_share=self._epoch.clipped_share if recipe.optimiser.clip_norm else None,
                 held_out=shortly(self.last),
             )
             + self._notes,

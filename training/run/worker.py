@@ -28,9 +28,9 @@ from training.gpu.device import open_device
 from training.kernel import status
 from training.models.model import Model, load_model, write_model
 from training.models.word_vectors import word_vectors_of
-from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name, tower_names
-from training.objectives import Task, objective_of
-from training.recipes.recipe import Recipe
+from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
+from training.objectives.objective import Task
+from training.recipes.recipe import Nesterov, Recipe
 from training.run.arithmetic import COMPILED, path_of, require_served
 from training.run.job import TrainingJob
 from training.run.run_report import Report
@@ -57,7 +57,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     require_served(job.arithmetic, recipe)
     files = ShardFiles(local_folder(job.shards), job.shard_files)
     files.compare("before training")
-    objective = objective_of(recipe)
+    objective = recipe.objective.make()
     if job.word_vectors and workers.rank == 0:
         progress("reading the word vectors", 0, None)
     known = word_vectors_of(files.folder, job.word_vectors)
@@ -72,7 +72,8 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         seed=recipe.seed,
     )
     layout = layout_of(recipe, task.table_rows, task.outputs, known.words)
-    schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, recipe.epochs * order.num_minibatches)
+    rule = recipe.optimiser if isinstance(recipe.optimiser, Nesterov) else Nesterov()
+    schedule = MomentumSchedule(rule.momentum_edge, rule.momentum_middle, recipe.epochs * order.num_minibatches)
 
     # Restore.
     position, rows = _restore(job, workers)
@@ -218,7 +219,8 @@ def start_of(
     (word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
     others.
     """
-    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in tower_names(recipe)}
+    names = recipe.objective.towers
+    start = {name: initial_parameters(recipe, layout, name, row_weights, word_vectors) for name in names}
     if model is None:
         return start
     before = load_model(model)
@@ -244,7 +246,7 @@ def _same_rows(layout: Layout, before: Layout) -> tuple[torch.Tensor, torch.Tens
 
 def _require_same_towers(recipe: Recipe, layout: Layout, before: Model, model: str) -> None:
     own, its = (_shapes_of_tower(of) for of in (layout, before.layout))
-    if own != its or recipe.tower != before.recipe.tower:
+    if own != its or recipe.tower.kind != before.recipe.tower.kind:
         differing = [part for part in {**own, **its} if own.get(part) != its.get(part)]
         raise UsageError(
             asked=f"{recipe.name} was to start from the model in {model}",

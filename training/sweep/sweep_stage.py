@@ -27,10 +27,11 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
 from training.gpu.device_name import device_named
 from training.recipes.named_recipes import names
-from training.recipes.recipe import Recipe
+from training.recipes.objectives import Classify
+from training.recipes.recipe import Recipe, flat
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
-from training.sweep.sweep_table import OF_LABELS, Point, SweepRow
+from training.sweep.sweep_table import Point, SweepRow
 from training.sweep.sweep_trials import CarryOut, Halving, Rung, TrialEnded, Trials, in_processes, rungs_of
 
 STAGE_VERSION = 3
@@ -64,7 +65,7 @@ def sweep(
     trial_ended: TrialEnded = lambda *_: None,
     render: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
 ) -> StageResult:
-    """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.MEASURES).
+    """The table of all points on the shards of a build, ranked by `measure` (of sweep_table.measures).
 
     `at_once` trials run concurrently (by default one, on Ray as many as there is room for), each with `workers` of
     `threads` threads (by default the cores shared out, on Ray one), as in launch.train. `render` makes the files for
@@ -240,7 +241,11 @@ def _outcome(
         },
         metrics={
             "measure": measure,
-            "watched": "judgments" if judged else "held-out labels" if measure in OF_LABELS else "held-out clicks",
+            "watched": "judgments"
+            if judged
+            else "held-out labels"
+            if measure in Classify.measures
+            else "held-out clicks",
             "rungs": [asdict(rung) for rung in rungs],
             "rows": [asdict(row) for row in rows],
         },
@@ -281,7 +286,7 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
     too. All fields are in it, so that it means the same when a later version changes a named recipe.
     """
     varied = table["rows"][0]["fields"]
-    fields = asdict(recipe)
+    fields = flat(asdict(recipe), Recipe)
     name = fields.pop("name")
     if name not in names():  # a recipe of somebody's own: all of it is set
         fields, name = {"name": name, **fields}, names()[0]
@@ -303,4 +308,5 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
 
 def _line(field: tuple[str, Any]) -> str:
     name, value = field
-    return f"{name} = {json.dumps(value)}"  # text, numbers, true and false are written alike in JSON and TOML
+    # Text, numbers, true and false are written alike in JSON and TOML, which knows no null.
+    return f"{name} = {json.dumps('none' if value is None else value)}"

@@ -12,13 +12,13 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
-from training.ranking.ndcg import CUTOFFS
+from training.recipes.objectives import ObjectiveSettings
 from training.recipes.recipe import Recipe
 
-# What is watched after each epoch (training.objectives), and whether more of it is better.
-OF_CLICKS = {f"dev_ndcg@{k}": True for k in CUTOFFS}
-OF_LABELS = {"dev_accuracy": True, "dev_area_under_roc": True}
-MEASURES: Mapping[str, bool] = {"dev_loss": False, **OF_CLICKS, **OF_LABELS}
+
+def measures() -> dict[str, bool]:
+    """What is watched after each epoch, of every objective, and whether more of it is better."""
+    return {"dev_loss": False} | {name: True for kind in ObjectiveSettings.kinds.values() for name in kind.measures}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +74,13 @@ class SweepRow:
 
 
 def ranked(points: Sequence[tuple[Point, Sequence[Trial]]], measure: str) -> list[SweepRow]:
-    """A row for each point and its trials, best first by `measure`, one of MEASURES.
+    """A row for each point and its trials, best first by `measure`, one of `measures`.
 
     A point with a seed that failed comes after all without, since a recipe that fails now and then is none to publish;
     those where every seed failed come last. Of the others, one that reached a later rung comes before those that were
     left behind: their figures are of fewer epochs.
     """
-    sign = -1 if MEASURES[measure] else 1
+    sign = -1 if measures()[measure] else 1
     rows = [_row(point, trials, measure) for point, trials in points]
     rows.sort(
         key=lambda row: (
@@ -123,7 +123,7 @@ ALIKE = "≈"  # marks a point whose difference from the best is not significant
 
 def direction(measure: str) -> str:
     """Which way a measure is better."""
-    return "higher is better" if MEASURES[measure] else "lower is better"
+    return "higher is better" if measures()[measure] else "lower is better"
 
 
 def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -131,7 +131,7 @@ def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     trained, seeds, seconds of a trial's training."""
     chosen, rows = table["measure"], table["rows"]
     fields = list(dict.fromkeys(name for row in rows for name in row["fields"]))
-    others = [name for name in MEASURES if name != chosen and any(_mean(row, name) is not None for row in rows)]
+    others = [name for name in measures() if name != chosen and any(_mean(row, name) is not None for row in rows)]
     by_halving = len(table["rungs"]) > 1
     header = ["", *fields, chosen, *others, *(["epochs"] if by_halving else []), "seeds", "s"]
     shown = []

@@ -13,7 +13,7 @@ from schemas.errors import Diverged, StageError, UsageError
 from schemas.manifest import Request
 from schemas.stage import Progress, find_finished, stage_folder
 from training.recipes.recipe import Recipe
-from training.sweep.sweep_table import MEASURES, Point, SweepRow, Trial, ranked
+from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
 from training.sweep.trial_process import Ended, Told, TrialProcess, interrupts_held
 from training.update.checkpoint import read_curve
 
@@ -140,11 +140,11 @@ def measured(trial: Trial, found: Standing, epochs: int, measure: str) -> Trial:
             asked=f"the trials were to be compared by {measure}",
             found=f"the training {trial.digest} had nothing to measure that on",
             follows="none of the trials can be compared by it",
-            do=f"choose another of {', '.join(MEASURES)}, or give judged files",
+            do=f"choose another of {', '.join(measures())}, or give judged files",
         )
     return replace(
         trial,
-        measures={name: last[name] for name in MEASURES if last.get(name) is not None},
+        measures={name: last[name] for name in measures() if last.get(name) is not None},
         seconds=sum(point["seconds"] for point in curve),
         epochs=epochs,
         curve=[point.get(measure) for point in curve],

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import torch
 
 from training.data.text_batch import TextBatch
+from training.recipes.towers import CLSM, DSSM, Bag
 from training.towers.tower import Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
 
 
 @dataclass(frozen=True, slots=True)
-class Bag:
+class BagTower:
     dimensions: int
 
     @property
@@ -42,7 +43,7 @@ class Bag:
 
 
 @dataclass(frozen=True, slots=True)
-class DSSM:
+class DSSMTower:
     hidden: int
     dimensions: int
 
@@ -63,7 +64,7 @@ class DSSM:
 
 
 @dataclass(frozen=True, slots=True)
-class CLSM:
+class CLSMTower:
     window: int
     hidden: int
     dimensions: int
@@ -74,7 +75,7 @@ class CLSM:
 
     @property
     def parts(self) -> Shapes:
-        return DSSM(self.hidden, self.dimensions).parts
+        return DSSMTower(self.hidden, self.dimensions).parts
 
     def forward(
         self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
@@ -95,3 +96,18 @@ class CLSM:
         rows = torch.cat([word_UG, word_UG.new_zeros(1, self.columns)]).view(-1, self.hidden)
         begins = torch.arange(0, place_PK.numel(), self.window, device=word_UG.device)
         return gathered(rows, (place_PK.flatten(), begins))
+
+
+# Of a recipe's settings.
+
+
+def bag(settings: Bag) -> BagTower:
+    return BagTower(settings.cells)
+
+
+def dssm(settings: DSSM) -> DSSMTower:
+    return DSSMTower(settings.hidden, settings.cells)
+
+
+def clsm(settings: CLSM) -> CLSMTower:
+    return CLSMTower(settings.window, settings.hidden, settings.cells)

@@ -33,7 +33,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from training.data.text_batch import TextBatch
-from training.towers.lstm import LSTM
+from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
+from training.towers.lstm import LSTMTower, lstm
 from training.towers.tower import Parts, Shapes, gathered, highest, opposite, reading_order, texts_of_one_length
 
 SIGMA_MIN = 1e-3
@@ -41,7 +42,7 @@ SIGMA_MIN = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalLSTM:
-    one_way: LSTM
+    one_way: LSTMTower
 
     @property
     def columns(self) -> int:
@@ -93,7 +94,7 @@ class BidirectionalLSTM:
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPooled(BidirectionalLSTM):
+class MaxPooledTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
     def forward(
@@ -104,7 +105,7 @@ class MaxPooled(BidirectionalLSTM):
 
 
 @dataclass(frozen=True, slots=True)
-class SelfAttentive(BidirectionalLSTM):
+class SelfAttentiveTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
     attention_units: int  # d_a
@@ -153,7 +154,7 @@ class SelfAttentive(BidirectionalLSTM):
 
 
 @dataclass(frozen=True, slots=True)
-class Variational(BidirectionalLSTM):
+class VariationalTower(BidirectionalLSTM):
     latent: int  # h
 
     @property
@@ -181,3 +182,28 @@ def right_to_left(batch: TextBatch) -> TextBatch:
     """The batch of the same texts with their words in reverse order."""
     exchange_P = opposite(batch)
     return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])
+
+
+# Of a recipe's settings.
+
+
+def bilstm(settings: BiLSTM) -> BidirectionalLSTM:
+    return BidirectionalLSTM(lstm(settings))
+
+
+def max_pooled(settings: MaxPooled) -> MaxPooledTower:
+    return MaxPooledTower(lstm(settings))
+
+
+def self_attentive(settings: SelfAttentive) -> SelfAttentiveTower:
+    return SelfAttentiveTower(
+        one_way=lstm(settings),
+        attention_units=settings.attention_units,
+        hops=settings.hops,
+        penalty=settings.penalty,
+        average=settings.average_hops,
+    )
+
+
+def variational(settings: Variational) -> VariationalTower:
+    return VariationalTower(lstm(settings), settings.latent)

@@ -23,11 +23,12 @@ import torch
 from training.compute.elementary import tanh
 from training.compute.threads import empty
 from training.data.text_batch import TextBatch
+from training.recipes.towers import GatedRecurrent
 from training.towers.tower import Parts, Shapes, sum_by_word
 
 
 @dataclass(frozen=True, slots=True)
-class LSTM:
+class LSTMTower:
     cells: int
     forget_gate: bool = False
     peepholes: bool = False
@@ -80,7 +81,7 @@ class _Steps(torch.autograd.Function):
         input_UG: torch.Tensor,
         recurrent_dG: torch.Tensor,
         peepholes: torch.Tensor | None,
-        lstm: LSTM,
+        lstm: LSTMTower,
         batch: TextBatch,
         steps: int,
     ) -> torch.Tensor:
@@ -99,7 +100,11 @@ class _Steps(torch.autograd.Function):
 
 
 def _forward(
-    lstm: LSTM, input_UG: torch.Tensor, recurrent_dG: torch.Tensor, peepholes: torch.Tensor | None, batch: TextBatch
+    lstm: LSTMTower,
+    input_UG: torch.Tensor,
+    recurrent_dG: torch.Tensor,
+    peepholes: torch.Tensor | None,
+    batch: TextBatch,
 ) -> LSTMTrace:
     d, num_packed, sigmoids = lstm.cells, batch.step_offsets[-1], lstm.columns - lstm.cells
     gates = empty((num_packed, lstm.columns), input_UG)
@@ -131,7 +136,7 @@ def _forward(
 
 
 def _backward(
-    lstm: LSTM,
+    lstm: LSTMTower,
     batch: TextBatch,
     steps: int,
     trace: LSTMTrace,
@@ -181,3 +186,8 @@ def _backward(
             by_y = torch.addmm(by_state_Pd[before], rows[:begun], recurrent_dG.t())
     gradient[: offsets[first]].zero_()
     return sum_by_word(gradient, batch), by_recurrent, by_peepholes
+
+
+def lstm(settings: GatedRecurrent) -> LSTMTower:
+    """The tower of a recipe's settings; of those that read both ways, one of the two."""
+    return LSTMTower(settings.cells, settings.forget_gate, settings.peepholes)

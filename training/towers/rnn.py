@@ -9,11 +9,12 @@ import torch
 from torch.nn.functional import pad
 
 from training.data.text_batch import TextBatch
+from training.recipes.towers import RNN
 from training.towers.tower import Parts, Shapes, packed_inputs
 
 
 @dataclass(frozen=True, slots=True)
-class RNN:
+class RNNTower:
     cells: int
 
     @property
@@ -44,3 +45,8 @@ class RNN:
             recurrent = pad(before @ parts["W_rec"], (0, 0, 0, len(input_nG) - len(before)))  # others begin here
             found.append((input_nG + recurrent).tanh())
         return found
+
+
+def rnn(settings: RNN) -> RNNTower:
+    """The tower of a recipe's settings."""
+    return RNNTower(settings.cells)

@@ -122,9 +122,10 @@ def pair_gradient(batch: PairBatch, encoder: Encoder) -> tuple[list[tuple[str, R
     """
     queries = encoded(batch.queries, "query", encoder)
     documents = encoded(batch.documents, "document", encoder)
-    taught = None if batch.taught is None else Taught(batch.taught, encoder.recipe.teacher_share)
+    clicks = encoder.recipe.clicks
+    taught = Taught(batch.taught, clicks.teacher.share) if batch.taught is not None and clicks.teacher else None
     losses = pair_losses(
-        queries.vectors_Nd, documents.vectors_Nd, batch.candidates, encoder.recipe.gamma, batch.weights, taught
+        queries.vectors_Nd, documents.vectors_Nd, batch.candidates, clicks.gamma, batch.weights, taught
     )
     loss = losses.sum() + queries.own_loss + documents.own_loss
     return gradients(loss, (queries, documents), encoder), loss.detach()

@@ -18,7 +18,7 @@ from training.data.order import MicroBatch
 from training.gpu.device import CPU, Device
 from training.network.encoder import Encoder
 from training.network.parameters import Layout, tower_name
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Adam, Recipe
 from training.update.optimisers import MomentumSchedule, RowState
 from training.update.paths import Path
 from training.update.reference_path import ReferencePath
@@ -71,7 +71,7 @@ def large_update(
         update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads,
     )  # fmt: skip
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
-    most = recipe.clip_norm or math.inf
+    most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
     return UpdateReport(loss=total.loss, norms=total.norms)
 
@@ -112,9 +112,9 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
             raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
-        if recipe.optimiser == "adam":  # its steps do not grow with the gradient
+        if isinstance(recipe.optimiser, Adam):  # its steps do not grow with the gradient
             continue
-        moved = recipe.step * min(norm, recipe.clip_norm or math.inf)
+        moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
             raise _diverged(
                 f"update {update:,} would move the {tower} tower by {moved:,.3g} (its gradient's norm {norm:,.3g} times"
@@ -158,5 +158,5 @@ def _diverged(found: str) -> Diverged:
         asked="each update must leave the towers finite and near where they were",
         found=found,
         follows="the model would be worse than none",
-        do="lower `step` (--set step=...), or hold the gradient's norm down (--set clip_norm=...)",
+        do="lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...)",
     )

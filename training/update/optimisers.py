@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Adam, Recipe
 
 
 class MomentumSchedule:
@@ -237,7 +237,7 @@ class RowState(Protocol):
 
 def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
     """The state before the first update."""
-    return AdamRows.start(parameters) if recipe.optimiser == "adam" else LazyRows.start(parameters)
+    return AdamRows.start(parameters) if isinstance(recipe.optimiser, Adam) else LazyRows.start(parameters)
 
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:

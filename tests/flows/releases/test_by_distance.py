@@ -19,21 +19,20 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
 from tests.flows.releases.catalogue import CONFIG
+from tests.recipes import made
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
 from training.labelled.rerank import confidence_of
 from training.models.ensemble import combine
 from training.models.model import load_model
 from training.ranking.bm25 import TitleBM25
-from training.recipes.recipe import Recipe
 
 QUERY = "steel angle hose"
-RECIPE = Recipe(
+RECIPE = made(
     name="by distance",
     tower="variational",
     cells=16,
     latent=12,
-    tie_towers=True,
     objective="classify",
     features="w2",
     head_units=4,

@@ -16,6 +16,7 @@ from schemas.manifest import Outcome, Request
 from schemas.release import QUERY_TOWER, read_pointer, read_release
 from schemas.stage import open_result, run_stage
 from tests.flows.releases.catalogue import CONFIG, write_documents
+from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
 from training.models.ensemble import combine, load_encoder
@@ -89,7 +90,7 @@ def test_the_table_of_an_evaluation_travels_with_the_release(model, documents, t
 
 def test_models_side_by_side_are_published_and_searched_as_one(model, documents, tmp_path):
     # Two hops over two directions of two cells: 8 dimensions beside the other's 8.
-    attentive = replace(recipe("self-attentive"), cells=2, hops=2, tie_towers=True)
+    attentive = varied(recipe("self-attentive"), cells=2, hops=2, tie_towers=True)
     both = combine([model, trained_stage(str(tmp_path), recipe=attentive)], store=str(tmp_path))
     uri = str(tmp_path / "live")
     release = publish(both.folder, documents=documents, to=uri, config=CONFIG).release

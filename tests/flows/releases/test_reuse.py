@@ -17,6 +17,7 @@ from flows.releases.verify import verify
 from schemas.stage import open_result
 from schemas.words import normalise
 from tests.flows.releases.catalogue import CONFIG
+from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.models.model import load_model
 from training.recipes.named_recipes import lstm_96
@@ -24,7 +25,7 @@ from training.recipes.named_recipes import lstm_96
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    recipe = replace(lstm_96(), cells=32)
+    recipe = varied(lstm_96(), cells=32)
     folder = trained_stage(str(tmp_path_factory.mktemp("store")), recipe=recipe)
     assert load_model(open_result(folder).data).compiled
     return folder

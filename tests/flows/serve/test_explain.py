@@ -78,7 +78,7 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
 
     def embed(text: list[str], side: str):
         kind = reference.kind_of(model.recipe)
-        params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
+        params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
         return reference.embed(params, [trigram_ids([word], ROWS)[1].tolist() for word in text], kind)
 
     query, title = embed(words(QUERY), "query"), embed(words(TITLE), "document")
@@ -92,7 +92,7 @@ def test_every_share_is_what_the_equations_say_of_the_shortened_text(tower):
 
 
 def test_by_distance_a_share_is_how_much_further_apart_the_texts_are_without_the_word():
-    model = small_model("variational", objective="classify", features="w2", tie_towers=True)
+    model = small_model("variational", objective="classify", features="w2")
 
     def apart(query: str, title: str) -> float:
         one, other = model.encode([query, title], "query", empty="zero").astype(np.float64)

@@ -1,10 +1,8 @@
 """Small models with random weights, one for each tower that reads word by word."""
 
-from dataclasses import replace
-
+from tests.recipes import made, varied
 from training.models.model import Model
-from training.network.parameters import initial_parameters, layout_of, tower_names
-from training.recipes.recipe import Recipe
+from training.network.parameters import initial_parameters, layout_of
 
 ROWS = 50_700
 TOWERS = {
@@ -24,7 +22,7 @@ TOWERS = {
 def small_model(tower: str = "lstm", **changes) -> Model:
     """A model that was never trained. Its cells differ enough to be told apart."""
     switches = TOWERS.get(tower, {"tower": tower})
-    recipe = replace(Recipe(name="small", cells=5, initial_range=0.4), **switches, **changes)
+    recipe = varied(made(name="small", cells=5, initial_range=0.4), **switches, **changes)
     layout = layout_of(recipe, ROWS)
-    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})

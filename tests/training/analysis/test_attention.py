@@ -11,6 +11,7 @@ import torch
 from schemas import storage
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
@@ -35,7 +36,7 @@ def test_overall_and_overlap_worked_by_hand():
 def test_the_weights_of_a_trace_are_those_of_the_printed_equations_in_the_texts_order(side):
     model = small_model("self_attentive", same_start=False)
     kind = reference.kind_of(model.recipe)
-    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
+    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     weights, states = reference.attention(params, ids)
     found = trace(model, TEXT, side)
@@ -70,6 +71,6 @@ def test_the_mean_overlap_of_texts_is_the_mean_of_each_read_alone(above):
     assert alone[1] == pytest.approx(1)  # all hops look at the one word
     assert np.ptp(alone) > 0.1
     assert mean_overlap(model, texts, "document") == pytest.approx(np.mean(alone), rel=1e-5)
-    of_one_hop = replace(model, recipe=replace(model.recipe, hops=1))
+    of_one_hop = replace(model, recipe=varied(model.recipe, hops=1))
     assert mean_overlap(of_one_hop, texts, "query") is None
     assert mean_overlap(small_model("lstm"), texts, "query") is None

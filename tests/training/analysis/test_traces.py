@@ -50,7 +50,7 @@ def by_the_equations(params, text, *, rnn: bool) -> dict[str, np.ndarray]:
 def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
     model = small_model(tower, same_start=False)
     kind = reference.kind_of(model.recipe)
-    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.cells, kind)
+    params = reference.from_matrix(model.towers[side].double().numpy(), model.recipe.tower.cells, kind)
     ids = [trigram_ids([word], ROWS)[1].tolist() for word in words(TEXT)]
     found = trace(model, TEXT, side)
     ways = ["right ", "left "] if kind.startswith(reference.BOTH_WAYS) else [""]
@@ -58,7 +58,9 @@ def test_every_gate_and_state_is_that_of_the_printed_equations(tower, side):
     for way, one in zip(ways, found.traces, strict=True):
         of_way = {name.removeprefix(way): value for name, value in params.items() if name.startswith(way)}
         expected = by_the_equations(of_way, ids[:: -1 if way == "left " else 1], rnn=kind == "rnn")
-        assert set(one.states) == set(expected) - (set() if model.recipe.forget_gate else {"f"})
+        assert set(one.states) == set(expected) - (
+            set() if getattr(model.recipe.tower, "forget_gate", False) else {"f"}
+        )
         for name, rows in one.states.items():
             assert rows.dtype == np.float32
             assert_equal_but_for_rounding(rows[one.reading], expected[name])

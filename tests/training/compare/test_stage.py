@@ -9,6 +9,7 @@ import pytest
 
 from schemas.errors import UsageError
 from schemas.judgments import read_qrels
+from tests.recipes import varied
 from tests.training.compare.judged_shop import judged_shop
 from training.compare.compare_stage import UnfinishedComparison, Where, compare
 from training.compare.rows import Row, all_rows, chosen
@@ -29,7 +30,14 @@ def inputs(tmp_path_factory) -> dict:
 
 
 def small(recipe: Recipe) -> Recipe:
-    return replace(recipe, cells=16, hidden=min(recipe.hidden, 16), epochs=1, minibatch=32, micro_batch=32)
+    return varied(
+        recipe,
+        cells=16,
+        **({"hidden": 16} if hasattr(recipe.tower, "hidden") else {}),
+        epochs=1,
+        minibatch=32,
+        micro_batch=32,
+    )
 
 
 @cache
@@ -43,7 +51,7 @@ def rows(names=NAMES, **given) -> list[Row]:
 
 def train_here(inputs: dict, store: str, row: Row, **changes) -> None:
     """Train a row's tower in this process, so that a comparison finds it and starts none."""
-    train(inputs["shards"], store=store, recipe=replace(row.recipe, **changes), threads=1)
+    train(inputs["shards"], store=store, recipe=varied(row.recipe, **changes), threads=1)
 
 
 @pytest.fixture(scope="module")

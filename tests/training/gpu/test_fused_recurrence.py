@@ -1,13 +1,12 @@
 """The fused kernels against the towers they stand for: compiled where there is a GPU, else in Triton's interpreter."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 
+from tests.recipes import made, varied
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
 from training.data.pairs import apart
@@ -22,7 +21,7 @@ from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
 TRIGRAMS = 30
-RECIPE = Recipe(name="small", cells=16, initial_range=0.4, num_negatives=2)
+RECIPE = made(name="small", cells=16, initial_range=0.4, num_negatives=2)
 TOWERS = {
     "lstm, two blocks of cells": {"cells": 32},  # of 32, and 48 is three of 16
     "lstm, three blocks of cells": {"cells": 48},
@@ -41,7 +40,7 @@ def device(place) -> Device:
 
 
 def of(tower: str, **changes) -> Recipe:
-    return replace(RECIPE, **TOWERS[tower], **changes)
+    return varied(RECIPE, **TOWERS[tower], **changes)
 
 
 def inputs(tower: Tower, batch: TextBatch, seed: int = 4) -> tuple[torch.Tensor, dict[str, torch.Tensor], torch.Tensor]:
@@ -159,7 +158,7 @@ def test_a_micro_batch_gives_the_same_gradient_and_loss_with_fused_towers(device
 
 def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
     device = Device(place, fused=True)
-    for recipe in (of("rnn", dtype="float64"), replace(RECIPE, cells=40), replace(RECIPE, tower="dssm", hidden=32)):
+    for recipe in (of("rnn", dtype="float64"), varied(RECIPE, cells=40), varied(RECIPE, tower="dssm", hidden=32)):
         assert device.tower(recipe) == tower_of(recipe)
 
 

@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from schemas import storage
+from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
 from training.data.pairs import apart
@@ -35,11 +36,11 @@ TOWERS = {
     "variational": {"tower": "variational", "latent": 32},
 }
 RECURRENT = ("lstm", "full lstm", "bilstm", "rnn")
-SMALL = Recipe(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
+SMALL = made(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
 def of(tower: str, **changes) -> Recipe:
-    return Recipe(name="on a GPU", initial_range=0.1, **{"cells": 96, **TOWERS[tower], **changes})
+    return made(name="on a GPU", initial_range=0.1, **{"cells": 96, **TOWERS[tower], **changes})
 
 
 def batch_of(num_pairs: int, n: int = 4) -> PairBatch:

@@ -4,18 +4,21 @@ import torch
 
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.heads import reference
-from training.network.head import HeadSettings, draw_masks, head_of, initial_head
+from training.network.head import draw_masks, head_of, initial_head
+from training.recipes.objectives import Classify
 
 torch.set_num_threads(1)
 ROWS, WIDTH, CLASSES, SIZE = 2, 4, 3, 5
 FEATURES = {"plain": {}, "w2": {}, "siamese": {}, "gated": {"factors": 3}}
-KINDS = {"mlp": {"hidden": 6}, "pruned": {"row_units": 3, "column_units": 2}}
+KINDS = {"mlp": {"units": 6}, "pruned": {"row_units": 3, "column_units": 2}}
 HEADS = [(features, kind) for features in FEATURES for kind in KINDS]
 every_head = pytest.mark.parametrize(("features", "kind"), HEADS, ids=["-".join(head) for head in HEADS])
 
 
 def small(features: str, kind: str, **changes):
-    settings = HeadSettings(features=features, kind=kind, **FEATURES[features], **KINDS[kind], **changes)
+    settings = Classify(
+        features={"kind": features, **FEATURES[features]}, head={"kind": kind, **KINDS[kind]}, **changes
+    )
     unit = "texts" if features == "plain" else "pairs"
     return head_of(settings, dimensions=ROWS * WIDTH, rows=ROWS, classes=CLASSES, unit=unit)
 

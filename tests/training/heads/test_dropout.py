@@ -1,11 +1,12 @@
 import numpy as np
 import torch
 
-from training.network.head import HeadSettings, draw_masks, dropped, head_of
+from training.network.head import draw_masks, dropped, head_of
+from training.recipes.objectives import MLP, Classify, SiameseFeatures
 
 
 def head(dropout: float):
-    settings = HeadSettings(features="siamese", hidden=30, dropout=dropout)
+    settings = Classify(features=SiameseFeatures(), head=MLP(units=30), dropout=dropout)
     return head_of(settings, dimensions=20, rows=1, classes=2, unit="pairs")
 
 

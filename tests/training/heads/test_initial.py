@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from training.network.head import HeadSettings, head_of, initial_head
+from training.network.head import head_of, initial_head
+from training.recipes.objectives import Classify, GatedFeatures, Pruned
 
 
 def gated(factors: int = 5):
-    settings = HeadSettings(features="gated", factors=factors, kind="pruned", row_units=7, column_units=2)
+    settings = Classify(features=GatedFeatures(factors=factors), head=Pruned(row_units=7, column_units=2))
     return head_of(settings, dimensions=60, rows=6, classes=3, unit="pairs")
 
 

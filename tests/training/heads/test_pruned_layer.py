@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from training.network.head import HeadSettings, head_of, pruned
+from training.network.head import head_of, pruned
+from training.recipes.objectives import MLP, Classify, Pruned
 
 # Table 4 of Lin et al.: 30 hops, an LSTM of 300 cells in each direction, so M is 30 x 600 (the appendix calls it r by
 # u, but with 300 columns no row of the table comes out). Softmax layer: (r p + 2u q) C weights, without its C biases.
@@ -26,7 +27,7 @@ PRINTED = {
 def test_pruned_heads_have_the_printed_sizes(data):
     p, q, classes, softmax, hidden = PRINTED[data]
     features, unit = ("gated", "pairs") if data == "SNLI" else ("plain", "texts")
-    settings = HeadSettings(kind="pruned", features=features, row_units=p, column_units=q)
+    settings = Classify(features={"kind": features}, head=Pruned(row_units=p, column_units=q))
     head = head_of(settings, dimensions=30 * 600, rows=30, classes=classes, unit=unit)
     sizes = {name: math.prod(shape) for name, shape in head.parts}
     assert sizes["head.W_2"] == softmax
@@ -37,7 +38,7 @@ def test_pruned_heads_have_the_printed_sizes(data):
 
 def test_the_head_that_is_pruned_has_the_printed_size():
     # Yelp before pruning, b = 3,000: 30 · 600 · 3,000 = 54M, and 3,000 · 5 = 15K in the softmax layer.
-    head = head_of(HeadSettings(hidden=3000), dimensions=18_000, rows=30, classes=5, unit="texts")
+    head = head_of(Classify(head=MLP(units=3000)), dimensions=18_000, rows=30, classes=5, unit="texts")
     sizes = {name: math.prod(shape) for name, shape in head.parts}
     assert (sizes["head.W_1"], sizes["head.W_2"]) == (54_000_000, 15_000)
 

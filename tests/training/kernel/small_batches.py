@@ -1,16 +1,15 @@
 """Small micro-batches on both paths, of the same pairs."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
+from tests.recipes import made, varied
 from tests.training.texts import random_texts
 from training.data.pairs import Pairs, apart
 from training.gpu.device import CPU
 from training.kernel.kernel_path import CompiledBatch, CompiledPath
 from training.network.encoder import Encoder
-from training.network.parameters import Layout, initial_parameters, layout_of, tower_names
+from training.network.parameters import Layout, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, path_of
 from training.update.click_loss import PairBatch, pair_batch
@@ -28,16 +27,16 @@ TOWERS = {
 
 
 def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
-    made = Recipe(
+    recipe = made(
         name="small", cells=cells, gamma=4.0, num_negatives=2, minibatch=24, micro_batch=12, step=0.05,
         momentum_edge=0.5, momentum_middle=0.9, initial_range=0.4, same_start=False,
     )  # fmt: skip
-    return replace(made, **TOWERS[tower], **fields)
+    return varied(recipe, **TOWERS[tower], **fields)
 
 
 def start(recipe: Recipe) -> tuple[Layout, dict[str, torch.Tensor]]:
     layout = layout_of(recipe, TRIGRAMS)
-    return layout, {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    return layout, {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
 
 
 def random_pairs(seed: int, num_pairs: int, n: int, *, weights: bool = False) -> Pairs:

@@ -11,6 +11,7 @@ import torch
 from schemas.errors import UsageError
 from schemas.trigrams import trigram_ids
 from schemas.words import words
+from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.data.ragged import WordRows
@@ -19,23 +20,23 @@ from training.kernel import status
 from training.kernel.kernel_encode import MOST_TEXTS, SHORT_BYTES
 from training.models.model import BATCH_TEXTS, Model, encode_table, text_table
 from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of, tower_name
 from training.recipes.recipe import Recipe
 
 pytestmark = pytest.mark.skipif(not status().available, reason=f"no compiled kernel: {status().reason}")
 torch.set_num_threads(1)
 ROWS = 50_700
-LSTM = Recipe(name="small", cells=16, initial_range=0.3, same_start=False)
+LSTM = made(name="small", cells=16, initial_range=0.3, same_start=False)
 RECIPES = [
     LSTM,
-    replace(LSTM, cells=48, tie_towers=True),
-    replace(LSTM, forget_gate=True),
-    replace(LSTM, forget_gate=True, peepholes=True),
-    replace(LSTM, tower="rnn", initial_range=0.2),
-    replace(LSTM, tower="bilstm"),
-    replace(LSTM, tower="bilstm", peepholes=True),
-    replace(LSTM, tower="variational", latent=12),
-    replace(LSTM, tower="variational", latent=3, forget_gate=True, objective="classify", tie_towers=True),
+    varied(LSTM, cells=48, tie_towers=True),
+    varied(LSTM, forget_gate=True),
+    varied(LSTM, forget_gate=True, peepholes=True),
+    varied(LSTM, tower="rnn", initial_range=0.2),
+    varied(LSTM, tower="bilstm"),
+    varied(LSTM, tower="bilstm", peepholes=True),
+    varied(LSTM, tower="variational", latent=12),
+    varied(LSTM, tower="variational", latent=3, forget_gate=True, objective="classify"),
 ]
 TEXTS = [
     "Angle bracket", "a", "2 in. x 4 ft. plank", "a a a A", "東京の金槌 #8", "café\u2003CAFÉ", "x\x1cy\x00z",
@@ -46,14 +47,14 @@ TEXTS = [
 @cache
 def model_of(recipe: Recipe) -> Model:
     layout = layout_of(recipe, ROWS)
-    towers = {name: initial_parameters(recipe, layout, name) for name in tower_names(recipe)}
+    towers = {name: initial_parameters(recipe, layout, name) for name in recipe.objective.towers}
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract={})
 
 
 def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.ndarray:
     """The vectors of TEXTS in float64. Words from `bag_from` on are one bag of trigrams."""
-    kind, cells = reference.kind_of(model.recipe), model.recipe.cells
-    matrix = model.towers["shared" if model.recipe.tie_towers else side].double().numpy()
+    kind, cells = reference.kind_of(model.recipe), model.recipe.tower.cells
+    matrix = model.towers[tower_name(model.recipe, side)].double().numpy()
     params = reference.from_matrix(matrix, cells, kind)
     vectors = []
     for text in TEXTS:
@@ -65,7 +66,7 @@ def by_reference(model: Model, side: str, bag_from: int | None = None) -> np.nda
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.cells}")
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.tower.cells}")
 @pytest.mark.parametrize("side", ["query", "document"])
 def test_every_tower_equals_the_reference_from_text_to_vector(recipe, side):
     model = model_of(recipe)
@@ -81,7 +82,7 @@ def some_texts(num_texts: int) -> list[str]:
     return [" ".join(vocabulary[w] for w in rng.integers(0, 402, rng.integers(1, 14))) for _ in range(num_texts)]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.cells}")
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{reference.kind_of(recipe)} {recipe.tower.cells}")
 def test_a_text_has_the_same_bits_whatever_is_beside_it(recipe):
     model, texts = model_of(recipe), some_texts(700)
     together = model.encode(texts, "document")
@@ -103,13 +104,13 @@ def test_many_batches_over_all_threads_give_each_text_its_own_vector():
 
 
 def test_the_compiled_path_equals_pure_torch():
-    model, texts = model_of(replace(LSTM, cells=96, initial_range=0.2)), some_texts(BATCH_TEXTS)
+    model, texts = model_of(varied(LSTM, cells=96, initial_range=0.2)), some_texts(BATCH_TEXTS)
     batch = text_batch([(text_table(texts, WordRows(ROWS)), np.arange(len(texts)))])
     by_torch = encode_batch(batch, "document", model.encoder).numpy()
     assert_equal_but_for_rounding(model.encode(texts, "document"), by_torch)
 
 
-@pytest.mark.parametrize("recipe", [LSTM, replace(LSTM, tower="bilstm", forget_gate=True, peepholes=True)])
+@pytest.mark.parametrize("recipe", [LSTM, varied(LSTM, tower="bilstm", forget_gate=True, peepholes=True)])
 def test_parameters_on_the_move_encode_as_the_model_they_would_make(recipe):
     model, table = model_of(recipe), text_table(some_texts(300), WordRows(ROWS))
     asked = []

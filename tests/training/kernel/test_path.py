@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from schemas.errors import StageError
+from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
@@ -17,7 +18,7 @@ from training.data.pairs import Pairs
 from training.gpu.device import CPU
 from training.kernel import serves
 from training.kernel.kernel_path import CompiledPath
-from training.network.parameters import initial_parameters, layout_of, tower_names
+from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
 from training.update.click_loss import pair_batch
@@ -29,8 +30,8 @@ from training.update.reference_path import ReferencePath
 
 def start(recipe: Recipe, path: Path) -> Towers:
     layout = layout_of(recipe, TRIGRAMS)
-    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in tower_names(recipe)}
-    schedule = MomentumSchedule(recipe.momentum_edge, recipe.momentum_middle, 50)
+    rows = {name: LazyRows.start(initial_parameters(recipe, layout, name)) for name in recipe.objective.towers}
+    schedule = MomentumSchedule(recipe.optimiser.momentum_edge, recipe.optimiser.momentum_middle, 50)
     return Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule, path=path)
 
 
@@ -156,6 +157,6 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe_and_the_referen
     assert serves(recipe)
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
     assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
-    for other in (replace(recipe, cells=20), replace(recipe, dtype="float64"), replace(recipe, tower="dssm", hidden=8)):
+    for other in (varied(recipe, cells=20), replace(recipe, dtype="float64"), varied(recipe, tower="dssm", hidden=8)):
         assert arithmetic_of("auto", other, "cpu") == REFERENCE
     assert isinstance(path_of(REFERENCE, recipe, CPU, 2, pair_batch), ReferencePath)

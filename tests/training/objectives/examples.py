@@ -11,8 +11,9 @@ from training.data.ragged import Ragged, starts
 from training.network.encoder import Encoder
 from training.network.head import draw_masks
 from training.network.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of
-from training.objectives.classify import Classify, LabelledBatch, LabelledExamples
-from training.objectives.generate import Generate, RephrasingBatch, RephrasingExamples
+from training.objectives import classify, generate
+from training.objectives.classify import LabelledBatch, LabelledExamples
+from training.objectives.generate import RephrasingBatch, RephrasingExamples
 from training.recipes.recipe import Recipe
 
 TRIGRAMS, CLASSES, SIZE = 30, ("entailed", "neutral", "contradicted"), 5
@@ -52,7 +53,7 @@ def labelled_case(recipe: Recipe, *, unit: str = "pairs") -> Case:
         masks=draw_masks(head, SIZE, rng),
         head=head,
     )
-    return _case(recipe, outputs, texts, examples, Classify().batch(examples))
+    return _case(recipe, outputs, texts, examples, classify.batch(examples))
 
 
 def rephrasing_case(recipe: Recipe) -> Case:
@@ -65,11 +66,11 @@ def rephrasing_case(recipe: Recipe) -> Case:
     examples = RephrasingExamples(
         texts=(table, np.array([0, 1, 2, 3, 0])),
         words=Ragged(starts(np.array([len(s) for s in said])), np.array([i for s in said for i in s])),
-        kept=rng.random(sum(map(len, said))) >= recipe.word_dropout,
+        kept=rng.random(sum(map(len, said))) >= recipe.objective.word_dropout,
         noise_Bh=rng.standard_normal((SIZE, decoder.latent)),
         decoder=decoder,
     )
-    return _case(recipe, outputs, texts, examples, Generate().batch(examples))
+    return _case(recipe, outputs, texts, examples, generate.batch(examples))
 
 
 def _case(recipe: Recipe, outputs: Outputs, texts: list[Text], examples: Any, batch: Any) -> Case:

@@ -15,11 +15,11 @@ from schemas.judgments import Judged
 from schemas.labelled import labelled_schema
 from schemas.shard import open_table
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
 from training.data.order import MicroBatch, Order
-from training.objectives import objective_of
 from training.objectives.generate import divergence
 from training.objectives.labelled_shards import load_labelled
 from training.recipes.recipe import Recipe
@@ -27,7 +27,7 @@ from training.run.launch import train
 from training.towers.bilstm import SIGMA_MIN
 
 torch.set_num_threads(1)
-REFORMULATE = replace(GENERATE, reformulate=True, paraphrase="same")
+REFORMULATE = varied(GENERATE, reformulate=True, paraphrase="same")
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,12 @@ def rewrite(folder: Path, change) -> None:
     ("build", "recipe", "found"),
     [
         ("clicks_build", PAIRS, r"on the labelled shards.* It is the output of build\. .*build-labelled"),
-        ("pairs_build", Recipe(name="clicks", cells=4), r"on the click shards.* It is the output of build-labelled\."),
+        ("pairs_build", made(name="clicks", cells=4), r"on the click shards.* It is the output of build-labelled\."),
         ("texts_build", PAIRS, "texts were to be classified by the features siamese.* use plain for texts"),
         ("pairs_build", TEXTS, "pairs were to be classified by the features plain.* w2, siamese or gated for pairs"),
         ("values_build", PAIRS, "learn classes. The labels of these shards are values.*--label-kind class"),
-        ("texts_build", REFORMULATE, "class 'same'. These shards hold single texts.*or reformulate=false"),
-        ("pairs_build", replace(REFORMULATE, paraphrase="alike"), "class 'alike'. Their classes are other, same"),
+        ("texts_build", REFORMULATE, "class 'same'. These shards hold single texts.*or objective.reformulate=false"),
+        ("pairs_build", varied(REFORMULATE, paraphrase="alike"), "class 'alike'. Their classes are other, same"),
         ("values_build", REFORMULATE, "Their classes are none"),
         ("clicks_build", REFORMULATE, "class 'same'. These shards hold clicks, which have no classes"),
     ],
@@ -73,31 +73,30 @@ def test_shards_that_a_recipe_cannot_be_trained_on_are_refused(build, recipe, fo
 
 def test_a_setting_that_a_recipe_s_objective_has_no_use_for_is_refused():
     for changes, found in [
-        ({"shuffle_clicks": True}, "shuffle_clicks is True. It must be False .objective classify has no use"),
-        ({"num_negatives": 8}, "num_negatives is 8. It must be 4"),
-        ({"decoder_cells": 8}, "decoder_cells is 8. It must be 0"),
-        ({"tie_towers": False}, r"It must be true .objective classify has one tower"),
-        ({"features": "w2"}, "tower is 'bilstm'. It must be variational"),
-        ({"pretrain_epochs": 2}, "decoder_cells|variational"),
-        ({"l1": -1.0}, "l1 is -1.0. It must be at least 0"),
-        ({"dropout": 1.0}, "dropout is 1.0. It must be at least 0 and below 1"),
+        ({"shuffle_clicks": True}, "no field objective.shuffle_clicks of this kind, but of clicks"),
+        ({"num_negatives": 8}, "no field objective.num_negatives of this kind, but of clicks"),
+        ({"tie_towers": False}, "no field objective.tie_towers of this kind, but of clicks"),
+        ({"features": "w2"}, "Tower must be variational, not bilstm"),
+        ({"pretrain_epochs": 2}, "Tower must be variational, not bilstm"),
+        ({"l1": -1.0}, "objective.l1 is -1.0: it must be greater than or equal to 0"),
+        ({"dropout": 1.0}, "objective.dropout is 1.0: it must be less than 1"),
     ]:
         with pytest.raises(UsageError, match=found):
-            replace(PAIRS, **changes)
-    with pytest.raises(UsageError, match=r"tower is 'bilstm'\. It must be variational"):
-        replace(GENERATE, tower="bilstm", latent=0)
-    with pytest.raises(UsageError, match=r"paraphrase is 'same'\. It must be unset without reformulate"):
-        replace(GENERATE, paraphrase="same")
-    with pytest.raises(UsageError, match=r"head_units is 4\. It must be 0"):
-        replace(Recipe(name="clicks"), head_units=4)
+            varied(PAIRS, **changes)
+    with pytest.raises(UsageError, match=r"Tower must be variational, not bilstm"):
+        varied(GENERATE, tower="bilstm")
+    with pytest.raises(UsageError, match=r"paraphrase must be unset without reformulate"):
+        varied(GENERATE, paraphrase="same")
+    with pytest.raises(UsageError, match=r"no field objective\.head of this kind, but of classify"):
+        varied(Recipe(name="clicks"), head_units=4)
 
 
 def test_judged_files_and_two_starts_are_refused_before_anything_is_read(pairs_build, clicks_build, tmp_path):
     judged = Judged(documents="d", queries="q", qrels="r")
     with pytest.raises(UsageError, match=r"NDCG was to be watched.*The objective classify is watched on held-out rows"):
         train(pairs_build, store=str(tmp_path), recipe=PAIRS, judged=judged)
-    both = replace(GENERATE, objective="classify", features="w2", head_units=4, pretrain_epochs=1)
-    with pytest.raises(UsageError, match=r"It begins with 1 epochs of its own.*Set pretrain_epochs=0"):
+    both = varied(GENERATE, objective="classify", features="w2", head_units=4, pretrain_epochs=1)
+    with pytest.raises(UsageError, match=r"It begins with 1 epochs of its own.*Set objective.pretrain=none"):
         train(pairs_build, store=str(tmp_path), recipe=both, start=clicks_build)
 
 
@@ -127,27 +126,27 @@ def test_rows_that_are_all_one_pair_are_one_text_and_one_class(copied):
     """A micro-batch of duplicates encodes two texts; one of a single class has a finite gradient."""
     rewrite(copied, lambda first, second, label: [np.full_like(first, first[0]), np.full_like(second, second[0]),
                                                   np.zeros_like(label)])  # fmt: skip
-    task = objective_of(PAIRS).load(str(copied), PAIRS)
-    batch = objective_of(PAIRS).batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
+    task = PAIRS.objective.make().load(str(copied), PAIRS)
+    batch = PAIRS.objective.make().batch(task.examples(MicroBatch(0, np.arange(8), 0), epoch=0))
     assert len(batch.texts.order) == 2
     assert [len(side) for side in batch.sides] == [8, 8]
     assert not batch.labels.any()
 
-    generate = objective_of(GENERATE).load(str(copied), GENERATE)
+    generate = GENERATE.objective.make().load(str(copied), GENERATE)
     order = Order(lengths=generate.lengths, micro_batch=8, minibatch=32, seed=1)
     assert order.num_pairs == 2  # each text as itself, once
     assert [len(micro_batch.pairs) for minibatch in order.epoch(0) for micro_batch in minibatch] == [2]
 
 
 def test_a_pair_of_one_text_with_itself_and_one_class_alone_have_finite_gradients():
-    recipe = replace(PAIRS, dtype="float64", dropout=0.0)
+    recipe = varied(PAIRS, dtype="float64", dropout=0.0)
     case = labelled_case(recipe)
     same = replace(case.examples, sides=(np.zeros(5, int), np.zeros(5, int)), labels=np.zeros(5, int), masks=None)
-    ((_, gradient),), loss = objective_of(recipe).batch(same).gradient(case.encoder(), 1)
+    ((_, gradient),), loss = recipe.objective.make().batch(same).gradient(case.encoder(), 1)
     assert torch.isfinite(gradient.values).all()
     # Five times the loss of one, since all are alike.
     one = replace(same, sides=(np.zeros(1, int), np.zeros(1, int)), labels=np.zeros(1, int))
-    assert float(loss) == pytest.approx(5 * float(objective_of(recipe).batch(one).gradient(case.encoder(), 1)[1]))
+    assert float(loss) == pytest.approx(5 * float(recipe.objective.make().batch(one).gradient(case.encoder(), 1)[1]))
 
 
 def test_a_deviation_that_underflows_is_the_least_one_and_its_divergence_finite():
@@ -164,6 +163,6 @@ def test_a_deviation_that_underflows_is_the_least_one_and_its_divergence_finite(
 
 
 def test_a_run_that_runs_away_names_the_rows_it_came_from(pairs_build, tmp_path):
-    away = replace(PAIRS, optimiser="nesterov", step=1e5)
+    away = varied(PAIRS, optimiser="nesterov", step=1e5)
     with pytest.raises(Diverged, match=r"is rows [\d, ]+.* of train-00000/labelled\.arrow"):
         train(pairs_build, store=str(tmp_path), recipe=away, threads=1)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.recipes import varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.objectives.labelled_builds import built, questions, statements
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
@@ -17,7 +18,7 @@ torch.set_num_threads(1)
 def asked(request, tmp_path_factory):
     recipe = {"classify pairs": PAIRS, "classify texts": TEXTS, "generate pairs": GENERATE}[request.param]
     if recipe is GENERATE:
-        recipe = replace(recipe, reformulate=True, paraphrase="same")
+        recipe = varied(recipe, reformulate=True, paraphrase="same")
     # 80 of them are trained on: 10 micro-batches, of which the last minibatch has 2 instead of 4.
     build = built(tmp_path_factory.mktemp("build"), statements(100) if recipe is TEXTS else questions(100))
     return lambda folder, **of_job: replace(job(build, folder, recipe=recipe), **of_job)

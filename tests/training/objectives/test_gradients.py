@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
+from tests.recipes import made
 from tests.training import reference
 from tests.training.generative import reference_decoder
 from tests.training.heads import reference as reference_head
 from tests.training.objectives.examples import Case, labelled_case, rephrasing_case
-from training.recipes.recipe import Recipe
 
 torch.set_num_threads(1)
-CLASSIFY = {"objective": "classify", "tie_towers": True, "dtype": "float64", "cells": 3}
-SNLI = Recipe(name="snli", tower="self_attentive", attention_units=4, hops=2, penalty=0.3, features="gated", factors=3,
+CLASSIFY = {"objective": "classify", "dtype": "float64", "cells": 3}
+SNLI = made(name="snli", tower="self_attentive", attention_units=4, hops=2, penalty=0.3, features="gated", factors=3,
               head_units=5, dropout=0.4, l1=0.02, l2=0.03, **CLASSIFY)  # fmt: skip
-QUORA = Recipe(name="quora", tower="variational", latent=3, features="w2", head_units=6, l1=0.01, **CLASSIFY)
-YELP = Recipe(name="yelp", tower="self_attentive", attention_units=3, hops=2, penalty=1.0, head="pruned", row_units=2,
+QUORA = made(name="quora", tower="variational", latent=3, features="w2", head_units=6, l1=0.01, **CLASSIFY)
+YELP = made(name="yelp", tower="self_attentive", attention_units=3, hops=2, penalty=1.0, head="pruned", row_units=2,
               column_units=1, dropout=0.5, l2=0.01, **CLASSIFY)  # fmt: skip
-INFERSENT = Recipe(name="infersent", tower="max_pooled", features="siamese", head_units=5, **CLASSIFY)
-REPEAT = Recipe(name="repeat", objective="generate", tower="variational", latent=3, cells=3, tie_towers=True,
+INFERSENT = made(name="infersent", tower="max_pooled", features="siamese", head_units=5, **CLASSIFY)
+REPEAT = made(name="repeat", objective="generate", tower="variational", latent=3, cells=3,
                 decoder_cells=4, decoder_columns=3, vocabulary=4, kappa_rate=0.5, kappa_middle=4,
                 dtype="float64")  # fmt: skip
 CASES = {
@@ -63,7 +63,7 @@ def test_filling_and_rows_of_trigrams_that_do_not_occur_have_no_gradient(case):
 
 def test_the_loss_is_the_printed_one(case):
     """Example by example, number by number, by references that share nothing with what is tested."""
-    expected = (_labelled_loss if case.recipe.objective == "classify" else _rephrasing_loss)(case)
+    expected = (_labelled_loss if case.recipe.objective.kind == "classify" else _rephrasing_loss)(case)
     assert case.loss(case.matrix, UPDATE) == pytest.approx(expected, rel=1e-9)
 
 
@@ -72,17 +72,19 @@ def _labelled_loss(case: Case) -> float:
     recipe, kind = case.recipe, reference.kind_of(case.recipe)
     tower, parts = _parameters(case)
     vectors = [reference.embed(tower, text, kind) for text in case.texts]
-    examples, rows = case.examples, recipe.hops or 1
-    total = math.fsum(reference.own_loss(tower, text, kind, recipe.penalty) for text in case.texts)
+    examples, rows = case.examples, recipe.tower.rows
+    total = math.fsum(
+        reference.own_loss(tower, text, kind, getattr(recipe.tower, "penalty", 0.0)) for text in case.texts
+    )
     weights = np.concatenate([part.ravel() for name, part in parts.items() if name.startswith("head.W_")])
     for i, label in enumerate(examples.labels):
         masks = {} if examples.masks is None else {
             "keep_features": examples.masks.features[i].numpy(), "keep_hidden": examples.masks.hidden[i].numpy(),
-            "dropout": recipe.dropout}  # fmt: skip
+            "dropout": recipe.objective.dropout}  # fmt: skip
         pair = tuple(vectors[side[i]] for side in examples.sides)
-        logits = reference_head.logits(recipe.features, pair, parts, rows, **masks)
+        logits = reference_head.logits(recipe.objective.features.kind, pair, parts, rows, **masks)
         total += math.log(math.fsum(np.exp(logits))) - logits[label]
-        total += recipe.l1 * math.fsum(np.abs(weights)) + recipe.l2 * math.fsum(weights**2)
+        total += recipe.objective.l1 * math.fsum(np.abs(weights)) + recipe.objective.l2 * math.fsum(weights**2)
     return total
 
 
@@ -107,7 +109,7 @@ def _parameters(case: Case) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray
     columns = case.layout.columns
     padded = [np.append(part.ravel(), np.zeros(-part.size % columns)).reshape(-1, columns) for part in own]
     matrix = np.concatenate([table.numpy(), *padded])
-    return reference.from_matrix(matrix, case.recipe.cells, reference.kind_of(case.recipe)), beside
+    return reference.from_matrix(matrix, case.recipe.tower.cells, reference.kind_of(case.recipe)), beside
 
 
 def _only(case: Case, part: str, direction: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from schemas import storage
 from schemas.stage import open_result
+from tests.recipes import varied
 from tests.training.objectives import recipes
 from tests.training.objectives.labelled_builds import built, statements
 from training.models.model import load_model
@@ -36,12 +37,12 @@ def store(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def generated(pairs_build, store):
-    recipe = replace(GENERATE, reformulate=True, paraphrase="same", epochs=4, decoder_cells=16, step=0.02)
+    recipe = varied(GENERATE, reformulate=True, paraphrase="same", epochs=4, decoder_cells=16, step=0.02)
     return train(pairs_build, store=store, recipe=recipe, threads=1)
 
 
 def test_which_texts_mean_the_same_is_learnt(pairs_build, store):
-    result = train(pairs_build, store=store, recipe=replace(PAIRS, epochs=10, dropout=0.0), threads=1)
+    result = train(pairs_build, store=store, recipe=varied(PAIRS, epochs=10, dropout=0.0), threads=1)
     last = curve(result)[-1]
     assert last["dev_accuracy"] > 0.9
     assert last["dev_area_under_roc"] > 0.95
@@ -87,15 +88,13 @@ def test_the_model_folder_has_what_it_says_of_a_text(generated, pairs_build, sto
 
 def test_to_pretrain_is_to_start_from_a_model_of_texts(pairs_build, store, tmp_path):
     """One recipe, or two requests one after the other: the same model; without the first, another."""
-    both = replace(GENERATE, name="both", objective="classify", features="w2", head_units=8, pretrain_epochs=1,
+    both = varied(GENERATE, name="both", objective="classify", features="w2", head_units=8, pretrain_epochs=1,
                    epochs=1, reformulate=True, paraphrase="same")  # fmt: skip
     in_one = train(pairs_build, store=store, recipe=both, threads=1)
     first = train(pairs_build, store=store, recipe=pretraining(both), threads=1)
     assert first.reused
-    assert (pretraining(both).objective, pretraining(both).epochs) == ("generate", 1)
-    unset = {"reformulate": False, "paraphrase": "", "decoder_cells": 0, "decoder_columns": 0, "vocabulary": 0,
-             "kappa_rate": 0.0, "kappa_middle": 0}  # fmt: skip
-    alone = replace(both, name="second", pretrain_epochs=0, **unset)
+    assert (pretraining(both).objective.kind, pretraining(both).epochs) == ("generate", 1)
+    alone = varied(both, name="second", pretrain="none")
     second = train(pairs_build, store=store, recipe=alone, threads=1, start=first.folder)
     assert weights(second) == weights(in_one)
     assert second.manifest.digest != in_one.manifest.digest
@@ -106,11 +105,11 @@ def test_to_pretrain_is_to_start_from_a_model_of_texts(pairs_build, store, tmp_p
 
 
 def test_clicked_titles_serve_as_reformulations_and_a_tower_of_clicks_as_a_start(clicks_build, pairs_build, store):
-    recipe = replace(GENERATE, reformulate=True, epochs=1)
+    recipe = varied(GENERATE, reformulate=True, epochs=1)
     said = train(clicks_build, store=store, recipe=recipe, threads=1)
     assert curve(said)[-1]["dev_word_reformulate"] is not None
-    again = train(clicks_build, store=store, recipe=replace(recipe, reformulate=False), threads=1)
+    again = train(clicks_build, store=store, recipe=varied(recipe, reformulate=False), threads=1)
     assert curve(again)[-1]["dev_word_reformulate"] is None
-    labelled = replace(PAIRS, tower="variational", latent=6, features="w2", epochs=1)
+    labelled = varied(PAIRS, tower="variational", latent=6, features="w2", epochs=1)
     result = train(pairs_build, store=store, recipe=labelled, threads=1, start=said.folder)
     assert open_result(result.folder).manifest.request.inputs["start"] == said.manifest.digest

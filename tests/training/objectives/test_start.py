@@ -7,15 +7,15 @@ import torch
 
 from schemas.errors import UsageError
 from schemas.stage import open_result
+from tests.recipes import made, varied
 from tests.trained_model import TABLE_ROWS, trained_stage
 from tests.training.objectives.recipes import PAIRS
 from training.models.model import load_model
 from training.network.parameters import Outputs, initial_parameters, layout_of
-from training.recipes.recipe import Recipe
 from training.run.worker import start_of
 
 torch.set_num_threads(1)
-TWO_TOWERS = Recipe(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)
+TWO_TOWERS = made(name="clicks", tower="bilstm", cells=8, same_start=False, seed=5)
 OUTPUTS = Outputs(unit="pairs", classes=("other", "same"))
 
 
@@ -58,7 +58,7 @@ def test_two_towers_start_from_their_own(clicks):
     ],
 )
 def test_a_model_with_other_towers_is_refused(clicks, changes, table_rows, found):
-    recipe = replace(PAIRS, **changes)
+    recipe = varied(PAIRS, **changes)
     with pytest.raises(UsageError, match=found) as error:
         start_of(recipe, layout_of(recipe, table_rows, OUTPUTS), None, clicks)
     assert "same tower, cells and table rows" in error.value.do

@@ -4,7 +4,8 @@ y = tanh(1/T Σ_t W l(t) + b)
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -20,9 +21,11 @@ from tests.training.small_shards import TABLE_ROWS, shop, write_build
 from training.data.text_batch import TextBatch
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import load_model
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Nesterov, Recipe, changed
+from training.recipes.section import Count, section
+from training.recipes.towers import TowerSettings
 from training.run.launch import train
-from training.towers import Parts, Shapes, add_tower, tower_of
+from training.towers import Parts, Shapes
 from training.towers.tower import text_of_row, text_sums
 
 torch.set_num_threads(1)
@@ -47,8 +50,23 @@ class TanhOfMean:
         return torch.tanh(text_sums(word_UG, batch) / lengths_N[:, None] + parts["b"]), 0.0
 
 
-add_tower("tanh_of_mean", lambda recipe: TanhOfMean(recipe.cells))
-RECIPE = Recipe(name="mean", tower="tanh_of_mean", cells=12, epochs=3, minibatch=32, micro_batch=8, step=0.05)
+@section
+class MeanSettings(TowerSettings):
+    kind: Literal["tanh_of_mean"] = "tanh_of_mean"
+    units: Count = 8
+
+    def make(self) -> TanhOfMean:
+        return TanhOfMean(self.units)
+
+
+RECIPE = Recipe(
+    name="mean",
+    tower=MeanSettings(units=12),
+    optimiser=Nesterov(step=0.05),
+    epochs=3,
+    minibatch=32,
+    micro_batch=8,
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,21 +114,25 @@ def test_it_is_evaluated_beside_the_baselines(trained, tmp_path):
 def test_what_nobody_wrote_for_it_is_refused_in_words(trained):
     with pytest.raises(CannotExport, match="no graph for the tower tanh_of_mean"):
         query_onnx(load_model(trained.data))
-    with pytest.raises(UsageError, match=r"0 .tanh_of_mean has no layer below the embedding"):
-        replace(RECIPE, hidden=3)
 
 
-def test_a_tower_is_added_once_with_settings_that_recipes_have():
-    with pytest.raises(ValueError, match="a tower named lstm already"):
-        add_tower("lstm", lambda recipe: TanhOfMean(recipe.cells))
-    with pytest.raises(ValueError, match="no recipe has heads"):
-        add_tower("transformer", lambda recipe: TanhOfMean(recipe.cells), settings=["hidden", "heads"])
-    with pytest.raises(UsageError, match=r"one of lstm, bilstm.* Use one of them, or import the file"):
-        replace(RECIPE, tower="transformer")
+def test_recipes_can_name_it_and_set_its_own_fields():
+    found = changed(Recipe(name="named"), {"tower": "tanh_of_mean", "tower.units": "3"})
+    assert found.tower == MeanSettings(units=3)
+    with pytest.raises(UsageError, match=r"no field tower\.unit; did you mean tower\.units"):
+        changed(RECIPE, {"tower.unit": 3})
+    with pytest.raises(UsageError, match=r"no field tower\.hidden of this kind, but of dssm, clsm"):
+        changed(RECIPE, {"tower.hidden": 3})
 
 
-def test_a_recipe_from_a_process_that_has_other_towers_is_refused():
-    stranger = replace(RECIPE)
-    object.__setattr__(stranger, "tower", "elsewhere")  # as one that was sent here: its checks ran where it was made
-    with pytest.raises(UsageError, match=r"no tower of that name\. Import the file"):
-        tower_of(stranger)
+def test_a_kind_is_one_tower_s():
+    with pytest.raises(ValueError, match="there is a kind lstm of TowerSettings already"):
+
+        class Another(TowerSettings):
+            kind: Literal["lstm"] = "lstm"
+
+
+def test_a_recipe_that_names_a_tower_of_which_nothing_was_imported_is_refused():
+    description = asdict(RECIPE) | {"tower": {"kind": "elsewhere", "units": 12}}
+    with pytest.raises(ValueError, match="its kind 'elsewhere' must be one of lstm, bilstm"):
+        Recipe(**description)

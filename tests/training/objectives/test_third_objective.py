@@ -1,0 +1,87 @@
+"""An objective that is no part of the package, whole in this file: a clicked title is to be near its query.
+
+L = Σ over pairs of (1 - cos(query, title)); no unclicked title is looked at.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import ClassVar, Literal
+
+import pytest
+import torch
+
+from schemas import storage
+from schemas.errors import UsageError
+from tests.training.small_shards import shop, write_build
+from training.compute.reduction import RowGradient
+from training.network.encoder import Encoder, encoded, gradients
+from training.objectives import clicks
+from training.recipes.objectives import ObjectiveSettings
+from training.recipes.recipe import Nesterov, Recipe, changed
+from training.recipes.section import Positive, section
+from training.recipes.towers import LSTM
+from training.run.launch import train
+from training.update.click_loss import PairBatch
+
+torch.set_num_threads(1)
+load = clicks.load
+
+
+@section
+class Nearness(ObjectiveSettings):
+    kind: Literal["nearness"] = "nearness"
+    stages: ClassVar[tuple[str, ...]] = ("build",)
+    weight: Positive = 1.0
+
+    def make(self) -> ModuleType:
+        return sys.modules[__name__]
+
+
+@dataclass(frozen=True, slots=True)
+class NearnessBatch:
+    pairs: PairBatch
+
+    def to(self, device: torch.device) -> "NearnessBatch":
+        return NearnessBatch(self.pairs.to(device))
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return torch.unique(torch.cat([self.pairs.table_rows("query"), self.pairs.table_rows("document")]))
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        objective = encoder.recipe.objective
+        assert isinstance(objective, Nearness)
+        sides = [encoded(texts, "query", encoder) for texts in (self.pairs.queries, self.pairs.documents)]
+        query_Bd, document_Nd = (side.vectors_Nd for side in sides)
+        cosine_B = torch.cosine_similarity(query_Bd, document_Nd[self.pairs.candidates[:, 0].long()])
+        loss = objective.weight * (1 - cosine_B).sum()
+        return gradients(loss, sides, encoder), loss.detach()
+
+
+def batch(examples: clicks.Pairs) -> NearnessBatch:
+    return NearnessBatch(clicks.batch(examples))
+
+
+RECIPE = Recipe(
+    name="near", tower=LSTM(cells=16), objective=Nearness(weight=2.0), optimiser=Nesterov(step=0.01), epochs=3,
+    minibatch=32, micro_batch=8,
+)  # fmt: skip
+
+
+def test_it_learns_what_it_says(tmp_path):
+    pairs, pool = shop(200)
+    dev, _ = shop(40, seed=9)
+    build = write_build(str(tmp_path), {"train-00000": pairs, "dev-00000": dev}, pool)
+    trained = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
+    points = json.loads(storage.read_bytes(f"{trained.data}/curves.json"))
+    assert points[-1]["train_loss"] < points[0]["train_loss"] / 2
+    other = train(build, store=str(tmp_path), recipe=replace(RECIPE, objective=Nearness()), threads=1)
+    assert other.manifest.digest != trained.manifest.digest
+
+
+def test_recipes_can_name_it_and_set_its_own_fields():
+    found = changed(Recipe(name="named"), {"objective": "nearness", "objective.weight": "3"})
+    assert found.objective == Nearness(weight=3.0)
+    with pytest.raises(UsageError, match=r"no field objective\.gamma of this kind, but of clicks"):
+        changed(RECIPE, {"objective.gamma": 3})

@@ -1,0 +1,135 @@
+"""The settings of every tower. Free of torch, which naming and checking a recipe does not need: `make` imports it."""
+
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from training.recipes.section import Count, Factor, Kinds, Natural, section
+
+
+@section
+class TowerSettings(Kinds):
+    """A tower that is no part of this package is a class below this one, and what its `make` returns; `code` is ours.
+
+    Wherever its file has been imported, recipes may name it, and it trains, encodes and is evaluated. Nothing is ever
+    imported because a model or a recipe names it: with several workers, those of Ray have to import it too.
+    """
+
+    code: ClassVar[str]  # the function that makes the torch code of these settings
+    kind: str
+    cells: Count = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
+
+    def make(self) -> Any:
+        """The torch code (training.towers.tower.Tower), which is imported now."""
+        module, _, function = self.code.rpartition(".")
+        return getattr(import_module(module), function)(self)
+
+    @property
+    def rows(self) -> int:
+        """Of the matrix that an embedding is, one row after the other."""
+        return 1
+
+
+@section
+class Recurrent(TowerSettings):
+    """A tower with a state that goes from word to word."""
+
+    recurrent_range: Factor = 0.0  # W_rec, b and W_peep start uniform in ±this; 0: in ±initial_range
+    recurrent_step: Factor = 0.0  # ε of W_rec, b and W_peep; 0: the optimiser's
+
+
+@section
+class Truncated(Recurrent):
+    """One whose embedding is the last state, from which gradients go back in time."""
+
+    truncate_steps: Natural = 0  # T; 0: as long as the longest text
+
+
+@section
+class GatedRecurrent(Recurrent):
+    """An LSTM."""
+
+    forget_gate: bool = False
+    peepholes: bool = False
+    forget_bias: Annotated[float, Field(ge=-100, le=100)] = 0.0  # added to where the forget gate's part of b starts
+
+    @field_validator("forget_bias")
+    @classmethod
+    def _of_a_gate(cls, bias: float, info: Any) -> float:
+        if bias and not info.data.get("forget_gate"):
+            raise ValueError("it must be 0 without forget_gate")
+        return bias
+
+
+@section
+class LSTM(GatedRecurrent, Truncated):
+    code: ClassVar[str] = "training.towers.lstm.lstm"
+    kind: Literal["lstm"] = "lstm"
+
+
+@section
+class BiLSTM(GatedRecurrent, Truncated):
+    code: ClassVar[str] = "training.towers.bilstm.bilstm"
+    kind: Literal["bilstm"] = "bilstm"
+
+
+@section
+class RNN(Truncated):
+    code: ClassVar[str] = "training.towers.rnn.rnn"
+    kind: Literal["rnn"] = "rnn"
+
+
+@section
+class DSSM(TowerSettings):
+    code: ClassVar[str] = "training.towers.bag.dssm"
+    kind: Literal["dssm"] = "dssm"
+    hidden: Count = 288  # tanh units below the embedding
+
+
+@section
+class CLSM(TowerSettings):
+    code: ClassVar[str] = "training.towers.bag.clsm"
+    kind: Literal["clsm"] = "clsm"
+    hidden: Count = 288  # tanh units below the embedding
+    window: Count = 3  # words
+
+    @field_validator("window")
+    @classmethod
+    def _odd(cls, words: int) -> int:
+        if words % 2 == 0:
+            raise ValueError("it must be odd: a word, and as many on each side")
+        return words
+
+
+@section
+class Bag(TowerSettings):
+    code: ClassVar[str] = "training.towers.bag.bag"
+    kind: Literal["bag"] = "bag"
+
+
+@section
+class SelfAttentive(GatedRecurrent):
+    code: ClassVar[str] = "training.towers.bilstm.self_attentive"
+    kind: Literal["self_attentive"] = "self_attentive"
+    attention_units: Count = 32  # d_a
+    hops: Count = 4  # r, weighted sums of the states
+    average_hops: bool = False  # the embedding is the mean of its hops, not one after the other
+    penalty: Factor = 0.0  # what ||A Aᵀ - I||² of each text counts in the loss
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.average_hops else self.hops
+
+
+@section
+class MaxPooled(GatedRecurrent):
+    code: ClassVar[str] = "training.towers.bilstm.max_pooled"
+    kind: Literal["max_pooled"] = "max_pooled"
+
+
+@section
+class Variational(GatedRecurrent, Truncated):
+    code: ClassVar[str] = "training.towers.bilstm.variational"
+    kind: Literal["variational"] = "variational"
+    latent: Count = 96  # h, dimensions of the distribution that a text becomes
