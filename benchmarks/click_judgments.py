@@ -34,8 +34,15 @@ from scipy.stats import kendalltau
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
-from beam_jobs.judgments.exposure_cells import CELLS, gated_cells, merge_samples, numbered, sample_of
-from beam_jobs.judgments.judge_clicks import attractiveness, measure
+from beam_jobs.judgments.judge_clicks import (
+    CELLS,
+    attractiveness,
+    gated_cells,
+    measure,
+    merge_samples,
+    numbered,
+    sample_of,
+)
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from flows.simulation.phrases import draw_intents, grades
 from flows.simulation.searches import ATTRACTION, EXAMINED

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.build.build_config import held_out
-from beam_jobs.engine.tally import Tally
+from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.day import PEOPLE_CAP
 

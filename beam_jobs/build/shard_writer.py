@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.compiled.hashes import row_digest
+from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import BATCH_ROWS, write_table
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest

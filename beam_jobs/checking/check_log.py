@@ -10,22 +10,27 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from beam_jobs.checking import wrong_fields, wrong_rows
+from beam_jobs.checking import looks_wrong
 from beam_jobs.checking.findings import FAILS, LEVELS, LOOK, LogFinding
 from beam_jobs.checking.guess import Guess, guess_form, needs_mapping
 from beam_jobs.checking.languages import MAX_ERROR, Languages, find_languages, name_of, writing_systems
 from beam_jobs.checking.log_sample import SAMPLE_LINES, FileLook, Sample, draw_sample, look_at
-from beam_jobs.checking.rows_facts import (
+from beam_jobs.checking.sampled_day import (
+    PARTS,
     ClickedDocuments,
+    SampledDay,
     clients_of,
     count_simulated,
+    day_of_sample,
+    estimate_whole,
     find_clicked,
     joins_of,
+    kept_at_k,
     kinds_of,
     times_of,
+    values_of_k,
     without_position,
 )
-from beam_jobs.checking.sampled_day import PARTS, SampledDay, day_of_sample, estimate_whole, kept_at_k, values_of_k
 from beam_jobs.ingest.content_filters import CONTENT_FATES
 from beam_jobs.ingest.ingest_config import IngestConfig, open_source
 from beam_jobs.sources.forms import FORMS
@@ -74,8 +79,8 @@ def check_log(
     elif not guess.format and not findings:
         findings.append(_no_form(guess))
     if not _has_rows(sample):
-        findings += wrong_fields.not_what_was_said(log_format, guess) if log_format else []
-        findings += wrong_rows.wrong_lines(sample, _MAX_UNREADABLE) if sample else []
+        findings += looks_wrong.not_what_was_said(log_format, guess) if log_format else []
+        findings += looks_wrong.wrong_lines(sample, _MAX_UNREADABLE) if sample else []
         if asked is None and needs_mapping(guess.format):
             findings.append(_needs_mapping(guess))
         proposed = _proposal(guess, asked)
@@ -95,9 +100,9 @@ def check_log(
     facts["proposed_format"] = _mapped_format(guess) if suggested else None
     facts["read_with_proposal"] = suggested is not None and used is not None and used.mapping == suggested
     if sample is not None and used is not None:
-        findings += wrong_rows.wrong_lines(sample, used.max_unreadable_share)
+        findings += looks_wrong.wrong_lines(sample, used.max_unreadable_share)
         if sample.rows.num_rows:
-            more, found_in_rows = _of_rows(used, sample, plan, looks, documents, k, progress)
+            more, found_in_rows = _of_rows(used, guess, sample, plan, looks, documents, k, progress)
             facts |= more
             findings += found_in_rows
     return Checked(facts=facts, findings=tuple(_in_order(findings)))
@@ -195,15 +200,14 @@ def _of_fields(asked: IngestConfig | None, used: IngestConfig | None, guess: Gue
     if config and config.format == "ubi":
         paths = {"query_id": "query_id", "client_id": "client_id", "time": "timestamp", "event": "action_name"}
         if guess.format in ("ubi", "jsonl"):
-            findings += wrong_fields.wrong_in_ubi(guess.fields)
+            findings += looks_wrong.wrong_in_ubi(guess.fields)
     if guess.fields.num_lines and paths:
         mapping = mapping or Mapping()
-        findings += wrong_fields.wrong_times(guess.fields, paths.get("time", ""), mapping.time_format)
-        findings += wrong_fields.wrong_events(guess.fields, paths.get("event", ""), mapping)
+        findings += looks_wrong.wrong_time_units(guess.fields, paths.get("time", ""), mapping.time_format)
+        findings += looks_wrong.wrong_events(guess.fields, paths.get("event", ""), mapping)
         needed = [path for ours, path in paths.items() if ours != "event"]
-        findings += wrong_fields.differing_files(guess, needed)
-    findings += wrong_fields.sessions_as_clients(_names_of_columns(used.mapping if used else None, guess))
-    return findings + wrong_fields.useless(guess.fields)
+        findings += looks_wrong.differing_files(guess, needed)
+    return findings + looks_wrong.useless(guess.fields)
 
 
 def _names_of_columns(mapping: Mapping | None, guess: Guess) -> dict[str, str]:
@@ -223,11 +227,11 @@ def _facts_of_files(
     plan: ReadingPlan | None,
     sample: Sample | None,
 ) -> dict[str, Any]:
-    told = wrong_fields.fields_told(guess.fields)
+    told = looks_wrong.fields_told(guess.fields)
     facts: dict[str, Any] = {
         "format": config.format if config else guess.format or None,
         "looks_like": guess.what,
-        "ubi_version": wrong_fields.ubi_version(guess.fields) if guess.format == "ubi" else None,
+        "ubi_version": looks_wrong.ubi_version(guess.fields) if guess.format == "ubi" else None,
         "files": {
             "count": len(looks),
             "empty": sum(1 for look in looks if not look.size),
@@ -235,7 +239,7 @@ def _facts_of_files(
             "stored_bytes": sum(look.size for look in looks),
         },
         "fields": told,
-        "fields_not_told": wrong_fields.not_told(guess.fields, len(told)),
+        "fields_not_told": looks_wrong.not_told(guess.fields, len(told)),
         "fields_from_lines": guess.fields.num_lines,
     }
     if sample and plan:
@@ -255,6 +259,7 @@ def _facts_of_files(
 
 def _of_rows(
     config: IngestConfig,
+    guess: Guess,
     sample: Sample,
     plan: ReadingPlan | None,
     looks: Sequence[FileLook],
@@ -303,12 +308,14 @@ def _of_rows(
         "documents": _documents_told(clicked),
         "estimate": asdict(estimate),
     }
-    findings = wrong_rows.wrong_clients(clients, lines, no_people=not FORMS[config.format].has_clients)
-    findings += wrong_rows.wrong_times(times, lines)
-    findings += wrong_rows.wrong_joins(joins, kinds, sample, share_of_log)
-    findings += wrong_rows.wrong_positions(*positions) if FORMS[config.format].has_positions else []
-    findings += wrong_rows.wrong_queries(clients, day.fates, lines, day.queries.num_rows)
-    findings += wrong_rows.wrong_documents(clicked) if clicked else []
+    column = _names_of_columns(config.mapping, guess).get("client_id", "")
+    can_be_logged = FORMS[config.format].has_clients
+    findings = looks_wrong.wrong_clients(clients, lines, column=column, can_be_logged=can_be_logged)
+    findings += looks_wrong.wrong_times(times, lines)
+    findings += looks_wrong.wrong_joins(joins, kinds, sample, share_of_log)
+    findings += looks_wrong.wrong_positions(*positions) if FORMS[config.format].has_positions else []
+    findings += looks_wrong.wrong_queries(clients, day.fates, lines, day.queries.num_rows)
+    findings += looks_wrong.wrong_documents(clicked) if clicked else []
     findings += _nothing_kept(gate[-1], k, sample, clients.lines_with)
     return facts, findings
 

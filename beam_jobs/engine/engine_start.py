@@ -5,15 +5,18 @@ which is started here unless `--job_endpoint` names one. For LOOPBACK, their usu
 worker_environments.
 """
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import Any
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -31,7 +34,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
-from beam_jobs.engine.flink_rest import cancel_job, require_cluster, wait_for_job, was_cancelled
 from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from beam_jobs.engine.worker_environments import ForkedEnvironment, worker_pool
 from schemas.errors import StageError, TransientError, UsageError
@@ -282,3 +284,82 @@ def _end(process: subprocess.Popen) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+TIMEOUT_SECONDS = 10.0
+CANCEL_SECONDS = 60.0
+SILENCE_SECONDS = 60.0  # how long a cluster may not answer while a job on it is waited for
+_ENDED = {"CANCELED", "FAILED", "FINISHED"}
+
+
+def require_cluster(master: str) -> None:
+    """Nothing. Raises TransientError where no cluster with a task manager answers at `master` (http://host:port)."""
+    try:
+        found = "" if _ask(f"{master}/overview", "GET")["taskmanagers"] else "the cluster there has no task manager"
+    except (OSError, ValueError, KeyError):
+        found = "nothing answers there"
+    if found:
+        raise TransientError(
+            asked=f"the job was to run on the Flink cluster at {master}",
+            found=found,
+            follows="the job was not submitted",
+            do="start the cluster (deploy/flink/start), or give the address of its page with --flink_master",
+        )
+
+
+def cancel_job(master: str, name: str) -> None:
+    """Nothing, when no job of that name runs on the cluster at `master` (http://host:port) any more.
+
+    Raises OSError where the cluster does not answer, TimeoutError where the job does not end.
+    """
+    until = time.monotonic() + CANCEL_SECONDS
+    while running := [job["jid"] for job in _jobs(master) if job["name"] == name and job["state"] not in _ENDED]:
+        if time.monotonic() > until:
+            raise TimeoutError(f"the job did not end in {CANCEL_SECONDS:.0f} s")
+        for job in running:
+            _ask(f"{master}/jobs/{job}?mode=cancel", "PATCH")
+        time.sleep(1)
+
+
+def wait_for_job(master: str, name: str, tell: Callable[[str], None]) -> None:
+    """Nothing, when no job of that name runs on the cluster (any more).
+
+    Raises TransientError where no cluster answers, or it falls silent while the job runs.
+    """
+    require_cluster(master)
+    running, heard = True, time.monotonic()
+    while running:
+        try:
+            jobs = [job for job in _jobs(master) if job["name"] == name and job["state"] not in _ENDED]
+            running, heard = bool(jobs), time.monotonic()
+        except OSError:
+            if time.monotonic() - heard > SILENCE_SECONDS:
+                raise _silent(name) from None
+        if running:
+            tell(f"it runs on the cluster already, as {name}: waiting for it")
+            time.sleep(1)
+
+
+def _silent(name: str) -> TransientError:
+    return TransientError(
+        asked=f"the job {name} was found running on the cluster and waited for",
+        found=f"nothing was heard of the cluster for {SILENCE_SECONDS:.0f} s",
+        follows="the job may go on there and commit its result",
+        do="run the same command again when the cluster answers",
+    )
+
+
+def was_cancelled(master: str, name: str) -> bool:
+    """Whether the cluster says so of the newest job of that name. Raises OSError where it does not answer."""
+    states = [job["state"] for job in _jobs(master) if job["name"] == name]
+    return states[-1:] in (["CANCELED"], ["CANCELLING"])
+
+
+def _jobs(master: str) -> list[dict[str, Any]]:
+    """All of them, the newest last."""
+    return sorted(_ask(f"{master}/jobs/overview", "GET")["jobs"], key=lambda job: job["start-time"])
+
+
+def _ask(url: str, method: str) -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=TIMEOUT_SECONDS) as answer:
+        return json.load(answer)

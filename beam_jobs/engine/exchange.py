@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.compiled.grouped_rows import grouped_rows
-from beam_jobs.compiled.hashes import NO_TEXT, text_hashes
+from beam_jobs.compiled.log_library import NO_TEXT, grouped_rows, text_hashes
 from beam_jobs.engine.arrow_files import Record, explained, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
 

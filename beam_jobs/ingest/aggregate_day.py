@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.compiled.hashes import row_digest
-from beam_jobs.engine.tally import Tally
+from beam_jobs.compiled.log_library import row_digest
+from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.bots import NO_RULE, RULES, Bots, rule_of_lines
 from beam_jobs.ingest.content_filters import says_nothing
 from beam_jobs.ingest.person_key import collect_people, merge_people

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.ingest.bots import RULE, BotRules, Bots
-from beam_jobs.ingest.client_statistics import MAX_HOURS, MS_PER_HOUR, NO_TIME
+from beam_jobs.ingest.bots import MAX_HOURS, MS_PER_HOUR, NO_TIME, RULE, BotRules, Bots
 from schemas.day import PEOPLE_CAP
 
 MS_PER_MINUTE = 60_000

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow
-from beam_jobs.ingest.line_sample import read_sample
+from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
 from beam_jobs.ingest.windows import Window, missing_dates, require_complete
 from schemas import day, day_version, manifest, storage
 from schemas.day_version import DayVersion

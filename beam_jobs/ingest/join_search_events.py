@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.compiled.grouped_rows import first_rows
+from beam_jobs.compiled.log_library import first_rows
 from beam_jobs.ingest import bots
 from beam_jobs.ingest.person_key import hash_people
 from schemas.log_row import KINDS

@@ -21,7 +21,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.compiled.hashes import keyed_hashes
+from beam_jobs.compiled.log_library import keyed_hashes
 from schemas import storage
 from schemas.day import PEOPLE_CAP
 from schemas.errors import StageError, UsageError, require_major

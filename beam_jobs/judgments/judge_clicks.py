@@ -1,4 +1,4 @@
-"""Cells -> what the log says of ranks and of documents -> grades: the arithmetic of click judgments."""
+"""Days -> cells behind the privacy gate -> what the log says of ranks and documents -> grades: click judgments."""
 
 import hashlib
 from collections import Counter
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from beam_jobs.build.click_pairs import count_people
+from beam_jobs.ingest.content_filters import content_fates
 from beam_jobs.judgments.click_model import (
     TINY,
     Cells,
@@ -21,10 +24,184 @@ from beam_jobs.judgments.click_model import (
     most_probable_attractiveness,
     relative_errors,
 )
-from beam_jobs.judgments.exposure_cells import numbered
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from schemas.errors import StageError
 from schemas.judgments import CLICK_DERIVED
+
+# In ascending order of query, document and rank. A click without an impression counts as one: who clicked has seen.
+CELLS = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+    ]
+)
+
+# Cells of whole queries without their text, in ascending order of `query` (a keyed hash), `document` (its place among
+# the documents of the query) and rank.
+SAMPLE = pa.schema(
+    [
+        pa.field("query", pa.uint64(), nullable=False),
+        pa.field("document", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+    ]
+)
+
+# What becomes of the impressions and the clicks of a window. The first six happen here, the rest in judge_clicks.
+FATES = {
+    "content": "of a query that is empty, adult or spam",
+    "below_k": "of a query that fewer than k people issued",
+    "rank_unknown": "without a rank",
+    "rank_too_deep": "deeper than max_rank",
+    "id_with_space": "of a document whose id has white space, which qrels cannot hold",
+    "rank_unmeasured": "at a rank whose propensity the log does not tell",
+    "too_few_impressions": "of a document with fewer than min_impressions for its query",
+    "query_too_plain": "of a query whose judged documents are too few, or all of one grade",
+    "judged": "behind a judgment",
+}
+
+
+def gated_cells(
+    queries: pa.Table, exposures: pa.Table, *, k: int, max_rank: int, adult_terms: tuple[str, ...]
+) -> tuple[pa.Table, Counter[str]]:
+    """CELLS of the queries that at least k people issued, and counts.
+
+    `queries`, `exposures`: schemas.day, all rows of each of their queries, from any number of days. The counts are
+    `impressions:FATE` and `clicks:FATE` of what is left out; `impressions:all`, `clicks:all`; `clicks_unseen`, those
+    beyond the impressions of their row, of all queries; `queries`, and `queries_at_k`, those behind the gate.
+    """
+    people = count_people(queries)
+    content = np.array([fate is not None for fate in content_fates(people["query"].to_pylist(), adult_terms)], bool)
+    is_hidden = people["num_people"].to_numpy() < k
+    at = pc.index_in(exposures["query"], value_set=people["query"]).combine_chunks()
+    if at.null_count:
+        raise AssertionError("a day holds exposures of a query that it does not hold")
+    query = at.to_numpy()
+    rank = exposures["position"].to_numpy()
+    has_space = pc.match_substring_regex(exposures["document_id"], r"\s").to_numpy()
+    impressions, clicks = exposures["impressions"].to_numpy(), exposures["clicks"].to_numpy()
+    kept, counts = _fated(
+        {
+            "content": content[query],
+            "below_k": is_hidden[query],
+            "rank_unknown": rank < 0,
+            "rank_too_deep": rank > max_rank,
+            "id_with_space": has_space,
+        },
+        impressions,
+        clicks,
+    )
+    counts["queries"], counts["queries_at_k"] = len(people), int((~content & ~is_hidden).sum())
+    counts["clicks_unseen"] = int(np.maximum(clicks - impressions, 0).sum())
+    return _cells(exposures.filter(pa.array(kept))), counts
+
+
+def sample_of(cells: pa.Table) -> pa.Table:
+    """SAMPLE of all queries of a bucket."""
+    number, start = numbered(cells["query"])
+    pair, _ = numbered(cells["query"], cells["document_id"])
+    hashes = np.fromiter((_sampling_hash(text) for text in cells["query"].take(start).to_pylist()), np.uint64)
+    document = pair - pair[start][number] if len(pair) else pair
+    columns = [pa.array(hashes[number], pa.uint64()), pa.array(document, pa.int32())]
+    return pa.table([*columns, cells["rank"], cells["impressions"], cells["clicks"]], schema=SAMPLE)
+
+
+def merge_samples(samples: Iterable[pa.Table], max_cells: int) -> pa.Table:
+    """SAMPLE of the queries that come first by their hash: whole ones, until there are `max_cells` cells.
+
+    Cutting parts first, and their union after, leaves the same queries: before whatever is cut off a part there are
+    `max_cells` cells in the union too.
+    """
+    keys = [(name, "ascending") for name in ("query", "document", "rank")]
+    united = pa.concat_tables([SAMPLE.empty_table(), *samples]).sort_by(keys).combine_chunks()
+    if len(united) <= max_cells:
+        return united
+    query = united["query"].to_numpy()
+    return united.slice(0, int(np.searchsorted(query, query[max_cells - 1], side="right")))
+
+
+def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """(the group of each row, counted from 0; the first row of each group), int64, of rows sorted by these columns."""
+    num_rows = len(columns[0])
+    differs = np.zeros(num_rows, bool)
+    differs[:1] = True
+    for column in columns:
+        differs[1:] |= pc.not_equal(column.slice(1), column.slice(0, max(num_rows - 1, 0))).to_numpy()
+    return np.cumsum(differs) - 1, np.flatnonzero(differs)
+
+
+def _fated(
+    reasons: dict[str, np.ndarray], impressions: np.ndarray, clicks: np.ndarray
+) -> tuple[np.ndarray, Counter[str]]:
+    """Which rows have no reason to be left out, and the counts; the first reason counts."""
+    kept = np.ones(len(clicks), bool)
+    counts = Counter[str]({"impressions:all": int(impressions.sum()), "clicks:all": int(clicks.sum())})
+    for fate, applies in reasons.items():
+        rows = kept & applies
+        counts[f"impressions:{fate}"], counts[f"clicks:{fate}"] = int(impressions[rows].sum()), int(clicks[rows].sum())
+        kept &= ~applies
+    return kept, counts
+
+
+def _cells(exposures: pa.Table) -> pa.Table:
+    """CELLS of all days together; impressions are raised to the clicks where they are fewer."""
+    keys = ["query", "document_id", "position"]
+    sums = exposures.group_by(keys).aggregate([("impressions", "sum"), ("clicks", "sum")])
+    impressions = pc.max_element_wise(sums["impressions_sum"], sums["clicks_sum"])
+    columns = [*(sums[key] for key in keys), impressions, sums["clicks_sum"]]
+    cells = pa.table(columns, schema=CELLS)
+    return cells.sort_by([(name, "ascending") for name in ("query", "document_id", "rank")]).combine_chunks()
+
+
+def _sampling_hash(query: str) -> int:
+    digest = hashlib.blake2b(query.encode(), digest_size=8, key=b"clicktower", person=b"click model").digest()
+    return int.from_bytes(digest, "little")
+
+
+# Cells -> the ranking that the search engine showed, as one more system to measure beside a model.
+#
+# A document's place follows from its *exposure* for the query: 1 / log2(rank + 2), summed over its impressions. That
+# falls with the rank as the discount of NDCG does, also in a log that counts ranks from 0. Of two documents shown
+# equally often, the one shown higher is first; and one that a few people saw at the top does not pass one that
+# everybody saw just below it, as it would if mean ranks were compared. Only places leave: an exposure would tell how
+# often something was shown.
+
+
+# In ascending order of query id and place. `place`: 1 is shown most; equal exposures share the first of their places.
+LOGGED = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("document_id", pa.string(), nullable=False),
+        pa.field("place", pa.int32(), nullable=False),
+    ]
+)
+
+
+def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -> pa.Table:
+    """LOGGED: of each query of `judged`, the documents that were shown for it at least `min_impressions` times.
+
+    `cells`: CELLS, all those of their queries; `judged`: JUDGED.
+    """
+    pair, first = numbered(cells["query"], cells["document_id"])
+    shown = cells["impressions"].to_numpy()
+    exposure = np.bincount(pair, shown / np.log2(cells["rank"].to_numpy() + 2.0), minlength=len(first))
+    is_seen = np.bincount(pair, shown, minlength=len(first)) >= min_impressions
+    pairs = cells.take(pa.array(first)).select(["query", "document_id"]).append_column("exposure", pa.array(exposure))
+    id_of = judged.select(["query", "query_id"]).group_by(["query", "query_id"]).aggregate([])
+    keys = [("query_id", "ascending"), ("exposure", "descending"), ("document_id", "descending")]
+    ranked = pairs.filter(pa.array(is_seen)).join(id_of, "query", join_type="inner").sort_by(keys).combine_chunks()
+
+    query, start = numbered(ranked["query_id"])
+    _, first_of_equals = numbered(ranked["query_id"], ranked["exposure"])
+    row = np.arange(len(ranked))
+    leader = first_of_equals[np.searchsorted(first_of_equals, row, side="right") - 1]
+    place = leader - start[query] + 1
+    return pa.table([ranked["query_id"], ranked["document_id"], pa.array(place, pa.int32())], schema=LOGGED)
+
 
 # Judgments of a bucket, in ascending order of query id and document.
 JUDGED = pa.schema(
@@ -59,7 +236,7 @@ class MeasuredClicks:
 
 
 def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
-    """The propensities, the prior and the scale of grades, from exposure_cells.SAMPLE.
+    """The propensities, the prior and the scale of grades, from SAMPLE.
 
     Raises StageError where the log cannot tell the propensities of at least two ranks.
     """
@@ -119,7 +296,7 @@ def attractiveness(cells: pa.Table, measured: MeasuredClicks) -> tuple[pa.Table,
 
 
 def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) -> tuple[pa.Table, Counter[str]]:
-    """JUDGED of exposure_cells.CELLS that hold all cells of their queries, and counts as `gated_cells` has.
+    """JUDGED of CELLS that hold all cells of their queries, and counts as `gated_cells` has.
 
     Further counts: `queries_judged`, `judgments` and `grade_G`.
     """

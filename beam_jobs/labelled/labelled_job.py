@@ -24,15 +24,13 @@ from apache_beam.pvalue import AsIter, TaggedOutput
 
 from beam_jobs.build.build_job import give_names
 from beam_jobs.build.shard_writer import FolderMade, index_words, joined_fields
-from beam_jobs.compiled.hashes import row_digest
+from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt
+from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
 from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
 from beam_jobs.engine.progress import advance
-from beam_jobs.engine.tally import Tally, add_up
-from beam_jobs.labelled.labelled_config import LabelledConfig, labelled_source
-from beam_jobs.labelled.labelled_rows import KEYED, distinct, keyed
+from beam_jobs.labelled.labelled_config import KEYED, LabelledConfig, distinct, keyed, labelled_source
 from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
@@ -201,7 +199,7 @@ def write_labelled_shard(
 ) -> FolderMade:
     """Write the words, texts and labelled rows of one shard below `folder`, in the order of the rows' keys.
 
-    rows: labelled_rows.KEYED, all of one split, each label one of `classes` or a number. What is written
+    rows: labelled_config.KEYED, all of one split, each label one of `classes` or a number. What is written
     depends on these rows alone, not on their order.
     """
     is_pairs = rows["second"].null_count == 0

@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.sources.json_decoding import NOT_UTF8, WRONG_FIELD
-from beam_jobs.sources.lines import line_hashes, not_utf8, parsed_lines, split_lines, without_returns
+from beam_jobs.sources.lines import (
+    NOT_UTF8,
+    WRONG_FIELD,
+    line_hashes,
+    not_utf8,
+    parsed_lines,
+    split_lines,
+    without_returns,
+)
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
 from beam_jobs.sources.read_lines import (

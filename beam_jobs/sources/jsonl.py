@@ -1,6 +1,6 @@
 """JSON lines with a column mapping: names at the top, dotted paths into nested objects.
 
-For each mapping one struct type is made that has the mapped fields and no others (json_decoding).
+For each mapping one struct type is made that has the mapped fields and no others (lines).
 A mapped field that a line lacks is nothing; one of another type makes the line unreadable. Lists cannot be mapped.
 """
 
@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
-from beam_jobs.sources.json_decoding import FAILURES, decode_lines, is_too_deep
-from beam_jobs.sources.lines import line_hashes, parsed_lines, split_lines, without_returns
+from beam_jobs.sources.lines import (
+    FAILURES,
+    decode_lines,
+    is_too_deep,
+    line_hashes,
+    parsed_lines,
+    split_lines,
+    without_returns,
+)
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
 from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks

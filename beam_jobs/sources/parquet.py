@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_jobs.sources.json_decoding import NOT_UTF8
-from beam_jobs.sources.lines import line_hashes
+from beam_jobs.sources.lines import NOT_UTF8, line_hashes
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
 from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, ReadingPlan, Unit, find_files, nothing_in, unreadable

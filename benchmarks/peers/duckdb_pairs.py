@@ -98,7 +98,7 @@ EVENTS = """
     FROM row JOIN search USING (query_id)
     WHERE kind <> 'search' AND document IS NOT NULL
 """
-# beam_jobs.ingest.client_statistics.STATISTICS.
+# beam_jobs.ingest.bots.STATISTICS.
 STATISTICS = f"""
     SELECT person, hour, -1 AS position, query_hash AS query, coalesce(min(time), {verdicts.NO_TIME}) AS first_ms,
         count(*) AS searches, searches AS asked, 0 AS impressions, 0 AS clicks, sum(names_bot::INTEGER) AS named

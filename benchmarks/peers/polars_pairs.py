@@ -138,7 +138,7 @@ def _chosen_searches(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _statistics(searches: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """What each client did: beam_jobs.ingest.client_statistics.STATISTICS."""
+    """What each client did: beam_jobs.ingest.bots.STATISTICS."""
     hour = pl.col("time") // verdicts.MS_PER_HOUR % verdicts.MAX_HOURS
     of_searches = (
         searches.lazy()

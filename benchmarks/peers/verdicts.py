@@ -15,8 +15,17 @@ import pyarrow as pa
 from beam_jobs.build.build_config import held_out
 from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
 from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
-from beam_jobs.ingest.bots import BotRules, merge_bots, tell_clients
-from beam_jobs.ingest.client_statistics import MAX_HOURS, MS_PER_HOUR, NO_QUERY, NO_TIME, RANKS, STATISTICS
+from beam_jobs.ingest.bots import (
+    MAX_HOURS,
+    MS_PER_HOUR,
+    NO_QUERY,
+    NO_TIME,
+    RANKS,
+    STATISTICS,
+    BotRules,
+    merge_bots,
+    tell_clients,
+)
 from beam_jobs.ingest.content_filters import content_fates
 from schemas.text_columns import normalise_column
 

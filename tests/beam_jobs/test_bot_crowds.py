@@ -16,8 +16,7 @@ from beam_jobs.ingest.bot_crowds import (
     find_crowds,
     merge_activity,
 )
-from beam_jobs.ingest.bots import PASSERS_BY, RULES, BotRules
-from beam_jobs.ingest.client_statistics import NO_TIME
+from beam_jobs.ingest.bots import NO_TIME, PASSERS_BY, RULES, BotRules
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGIN = 20_000 * DAY

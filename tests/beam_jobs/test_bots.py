@@ -9,18 +9,21 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.ingest.bots import (
+    MAX_HOURS,
     NO_RULE,
+    QUERIES_KEPT,
+    RANKS,
     RULE,
     RULES,
     RULES_VERSION,
     BotRules,
     Bots,
+    client_statistics,
     is_bot_user_agent,
     merge_bots,
     rule_of_lines,
     tell_clients,
 )
-from beam_jobs.ingest.client_statistics import MAX_HOURS, QUERIES_KEPT, RANKS, client_statistics
 from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, JOINED, SEARCH
 from schemas.errors import UsageError
 

@@ -8,8 +8,7 @@ from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_job import BuildJob, commit_build
 from beam_jobs.build.click_pairs import CLICK_PAIRS
 from beam_jobs.build.shard_writer import write_pool, write_shard
-from beam_jobs.engine.beam_stage import Attempt
-from beam_jobs.engine.tally import Tally
+from beam_jobs.engine.beam_stage import Attempt, Tally
 from schemas import manifest, storage
 from schemas.documents import DOCUMENT
 from schemas.errors import StageError

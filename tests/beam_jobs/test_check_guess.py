@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_jobs.checking.check_log import mapping_toml
-from beam_jobs.checking.guess import guess_form
+from beam_jobs.checking.guess import best_name, event_kind, fields_of_json, guess_form, is_showable, near_name, shape_of
 from beam_jobs.checking.languages import writing_systems
-from beam_jobs.checking.log_fields import best_name, event_kind, fields_of_json, is_showable, near_name, shape_of
 from beam_jobs.checking.log_sample import look_at
-from beam_jobs.checking.wrong_fields import ubi_version, wrong_in_ubi
+from beam_jobs.checking.looks_wrong import ubi_version, wrong_in_ubi
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from tests.beam_jobs.ubi_lines import event, search
 

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.compiled.grouped_rows import first_rows, grouped_rows
-from beam_jobs.compiled.hashes import keyed_hashes, row_digest, text_hashes
-from beam_jobs.compiled.ubi_rows import everyday_rows
+from beam_jobs.compiled.log_library import first_rows, grouped_rows, keyed_hashes, row_digest, text_hashes
 from beam_jobs.sources import ubi
 from beam_jobs.sources.mapping import Events
+from beam_jobs.sources.ubi import everyday_rows
 from schemas.shard import LogicalDigest
 from tests.beam_jobs.fuzzed_lines import DAMAGES, fuzzed_line, good_line
 from tests.beam_jobs.test_ubi import LINES

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from beam_jobs.judgments.exposure_cells import CELLS, FATES, gated_cells, merge_samples, numbered, sample_of
+from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, numbered, sample_of
 from schemas.day import EXPOSURES, QUERIES
 
 TERMS = shipped_list(ADULT_ENGLISH).terms

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
 from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
-from beam_jobs.ingest.bots import BotRules, merge_bots, tell_clients
-from beam_jobs.ingest.client_statistics import client_statistics
+from beam_jobs.ingest.bots import BotRules, client_statistics, merge_bots, tell_clients
 from beam_jobs.ingest.ingest_config import open_source
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.join_search_events import join_search_events

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from beam_jobs.ingest.line_sample import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from schemas import day_version
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.stage import open_result

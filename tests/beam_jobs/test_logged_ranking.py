@@ -1,7 +1,6 @@
 import pyarrow as pa
 
-from beam_jobs.judgments.exposure_cells import CELLS, logged_ranking
-from beam_jobs.judgments.judge_clicks import JUDGED
+from beam_jobs.judgments.judge_clicks import CELLS, JUDGED, logged_ranking
 
 
 def cells(*rows: tuple[str, str, int, int]) -> pa.Table:

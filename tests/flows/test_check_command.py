@@ -63,7 +63,7 @@ def test_the_proposed_mapping_is_taken(tmp_path, capsys):
     assert run([*again, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["lines"]["search"], result["lines"]["click"]) == (30, 30)
-    assert "sessions" in {finding["code"] for finding in result["findings"]}
+    assert "fleeting_clients" in {finding["code"] for finding in result["findings"]}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping, format_of
-from beam_jobs.labelled.labelled_rows import distinct, keyed, labelled_rows
+from beam_jobs.labelled.labelled_config import (
+    LabelledColumns,
+    LabelledConfig,
+    LabelledMapping,
+    distinct,
+    format_of,
+    keyed,
+    labelled_rows,
+)
 from schemas.errors import UsageError
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)
