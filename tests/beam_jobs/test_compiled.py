@@ -172,7 +172,7 @@ def test_what_lies_where_there_is_no_text_counts_for_nothing():
 
 def _library(module, is_there):
     """The compiled library for a module, or none, as where it was not built."""
-    return nullcontext() if is_there else mock.patch(f"beam_jobs.compiled.{module}.library", return_value=None)
+    return nullcontext() if is_there else mock.patch("beam_jobs.compiled.log_library.library", return_value=None)
 
 
 TEXTS = st.lists(st.binary(max_size=300), max_size=20)
