@@ -279,7 +279,7 @@ def wrong_clients(clients: Clients, lines: int, *, column: str, can_be_logged: b
                 code="busy_client",
                 found=f"one client has {percent(clients.largest_lines / lines)} of the lines",
                 follows="it is a program, or many people behind one id, and counts as one person for k",
-                do="find out which: a bot is detected by its pace, and its lines are dropped; an id of the server or the"
+                do="find out which: a bot is detected by its pace, its lines are dropped; an id of the server or the"
                 " application is to be one of each browser or account",
             )
         )
