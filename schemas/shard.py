@@ -76,17 +76,20 @@ POOL = pa.schema(
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
     """A shard's table, memory-mapped from a local file, with every offset validated, since compiled code follows them.
 
-    The major version it must have is the schema's own. Raises UnknownVersionError, or ValueError (pa.ArrowInvalid is
-    one) for other columns and for lists or texts that lie outside of the file.
+    The major version it must have is the schema's own. Raises UnknownVersionError, or ValueError for what is no table,
+    for other columns and for lists or texts that lie outside of the file.
     """
-    with pa.memory_map(path) as source:
-        table = pa.ipc.open_file(source).read_all()
+    try:
+        with pa.memory_map(path) as source:
+            table = pa.ipc.open_file(source).read_all()
+            table.validate(full=True)
+    except pa.ArrowException as error:  # not each of them is a ValueError: a type that Arrow has no name for is none
+        raise ValueError(f"{path} cannot be read: {error}") from None
     require_major(
         path, (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode(), schema.metadata[VERSION_KEY].decode()
     )
     if not table.schema.equals(schema):
         raise ValueError(f"{path} has the columns {_columns(table.schema)}; a shard has {_columns(schema)}")
-    table.validate(full=True)
     return table
 
 

@@ -68,6 +68,23 @@ def test_columns_with_longer_offsets_are_refused(shards, tmp_path):
         load_shards(str(folder), RECIPE)
 
 
+def test_a_type_that_arrow_does_not_know_is_refused(shards, tmp_path):
+    """Integers of no bits: found by changing bytes for minutes (`make sanitise`)."""
+    folder = Path(shutil.copytree(shards, tmp_path / "data"))
+    path = folder / "train-00000/exclusions.arrow"
+    content = bytearray(path.read_bytes())
+    for at in range(len(content)):
+        with (
+            suppress(pa.ArrowException, OSError),
+            pa.BufferReader(changed := content[:at] + b"\0" + content[at + 1 :]) as f,
+        ):
+            pa.ipc.open_file(f)
+            continue
+        path.write_bytes(changed)
+        with pytest.raises(StageError):
+            load_shards(str(folder), RECIPE)
+
+
 @given(data=st.data())
 def test_bytes_changed_anywhere_are_refused_or_harmless(shards, tmp_path_factory, data):
     """What opens after all can be read to its end by compiled code."""
