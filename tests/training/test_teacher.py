@@ -171,7 +171,8 @@ def test_what_is_taught_comes_nearer_to_the_teacher(build, store, teacher):
 
     def distance(share: float) -> float:
         """Mean divergence from the teacher after training with such a share."""
-        recipe = varied(TAUGHT if share else RECIPE, teacher_share=share, epochs=6, micro_batch=48)
+        recipe = varied(TAUGHT, teacher_share=share) if share else RECIPE
+        recipe = varied(recipe, epochs=6, micro_batch=48)
         taught_by = teacher if share else None
         model = load_model(train(build, store=store, recipe=recipe, threads=1, teacher=taught_by).data)
         of_all = normed(model, queries, "query") @ normed(model, titles, "document").T
