@@ -62,12 +62,19 @@ class RayCluster(Services):
         for name in self.names:
             self._start(name)
 
+    def has_ended(self, name: str) -> bool:
+        """`ray start --block` goes on for ever where its raylet ended by itself, as it does with one of its agents."""
+        lives = not super().has_ended(name)
+        starting = lives and "Ray runtime started" not in self.log(name)
+        return not starting and not (lives and any("raylet" in one.name() for one in self.processes(name)))
+
     def kill(self, name: str) -> None:
         """kill -9 of all of a node at once, as when its machine is gone."""
         for process in self.processes(name):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        self._running.pop(name).wait()
+        if name in self._running:
+            self._running.pop(name).wait()
 
     def end(self) -> None:
         for name in list(self._running):
@@ -95,6 +102,7 @@ class RayCluster(Services):
         wait_until(runs, lambda: self.log(name))
 
     def _begin(self, name: str) -> None:
+        self.kill(name)  # what is left of it
         script, *arguments = self._commands[name]
         with (self._work / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(

@@ -25,7 +25,7 @@ class Services:
 
     def processes(self, name: str) -> list[psutil.Process]:
         """Those of a service: the one that was started, and what it started in turn. None where it has ended."""
-        if self.has_ended(name):
-            return []
-        first = psutil.Process(self._running[name].pid)
-        return [first, *first.children(recursive=True)]
+        if name in self._running and self._running[name].poll() is None:
+            first = psutil.Process(self._running[name].pid)
+            return [first, *first.children(recursive=True)]
+        return []
