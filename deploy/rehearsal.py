@@ -221,18 +221,18 @@ def run_undisturbed(shop: Path, root: Path, nights: Sequence[str]) -> dict[str, 
 
 
 def run_night(site: Site, name: str, date: str, kills: int, pace: float) -> float:
-    """The seconds that the deployment's run of a night takes, while processes are killed every `pace` seconds or so."""
+    """The seconds that the deployment's run of a night takes, while a process is killed at least every `pace` seconds."""
     config = write_config(site.shop, name, f"s3://bucket/{name}", site.flink.options, workers=2)
     began = time.monotonic()
     run = patiently(site, lambda: site.prefect.schedule(config, date))
     crashed = 0.0
-    due = began + site.chance.uniform(0, 2 * pace)
+    due = began + site.chance.uniform(0, pace)
     while True:
         site.heal()
         site.look()
         if kills and time.monotonic() >= due:
             site.kill_one()
-            kills, due = kills - 1, time.monotonic() + site.chance.uniform(0, 2 * pace)
+            kills, due = kills - 1, time.monotonic() + site.chance.uniform(0, pace)
         state: dict[str, Any] = {"type": ""}
         with suppress(httpx.HTTPError):
             state = site.prefect.api.get(f"/flow_runs/{run}", timeout=5).raise_for_status().json()["state"]
