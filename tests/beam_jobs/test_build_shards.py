@@ -339,7 +339,7 @@ def test_a_config_out_of_range_is_refused(wrong):
 
 
 def test_a_k_above_what_days_keep_is_explained():
-    with pytest.raises(UsageError, match="a day keeps 32 people of a query"):
+    with pytest.raises(UsageError, match="a day keeps 32 people per query"):
         BuildConfig(k=33)
 
 

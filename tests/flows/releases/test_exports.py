@@ -129,11 +129,11 @@ def test_what_cannot_be_exported_is_said_and_nothing_is_written(published, tmp_p
     into = str(tmp_path / "out")
     for arguments, said in (
         ({"form": "csv", "into": into}, "form 'csv' is unknown"),
-        ({"form": "parquet", "into": str(there)}, "There is something of that name"),
-        ({"form": "opensearch", "into": str(tmp_path)}, "There is something of that name"),
+        ({"form": "parquet", "into": str(there)}, "Something of that name exists"),
+        ({"form": "opensearch", "into": str(tmp_path)}, "Something of that name exists"),
         ({"form": "trec", "into": into}, "none were given"),
         ({"form": "parquet", "into": into, "queries": queries}, "parquet takes no queries"),
-        ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents a query"),
+        ({"form": "trec", "into": into, "queries": queries, "k": 0}, "0 documents per query"),
         ({"form": "trec", "into": into, "queries": queries}, "There is no such file"),
     ):
         with pytest.raises(UsageError, match=f"(?i){said}"):

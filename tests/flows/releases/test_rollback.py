@@ -124,7 +124,7 @@ def test_a_candidate_waits_beside_the_live_release_until_somebody_makes_it_live(
     assert made.to_json()["metrics"]["live"] is False
     state = {one.digest: one for one in list_releases(live)}[made.release.digest]
     assert state.state == "candidate"
-    assert "goes live when somebody says so" in state.decision.reason
+    assert "goes live when a person decides so" in state.decision.reason
     assert publish(model, documents=new, to=live, config=CONFIG, candidate=True).reused
     assert verify(live) == []
     assert rollback(live, release=made.release.digest).pointer.previous == before.release
