@@ -221,7 +221,7 @@ def run_undisturbed(shop: Path, root: Path, nights: Sequence[str]) -> dict[str, 
 
 
 def run_night(site: Site, name: str, date: str, kills: int, pace: float) -> float:
-    """The seconds that the deployment's run of a night takes, while a process is killed at least every `pace` seconds."""
+    """The seconds that a night takes, while a process is killed at least every `pace` seconds."""
     config = write_config(site.shop, name, f"s3://bucket/{name}", site.flink.options, workers=2)
     began = time.monotonic()
     run = patiently(site, lambda: site.prefect.schedule(config, date))
