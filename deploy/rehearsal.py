@@ -335,11 +335,12 @@ def main() -> None:
     arguments.add_argument("--nights", type=int, default=2, choices=(1, 2), help="of each run [2]")
     arguments.add_argument("--kills", type=int, default=6, help="in each run [6]")
     arguments.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is killed when")
-    arguments.add_argument("--work", type=Path, help="a folder that is kept")
+    arguments.add_argument("--work", type=Path, help="a folder that is kept; with a short path, for Ray's sockets")
     given = arguments.parse_args()
-    say(f"seed {given.seed}")
+
     work = given.work or Path(tempfile.mkdtemp(prefix="rehearsal-", dir="/tmp"))
     work.mkdir(parents=True, exist_ok=True)
+    say(f"seed {given.seed}, in {work}")
     with everything(work, given.seed) as site:
         nights = NIGHTS[: given.nights]
         expected = run_undisturbed(site.shop, work / "undisturbed", nights)
