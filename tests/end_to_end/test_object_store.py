@@ -191,7 +191,7 @@ def test_through_a_bad_line_a_run_makes_the_same(server, shop, made):
 def test_a_writer_killed_in_the_middle_of_a_large_object_leaves_nothing_under_its_name(server, shop, made):
     """A model of 107 MB is uploaded in parts of 50 MiB."""
     shards = f"s3://bucket/first/store/build/{manifests(server, 'first')['build']['digest']}"
-    into, sets = "s3://bucket/large/store", ("--set", "epochs=1", "--set", "cells=136")
+    into, sets = "s3://bucket/large/store", ("--set", "epochs=1", "--set", "tower.cells=136")
     train = ("train", "--shards", shards, "--recipe", "lstm-96", "--threads", "1", *sets, "--into", into)
 
     def kill(method: str, path: str, headers: dict[str, str]) -> str:
@@ -222,9 +222,9 @@ threads = 1
 at_once = 2
 epochs = 1
 [set]
-cells = 8
+tower.cells = 8
 [fields]
-step = [0.02, 0.001]
+"optimiser.step" = [0.02, 0.001]
 """
 
 

@@ -63,7 +63,7 @@ def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes
     error = json.loads(output)["error"]
     assert error["found"] == "it was cancelled from the runner's side"
     assert "run the same command again" in error["do"]
-    assert not list(the_only_ingest(tmp_path).iterdir())
+    assert not list((tmp_path / "ingest").iterdir())
     assert all(line.startswith("ingest: ") for line in errors.splitlines())  # how far it was, and nothing else
 
     day = run_ingest(shop, tmp_path, cluster.options)
@@ -103,7 +103,7 @@ def test_a_client_that_is_told_to_end_takes_its_job_with_it(cluster, shop, tmp_p
     assert "Traceback" not in errors
     (ended,) = (found for found in cluster.jobs() if found["jid"] == job)
     assert ended["state"] == "CANCELED"
-    assert not list(the_only_ingest(tmp_path).iterdir())
+    assert not list((tmp_path / "ingest").iterdir())
 
 
 def test_a_cluster_that_is_not_there_is_a_clear_error(flink, shop, tmp_path):
