@@ -159,7 +159,7 @@ class ReadingPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class LineBlock:
     """Whole lines. `offset` is where they start in the uncompressed file; `stored_bytes` what was read of the file."""
 
     offset: int
@@ -211,7 +211,7 @@ def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     )
 
 
-def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """The lines that begin in a unit, in blocks of about `block_bytes`.
 
     Raises StageError where the file cannot be read to its end (truncated or damaged gzip) or a line has no end.
@@ -232,7 +232,7 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
 
 
-def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[Block]:
+def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[LineBlock]:
     position, told = unit.start, unit.start
     if unit.start:  # the line across the border belongs to the range before
         stream.seek(unit.start - 1)
@@ -245,7 +245,7 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
         if not data.endswith(b"\n"):
             data += _read_line(unit, stream, position + len(data))
         here = file.tell() if unit.kind != PLAIN else min(position + len(data), unit.end)
-        yield Block(offset=position, data=data, stored_bytes=here - told)
+        yield LineBlock(offset=position, data=data, stored_bytes=here - told)
         position, told = position + len(data), here
 
 

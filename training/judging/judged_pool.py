@@ -27,7 +27,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
+class JudgedPool:
     """What there is to judge. `counts` says of the results of all runs how many repeat another run's, and how many
     pairs were judged before."""
 
@@ -44,7 +44,7 @@ def pooled(
     judged: Mapping[str, Collection[str]] | None = None,
     num_queries: int | None = None,
     seed: int = 0,
-) -> Pool:
+) -> JudgedPool:
     """The `depth` best documents of each run and query, without those `judged` already.
 
     Queries come in the order of a keyed hash, so that the first of them are a sample, and `num_queries` draws so many
@@ -85,7 +85,7 @@ def pooled(
             do="raise --depth, or add runs",
         )
     told = ("queries", "pairs", "runs", "results", "found_by_several", "judged_before")
-    return Pool(items=items, counts={name: counts[name] for name in told})
+    return JudgedPool(items=items, counts={name: counts[name] for name in told})
 
 
 def _best(results: Mapping[str, float], depth: int) -> list[str]:
