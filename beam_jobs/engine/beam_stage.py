@@ -14,6 +14,9 @@ from schemas import manifest, stage, storage
 from schemas.manifest import Outcome, Request
 from schemas.stage import EngineJob, Progress, StageResult, run_stage, scratch_folder
 
+if TYPE_CHECKING:
+    import apache_beam as beam
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tally:
@@ -49,10 +52,6 @@ def add_up(tallies: Iterable[Tally]) -> Tally:
         last_ms=max(lasts, default=None),
         sampled=b"".join(sampled),
     )
-
-
-if TYPE_CHECKING:
-    import apache_beam as beam
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
