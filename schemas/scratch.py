@@ -36,10 +36,16 @@ def use_scratch() -> None:
     tempfile.tempdir = os.environ["TMPDIR"] = make_scratch()
 
 
-def keep(folder: str) -> str:
-    """The new path of a folder of temporary files, where it outlives this process."""
-    kept = os.path.join(os.path.dirname(tempfile.gettempdir()), os.path.basename(folder))
-    return shutil.move(folder, kept) if _PREFIX in os.path.dirname(folder) else folder
+def kept(folder: str) -> str:
+    """The path that a folder of temporary files has after `keep`."""
+    scratch, name = os.path.split(folder)
+    beside = os.path.basename(scratch).startswith(_PREFIX)
+    return os.path.join(os.path.dirname(scratch), name) if beside else folder
+
+
+def keep(folder: str) -> None:
+    """Let a folder of temporary files outlive this process."""
+    os.rename(folder, kept(folder))
 
 
 def _remove(folder: str, owner: int) -> None:

@@ -26,7 +26,7 @@ Found = TypeVar("Found")
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URI, and the path of the URI in it."""
-    fs, path = url_to_fs(str(uri))
+    fs, path = url_to_fs(str(uri), use_listings_cache=False)  # others write, too: what was listed before may be old
     return fs, path
 
 
@@ -65,7 +65,6 @@ def list_files(uri: str) -> list[str]:
     fs, root = filesystem(uri)
     if not fs.exists(root):
         return []
-    fs.invalidate_cache()
     root = root.rstrip("/")
     return sorted(path[len(root) + 1 :] for path in fs.find(root))
 
@@ -82,7 +81,6 @@ def list_names(uri: str) -> list[str]:
 
 def _names(uri: str, kind: str) -> list[str]:
     fs, root = filesystem(uri)
-    fs.invalidate_cache()
     try:
         inside = [entry["name"] for entry in fs.ls(root, detail=True) if entry["type"] == kind]
     except FileNotFoundError:
@@ -109,7 +107,6 @@ def remove(uri: str) -> None:
     """
     fs, path = filesystem(uri)
     for _ in range(REMOVE_TRIES):
-        fs.invalidate_cache()
         if not fs.exists(path):
             return
         with suppress(FileNotFoundError):
@@ -313,7 +310,6 @@ def state(uri: str) -> str:
         return (
             f"{found.st_size}-{found.st_mtime_ns}"  # and no inode: machines may number a shared folder in their own way
         )
-    fs.invalidate_cache(path)
     return _web_state(fs, path) if _is_web(fs) else fs.ukey(path)
 
 

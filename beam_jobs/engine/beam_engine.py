@@ -72,13 +72,15 @@ def engine_log() -> Iterator[EngineLog]:
         yield log
     except Exception as error:
         if not isinstance(error, StageError) and log.keep_what_others_said():
-            error.add_note(f"What the engine said is in {scratch.keep(log.folder)}.")
+            error.add_note(f"What the engine said is in {scratch.kept(log.folder)}.")
         raise
     finally:
         _wait_for_listeners()
         threading.excepthook, root.handlers = hook, others
         handler.close()
-        if not log.keep:
+        if log.keep:
+            scratch.keep(log.folder)
+        else:
             shutil.rmtree(log.folder, ignore_errors=True)
 
 
@@ -247,7 +249,11 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
         follows="nothing was committed",
         do="run the same command again"
-        + (f"; what the engine said, which may quote data, is in {log.folder}" if log.keep_what_others_said() else ""),
+        + (
+            f"; what the engine said, which may quote data, is in {scratch.kept(log.folder)}"
+            if log.keep_what_others_said()
+            else ""
+        ),
     )
 
 

@@ -1,5 +1,7 @@
 """Storage on an object store whose answers are lost, and in a bucket that is not there: with a real server."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -45,3 +47,16 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(server, monkeypatch):
         with pytest.raises(FileNotFoundError):
             write("s3://buckett/store/one", b"1")
     assert [path.name for path in (server.folder / "data").iterdir()] == ["bucket"]
+
+
+@pytest.mark.engine
+def test_what_another_process_wrote_is_seen_at_once(server, monkeypatch):
+    """Found by the rehearsal: who had listed a folder before did not see the manifest that a job wrote meanwhile."""
+    reach(server.address, server, monkeypatch)
+    storage.write_atomic("s3://bucket/store/claim", b"1")
+    assert storage.list_names("s3://bucket/store") == ["claim"]
+    elsewhere = "from schemas import storage; storage.write_new('s3://bucket/store/manifest.json', b'{}')"
+    subprocess.run([sys.executable, "-c", elsewhere], check=True)
+    assert storage.exists("s3://bucket/store/manifest.json")
+    assert storage.size_bytes("s3://bucket/store/manifest.json") == 2
+    assert storage.read_bytes("s3://bucket/store/manifest.json") == b"{}"

@@ -8,12 +8,13 @@ from pathlib import Path
 
 WRITES = """
 import os, sys, tempfile, time
-from schemas.scratch import keep, use_scratch
+from schemas.scratch import keep, kept, use_scratch
 use_scratch()
-kept = tempfile.mkdtemp(prefix="kept-")
+log = tempfile.mkdtemp(prefix="kept-")
+keep(log)
 with tempfile.NamedTemporaryFile(delete=False) as file:
     file.write(b"of mine")
-print(file.name, keep(kept), flush=True)
+print(file.name, kept(log), flush=True)
 sys.stdin.read()
 """
 
