@@ -48,6 +48,11 @@ class EngineLog:
     folder: str
     keep: bool = False
 
+    @property
+    def kept(self) -> str:
+        """Where it is in the end, if it is kept."""
+        return scratch.kept(self.folder)
+
     def keep_what_others_said(self) -> bool:
         """Keep the folder, and True, where a process other than this one wrote into it."""
         others = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN)
@@ -72,7 +77,7 @@ def engine_log() -> Iterator[EngineLog]:
         yield log
     except Exception as error:
         if not isinstance(error, StageError) and log.keep_what_others_said():
-            error.add_note(f"What the engine said is in {scratch.kept(log.folder)}.")
+            error.add_note(f"What the engine said is in {log.kept}.")
         raise
     finally:
         _wait_for_listeners()
@@ -249,11 +254,7 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
         follows="nothing was committed",
         do="run the same command again"
-        + (
-            f"; what the engine said, which may quote data, is in {scratch.kept(log.folder)}"
-            if log.keep_what_others_said()
-            else ""
-        ),
+        + (f"; what the engine said, which may quote data, is in {log.kept}" if log.keep_what_others_said() else ""),
     )
 
 
