@@ -34,11 +34,19 @@ class StoppedEarly(StageError):
     """Training was asked to stop before its end, and did: its checkpoint is kept, and the same request goes on."""
 
 
+class JobGoesOn(StageError):
+    """An engine's job is out of reach, or not this process's any more: what it writes to must stay, for it commits."""
+
+
 class TransientError(StageError):
     """A failure of the environment: an engine was lost, a disk was full, a signal ended the stage.
 
     Nothing is wrong with the request, so the same one may succeed later: a scheduler retries it.
     """
+
+
+class LostSight(JobGoesOn, TransientError):
+    """An engine's job cannot be followed any more. The same request waits for it, so a scheduler retries it."""
 
 
 class UnknownVersionError(StageError):

@@ -22,6 +22,7 @@ from importlib import metadata
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.claim import claimed
+from schemas.errors import JobGoesOn
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 
 # Their output is readable by its owner only: it contains queries as they were typed, by whomever.
@@ -133,7 +134,7 @@ def run_stage(
 
     Where another process is making it, this one waits, says so, and then answers "reused"; or makes it itself, if that
     one failed or died (schemas.claim). A damaged output is set aside under another name and made again; what was wrong
-    is in `repaired`. An attempt that fails leaves nothing behind.
+    is in `repaired`. An attempt that fails leaves nothing behind, unless an engine's job goes on with it (JobGoesOn).
     """
     finished, _ = find_finished(store, request)
     if finished:
@@ -160,6 +161,8 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
         outcome = produce(storage.join(folder, attempt))
         if outcome is not None:
             commit(folder, request, attempt, outcome, started)
+    except JobGoesOn:
+        raise
     except BaseException as error:
         storage.remove(storage.join(folder, attempt))
         storage.remove(scratch_folder(storage.join(folder, attempt)))

@@ -23,14 +23,30 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions, TypeOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.engine.engine_options import runner_name
-from beam_jobs.engine.engine_start import cancel, name_job, started, wait_for_the_same, was_cancelled_there
+from beam_jobs.engine.engine_start import (
+    cancel,
+    is_found_again,
+    name_job,
+    started,
+    wait_for_the_same,
+    was_cancelled_there,
+)
 from beam_jobs.engine.forked_workers import ForkedWorkers
 from schemas import scratch
-from schemas.errors import StageError, TransientError, UnknownVersionError, UsageError, store_error
+from schemas.errors import (
+    JobGoesOn,
+    LostSight,
+    StageError,
+    TransientError,
+    UnknownVersionError,
+    UsageError,
+    store_error,
+)
 from schemas.signals import sigterm_as_exit
 from schemas.stage import EngineJob, Progress, silent
 
@@ -112,7 +128,7 @@ _KINDS = {kind.__name__: kind for kind in (StageError, UsageError, TransientErro
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class HandedOver(StageError):
+class HandedOver(JobGoesOn):
     """The job was described and left to somebody else to start: no failure (exit code 0), and no result yet."""
 
     exit_code = 0
@@ -242,19 +258,26 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         return
     if carried := _find_carried(cause):
         raise carried from None
+    kept = f"; what the engine said, which may quote data, is in {log.kept}" if log.keep_what_others_said() else ""
     if state not in _ENDED:
-        cancel(result, name, options)
-        if result is None and cause:  # it was not even submitted: no engine's doing
+        if result is None and cause and not isinstance(cause, grpc.RpcError):  # not even submitted: no engine's doing
             raise cause
-    elif was_cancelled_there(name, options):
+        if is_found_again(name, options):
+            raise LostSight(
+                asked="the Beam job was to run to its end",
+                found=f"it could not be followed any more; the last that is known of it: {state}",
+                follows="where it got to the cluster it goes on, and commits its result",
+                do=f"run the same command again, which waits for it{kept}",
+            )
+        cancel(result, name, options)
+    if was_cancelled_there(name, options):
         state = "CANCELLED"
     kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
     raise kind(
         asked="the Beam job was to run to its end",
         found=_ENDED.get(state, f"it could not be followed any more; the last that is known of it: {state}"),
         follows="nothing was committed",
-        do="run the same command again"
-        + (f"; what the engine said, which may quote data, is in {log.kept}" if log.keep_what_others_said() else ""),
+        do=f"run the same command again{kept}",
     )
 
 

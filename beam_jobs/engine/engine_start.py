@@ -36,7 +36,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner
 from beam_jobs.engine.engine_options import LOOPBACK, MINI_CLUSTER
 from beam_jobs.engine.forked_workers import ForkedWorkers, forked_workers
 from beam_jobs.engine.worker_environments import ForkedEnvironment, worker_pool
-from schemas.errors import StageError, TransientError, UsageError
+from schemas.errors import JobGoesOn, TransientError, UsageError
 
 # Beam would stage a list of the packages that are installed here, which nothing reads; without it no file of this
 # machine is needed by a cluster, so a job goes on where the machine that submitted it is gone.
@@ -88,17 +88,22 @@ def on_a_cluster(name: str, options: PipelineOptions) -> bool:
     return name not in ("FnApiRunner", "PrismRunner") and not (name == "FlinkRunner" and master in MINI_CLUSTER)
 
 
+def is_found_again(name: str, options: PipelineOptions) -> bool:
+    """Whether a job that this process lost sight of is waited for by the next one (wait_for_the_same)."""
+    return name == "FlinkRunner" and on_a_cluster(name, options)
+
+
 def wait_for_the_same(name: str, options: PipelineOptions, tell: Callable[[str], None]) -> None:
     """Nothing, when no job of this name runs on its cluster (any more): one that a killed client left there goes on.
 
     Raises TransientError where the cluster falls silent meanwhile.
     """
-    if name == "FlinkRunner" and on_a_cluster(name, options):
+    if is_found_again(name, options):
         wait_for_job(*_on_flink(options), tell)
 
 
 def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
-    """End a submitted job. Raises StageError where it is on a cluster and may go on there.
+    """End a submitted job. Raises JobGoesOn where it is on a cluster and may go on there.
 
     What runs in this process, or in a server that was started for the job, ends with it.
     """
@@ -110,7 +115,7 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
         elif result:
             result.cancel()
     except Exception as error:
-        raise StageError(
+        raise JobGoesOn(
             asked="the Beam job was to be cancelled",
             found=f"its cluster did not take the request ({type(error).__name__})",
             follows="the job may go on there and commit its result",
@@ -120,7 +125,7 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
 
 def was_cancelled_there(name: str, options: PipelineOptions) -> bool:
     """Whether somebody cancelled the job on its cluster, where Beam cannot tell that from a failure."""
-    if name != "FlinkRunner" or not on_a_cluster(name, options):
+    if not is_found_again(name, options):
         return False
     try:
         return was_cancelled(*_on_flink(options))

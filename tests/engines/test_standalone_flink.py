@@ -71,16 +71,20 @@ def test_a_job_cancelled_from_flinks_side_says_so_and_the_same_command_completes
     assert day.manifest.outcome.logical_digest == expected.day_digest
 
 
-def test_a_client_killed_after_submitting_loses_nothing_and_the_next_one_waits_for_its_job(
-    cluster, shop, expected, tmp_path
+@pytest.mark.parametrize("killed", ["client", "job server"])
+def test_a_client_or_its_job_server_killed_after_submitting_loses_nothing_and_the_next_one_waits_for_the_job(
+    killed, cluster, shop, expected, tmp_path
 ):
     client = submit(shop, tmp_path, cluster)
     job = cluster.wait_until_halfway()
-    started = [process.pid for process in psutil.Process(client.pid).children(recursive=True)]
-    assert started, "a job server"
-    client.kill()
-    client.communicate()
-    wait_until(lambda: not any(map(runs, started)), "the job server to end with its client")
+    started = psutil.Process(client.pid).children(recursive=True)
+    (server,) = (process for process in started if process.name() == "java")
+    (server if killed == "job server" else client).kill()
+    output, errors = client.communicate(timeout=SECONDS)
+    wait_until(lambda: not any(runs(process.pid) for process in started), "the job server to end with its client")
+    if killed == "job server":
+        assert client.returncode == 1, errors
+        assert "run the same command again, which waits for it" in json.loads(output)["error"]["do"]
 
     output, errors = submit(shop, tmp_path, cluster).communicate(timeout=SECONDS)
     again = json.loads(output)
