@@ -139,9 +139,10 @@ class Site:
                     yield one
 
     def kill_one(self) -> None:
-        """kill -9 of any process, of a kind that is as likely as any other kind."""
+        """kill -9 of any process, of one of the kinds that were killed least often."""
         alive = {kind: some for kind, some in self.processes().items() if some}
-        kind = self.chance.choice(sorted(alive))
+        least = min(map(self.kills.count, alive))
+        kind = self.chance.choice([kind for kind in sorted(alive) if self.kills.count(kind) == least])
         one = self.chance.choice(sorted(alive[kind], key=lambda process: process.pid))
         with suppress(psutil.NoSuchProcess):
             words = " ".join(" ".join(words_of(one)).split())[:100]

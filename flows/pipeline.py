@@ -6,7 +6,11 @@ Prefect decides when and where.
 import datetime
 import hashlib
 import logging
+import os
 import re
+import select
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -82,6 +86,24 @@ def _is_untold(record: logging.LogRecord) -> bool:
 def is_deployed() -> bool:
     """Whether this run is one of a deployment, and not one typed by a person."""
     return bool(runtime.deployment.id)
+
+
+def outlive_worker() -> None:
+    """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
+
+    The next line would end it otherwise, in whichever library printed it.
+    """
+    readers = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        readers.register(stream.fileno(), 0)  # an error, the only thing that is reported then: the pipe has no reader
+
+    def watch() -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        while True:
+            for stream, _ in readers.poll():
+                os.dup2(nowhere, stream)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
@@ -170,6 +192,8 @@ def pipeline(config: str, data_date: datetime.date | None = None, until: Literal
         until: ingest: only read the day into the store, as a backfill does with all days but the last.
     """
     known = None
+    if is_deployed():
+        outlive_worker()
     try:
         known = read_pipeline(config)
         return run(known, data_date.isoformat() if data_date else _day_before_schedule(), until, STEPS)

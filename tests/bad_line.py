@@ -16,7 +16,7 @@ SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 )
 FAULTS = ("slow_down", "late", "cut_request", "cut_answer", "lost_answer")
-LATE_SECONDS = 1.0
+LATE_SECONDS = 0.5
 
 
 @dataclass(kw_only=True)
