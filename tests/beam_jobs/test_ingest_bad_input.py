@@ -167,7 +167,10 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
         "    sys.exit(f'StageError: {error}')\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, str(log), str(tmp_path / "store")], capture_output=True, text=True, check=False
+        [sys.executable, "-B", "-c", code, str(log), str(tmp_path / "store")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 1
     assert run.stderr.startswith("StageError: Files were to be written below")

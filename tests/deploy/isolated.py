@@ -1,13 +1,16 @@
-"""An environment that holds only what some of clicktower's extras declare: what a worker image with them would import.
+"""An environment that holds clicktower's wheel and only what some of its extras declare, as a worker image does.
 
 Making it by an installer would take minutes. So it is a folder of links to the packages that are installed here, those
 alone that the declared requirements lead to, and Python is started without its own site-packages.
 """
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
@@ -36,9 +39,25 @@ def declared(extras: set[str]) -> set[str]:
     return {name for name, _ in seen}
 
 
-def link(extras: set[str], folder: Path) -> None:
-    """Fill a folder, which takes the place of site-packages, with links to what the extras lead to."""
+def build_wheel(folder: Path, *, compiler: bool) -> Path:
+    """The wheel of this source, built in a copy of it, where there is a compiler or none."""
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, tracked.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / "source" / name)
+    without = {} if compiler else {"CC": "false", "CXX": "false"}
+    command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--out-dir", str(folder)]
+    subprocess.run(command, cwd=folder / "source", env=os.environ | without, check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, extras: set[str], folder: Path) -> None:
+    """Fill a folder, which takes the place of site-packages, with the wheel and links to what its extras lead to."""
     folder.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
     for name in declared(extras) - {"clicktower"}:
         files = metadata.distribution(name).files or ()
         where = Path(str(metadata.distribution(name).locate_file("")))
@@ -57,7 +76,7 @@ def clicktower(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProces
     return subprocess.run(
         [sys.executable, "-S", "-c", code, *words],
         cwd=cwd,
-        env={"PYTHONPATH": f"{site}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(cwd), "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin", "HOME": str(cwd), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -69,6 +88,6 @@ def imports(site: Path, modules: list[str]) -> list[str]:
     code = "import importlib.util, sys; print([one for one in sys.argv[1:] if importlib.util.find_spec(one)])"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code, *modules],
-        env={"PYTHONPATH": f"{site}:{ROOT}"}, capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return re.findall(r"'([^']+)'", done.stdout)

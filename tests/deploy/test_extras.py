@@ -1,4 +1,4 @@
-"""Each stage runs with nothing but the packages that its extra declares: what a worker image is made of."""
+"""The wheel, in environments that hold nothing but the packages that its extras declare: what an image is made of."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from flows.cli import COMMANDS
 from flows.show.console import NEEDS
-from tests.deploy.isolated import clicktower, declared, imports, link
+from tests.deploy.isolated import build_wheel, clicktower, declared, imports, install
 
 FOREIGN = {
     "cli": {"torch", "ray", "apache_beam", "prefect", "lancedb"},
@@ -19,10 +19,11 @@ FOREIGN = {
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    """A folder of packages for each extra that a stage below runs with."""
+    """A folder of packages for each extra that a stage below runs with; the wheel was built without a compiler."""
     root = tmp_path_factory.mktemp("sites")
+    wheel = build_wheel(root, compiler=False)
     for extra in ("cli", "beam", "train", "publish"):
-        link({extra}, root / extra)
+        install(wheel, {extra}, root / extra)
     return root
 
 
@@ -43,6 +44,17 @@ def test_every_stage_runs_with_its_own_extra_alone(sites, tmp_path):
     run("publish", "publish", *model, "--to", "release")
     assert len(json.loads(run("publish", "search", "--release", "release", "--json", "bags"))["hits"]) == 10
     run("cli", "verify", "store")
+
+
+@pytest.mark.engine
+def test_the_demonstration_runs_from_a_compiled_wheel(tmp_path):
+    site = tmp_path / "site"
+    install(build_wheel(tmp_path, compiler=True), {"all"}, site)
+    for compiled in ("beam_jobs/compiled/_compiled", "training/kernel/_kernel"):
+        assert list(site.glob(f"{compiled}.*.so")), compiled
+    done = clicktower(site, "demo", "--work", "demo", "--searches", "3000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "demo/report.html").exists()
 
 
 def _only(folder, stage: str) -> str:

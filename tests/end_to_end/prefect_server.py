@@ -199,9 +199,6 @@ def claim(store: Path, stage: str) -> dict[str, Any] | None:
     """Who makes a stage of the store at the moment."""
     for path in store.glob(f"{stage}/*/claim.json"):
         with suppress(OSError, ValueError):
-            return json.loads(path.read_text()) | {"attempts": attempts(path.parent)}
+            attempts = {one.name for one in path.parent.glob("attempt-*") if "scratch" not in one.name}
+            return json.loads(path.read_text()) | {"attempts": attempts}
     return None
-
-
-def attempts(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("attempt-*") if "scratch" not in path.name}

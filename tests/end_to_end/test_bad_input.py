@@ -1,6 +1,7 @@
 """Bad input, through the command line: an exit code, a sentence that says what to do, no trace, nothing half-made."""
 
 import gzip
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -193,4 +194,5 @@ def test_a_query_without_words_is_refused(shop, text):
 
 
 def _no_file_above_20_kb() -> None:
+    os.putenv("PYTHONDONTWRITEBYTECODE", "1")  # Python 3.11 would keep half of a file of bytecode, for everybody
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

@@ -116,7 +116,7 @@ def _run(place: Path, *arguments: str) -> str:
 
 def _assert_all_fail(place: Path, *commands: tuple[int | str, ...]) -> None:
     """Each of the commands, written behind its limit on the size of files in bytes, ends with exit code 1."""
-    codes = _said(place, ["-c", SEVERAL, json.dumps(commands)]).splitlines()[-1]
+    codes = _said(place, ["-B", "-c", SEVERAL, json.dumps(commands)]).splitlines()[-1]
     assert json.loads(codes) == [1] * len(commands)
 
 

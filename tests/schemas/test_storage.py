@@ -48,7 +48,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    done = subprocess.run([sys.executable, "-c", code], preexec_fn=limit, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-B", "-c", code], preexec_fn=limit, capture_output=True, text=True)
     assert "File too large" in done.stderr
     assert (tmp_path / "state").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["state"]

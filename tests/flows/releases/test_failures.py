@@ -69,6 +69,7 @@ def test_a_full_disk_is_an_error_and_the_old_release_stays_live(live, model, tmp
             resource.setrlimit(resource.RLIMIT_FSIZE, (at_most, ever))
 
     monkeypatch.setattr(making, "write_rows", on_a_full_disk)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # half a file of it would stay
     with pytest.raises(StageError, match="File too large") as caught:
         publish(model, documents=new, to=live, config=CONFIG)
     assert "what is live stays" in str(caught.value).lower()
