@@ -1,13 +1,17 @@
 """steps.jsonl has every update once and in order, whenever a run was killed and wherever it went on."""
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import storage
-from training.run.run_report import FILE_NAME, StepLog
+from training.run.run_report import FILE_NAME, LiveFolder, StepLog
 
 
 def lines(folder: Path) -> list[dict]:
@@ -61,3 +65,15 @@ def test_the_file_can_be_followed_while_it_grows(tmp_path):
     log.flush()
     assert lines(tmp_path) == [{"update": 1}]
     log.close()
+
+
+def test_a_killed_trainings_files_for_an_object_store_go_with_the_next_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = "import os, signal; from training.run.run_report import LiveFolder; "
+    killed += "LiveFolder('memory://model'); os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", killed], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    folder = LiveFolder("memory://model")
+    assert list(tmp_path.iterdir()) == [Path(folder.path)]
+    folder.close()
+    assert not list(tmp_path.iterdir())

@@ -4,7 +4,6 @@ next one trains), and periodic checkpoints. None of it changes a byte of the mod
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from schemas import storage
+from schemas.scratch import make_scratch
 from schemas.stage import Progress
 from training.data.order import Order
 from training.network.encoder import Encoder
@@ -241,18 +241,18 @@ class LiveFolder:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._scratch = None if storage.is_local(uri) else tempfile.TemporaryDirectory(prefix="clicktower-")
-        self.path = self._scratch.name if self._scratch else storage.filesystem(uri)[1]
+        self._is_local = storage.is_local(uri)
+        self.path = storage.filesystem(uri)[1] if self._is_local else make_scratch()
         os.makedirs(self.path, exist_ok=True)
 
     def close(self) -> None:
         """Upload the files to their folder."""
-        if not self._scratch:
+        if self._is_local:
             return
         for name in storage.list_files(self.path):
             with open(f"{self.path}/{name}", "rb") as file:
                 storage.write_atomic(storage.join(self._uri, name), file.read())
-        self._scratch.cleanup()
+        shutil.rmtree(self.path)
 
 
 class Measuring:
