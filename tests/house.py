@@ -6,7 +6,10 @@ python -m tests.house --path     # and a run from log to report in process: whic
 
 import argparse
 import ast
+import contextlib
 import inspect
+import io
+import json
 import subprocess
 import sys
 import tempfile
@@ -98,8 +101,9 @@ def types_named_twice() -> dict[str, int]:
 
 def main_path() -> Iterator[Path]:
     """The product's files of which a function ran between a simulated log and the report of a run."""
-    from flows import demo, stages, submit
+    from flows import stages, submit
     from flows.cli import run
+    from flows.commands import pipelines
 
     seen: set[str] = set()
 
@@ -108,21 +112,18 @@ def main_path() -> Iterator[Path]:
             seen.add(frame.f_code.co_filename)
 
     def in_process(arguments, **_):
-        import contextlib
-        import io
-        import json
-
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             assert run([*arguments, "--json"]) == 0
         return json.loads(out.getvalue())
 
     with tempfile.TemporaryDirectory() as folder:
-        submit.run_stage_command = stages.run_stage_command = demo.run_stage_command = in_process
+        submit.run_stage_command = stages.run_stage_command = in_process
         threading.setprofile(look)
         sys.setprofile(look)
         try:
-            demo.run_demo(folder, searches=20_000, seed=7)
+            with contextlib.redirect_stdout(io.StringIO()):
+                pipelines.demo(work=folder, searches=20_000, seed=7)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
