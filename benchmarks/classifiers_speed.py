@@ -39,11 +39,11 @@ from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from training.data.order import MicroBatch  # noqa: E402
 from training.data.ragged import WordRows  # noqa: E402
+from training.labelled.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
 from training.network.encoder import Encoder  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives.classify import batch as batch_of  # noqa: E402
 from training.objectives.classify import classify_task  # noqa: E402
-from training.objectives.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
 from training.recipes.named_recipes import gated_attention, siamese_lstm, siamese_max, var_siamese  # noqa: E402
 from training.recipes.recipe import Recipe, changed  # noqa: E402
 

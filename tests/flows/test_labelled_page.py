@@ -20,7 +20,7 @@ from tests.trained_model import trained_stage
 from training.analysis.attention import overlap
 from training.analysis.traces import trace
 from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
-from training.labelled.read_labelled import read_labelled
+from training.labelled.labelled_shards import read_labelled
 from training.models.model import load_model
 from training.recipes.named_recipes import gated_attention, recipe
 from training.run.launch import train

@@ -26,7 +26,7 @@ from training.data.order import Order, pair_lengths
 from training.data.pairs import pairs_of
 from training.data.shard_data import load_shards
 from training.network.parameters import initial_parameters, layout_of
-from training.objectives.watch import Watch
+from training.objectives.clicks import WatchedClicks
 from training.run import arithmetic
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.run.launch import train
@@ -306,13 +306,13 @@ def test_workers_of_unequal_state_end_the_run_and_drop_what_cannot_be_trusted(tm
 
 def test_training_goes_on_while_an_epoch_is_measured(made, expected, tmp_path, monkeypatch):
     """The first measurement ends only when the second epoch has made a step, and nothing waits for it before that."""
-    measure, stepped, waited = Watch.measure, threading.Event(), []
+    measure, stepped, waited = WatchedClicks.measure, threading.Event(), []
 
     def measure_late(self, encoder):
         waited.append(stepped.wait(SECONDS))
         return measure(self, encoder)
 
-    monkeypatch.setattr(Watch, "measure", measure_late)
+    monkeypatch.setattr(WatchedClicks, "measure", measure_late)
     result = train(made, store=str(tmp_path), recipe=RECIPE, threads=1, progress=once(182, stepped.set))
     assert waited == [True] * 3
     assert weights(result) == expected

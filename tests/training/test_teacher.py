@@ -21,7 +21,7 @@ from training.data.order import MicroBatch
 from training.models.ensemble import combine
 from training.models.model import load_model
 from training.objectives import clicks
-from training.objectives.teacher import probabilities
+from training.objectives.clicks import probabilities
 from training.run.arithmetic import REFERENCE, arithmetic_of
 from training.run.launch import train
 from training.update.click_loss import DENSE, Taught, teacher_losses

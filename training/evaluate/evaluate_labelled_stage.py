@@ -35,8 +35,8 @@ from training.labelled.labelled_measures import (
     reliability,
     spearman,
 )
+from training.labelled.labelled_shards import LabelledData, LabelledRows, read_labelled
 from training.labelled.labelled_systems import CLASSIFIER, COSINE, W2, WORD_MOVERS, Scores, systems_of
-from training.labelled.read_labelled import LabelledData, LabelledRows, read_labelled
 from training.models.model_source import model_source
 from training.ranking.embedding import TextEncoder
 from training.ranking.significance import percentiles, resampled

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from training.analysis.traces import trace
-from training.labelled.read_labelled import LabelledRows
+from training.labelled.labelled_shards import LabelledRows
 from training.models.model import Model
 
 MOST = 10  # rows of each kind

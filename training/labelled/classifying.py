@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from schemas.stage import Progress, silent
-from training.labelled.read_labelled import LabelledData
+from training.labelled.labelled_shards import LabelledData
 from training.models.model import Model
 from training.network.parameters import head_of_model
 from training.towers import Parts
@@ -30,7 +30,7 @@ def probabilities(
 ) -> np.ndarray:
     """p of each class for each row, float64 [rows, classes], the classes in the order asked for.
 
-    `sides`: the rows as places in `texts`, as read_labelled.LabelledRows.
+    `sides`: the rows as places in `texts`, as labelled_shards.LabelledRows.
     """
     used = np.unique(np.concatenate(sides))
     progress("encode", 0, len(used))

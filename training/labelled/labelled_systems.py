@@ -9,7 +9,7 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
-from training.labelled.read_labelled import LabelledData, LabelledRows
+from training.labelled.labelled_shards import LabelledData, LabelledRows
 from training.ranking.embedding import Side, TextEncoder, unit_vectors
 from training.recipes.towers import Variational
 

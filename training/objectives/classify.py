@@ -20,12 +20,12 @@ from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
+from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.models.model import encode_table
 from training.network.encoder import Encoder, encoded, gradients
 from training.network.head import Head, Masks, draw_masks, penalty
 from training.network.parameters import Outputs, head_of_model
-from training.objectives.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from training.objectives.objective import Measured, draws
+from training.objectives.objective import Measured, draws, touched_rows
 from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe
 from training.towers import Parts
@@ -145,8 +145,7 @@ class WatchedLabels:
 
     @property
     def table_rows(self) -> torch.Tensor:
-        touched = [shard.texts.trigrams.values for shard in self._dev]
-        return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *touched])).astype(np.int64))
+        return touched_rows(shard.texts.trigrams.values for shard in self._dev)
 
     def measure(self, encoder: Encoder) -> Measured:
         if not self._dev:

@@ -16,20 +16,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 
+from schemas.errors import UsageError
 from schemas.judgments import Judged
 from schemas.labelled import CATALOGUE as LABELLED
 from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
-from training.data.shard_data import load_shards
+from training.data.shard_data import Shard, ShardData, load_shards
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
+from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.network.decoder import Decoder, Targets, TargetVocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded, gradients
 from training.network.parameters import Outputs, decoder_of_model
-from training.objectives.labelled_shards import Rephrasings, load_labelled, of_clicks, of_labels
-from training.objectives.objective import Measured, draws, held_out_draws
+from training.objectives.objective import Measured, draws, held_out_draws, touched_rows
 from training.recipes.objectives import Generate
 from training.recipes.recipe import Recipe
 from training.towers import Parts
@@ -39,18 +41,26 @@ MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 
 
 def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "GenerateTask":
+    shards: LabelledShards | ShardData
     if Path(folder, LABELLED).exists():
-        labelled = load_labelled(folder, recipe, words)
-        (train, dev), names, rows = of_labels(labelled, recipe), labelled.train_names, labelled.table_rows
-        files = [f"{name}/labelled.arrow" for name in names]
+        shards, file = load_labelled(folder, recipe, words), "labelled.arrow"
+        train, dev = _of_labels(shards, recipe)
     else:
-        clicks = load_shards(folder, recipe, words)
-        (train, dev), rows = of_clicks(clicks, recipe), clicks.table_rows
-        files = [f"{name}/pairs.arrow" for name in clicks.train_names]
+        shards, file = load_shards(folder, recipe, words), "pairs.arrow"
+        train, dev = _of_clicks(shards, recipe)
     texts = (text for shard in train for text in shard.strings.to_pylist())
     vocabulary = vocabulary_of(texts, _settings(recipe).vocabulary)
-    decoder = decoder_of_model(recipe, Outputs(vocabulary=vocabulary.words))
-    return GenerateTask(recipe, rows, files, train, dev, vocabulary, decoder)
+    outputs = Outputs(vocabulary=vocabulary.words)
+    return GenerateTask(
+        recipe=recipe,
+        table_rows=shards.table_rows,
+        outputs=outputs,
+        files=[f"{name}/{file}" for name in shards.train_names],
+        train=train,
+        dev=dev,
+        vocabulary=vocabulary,
+        decoder=decoder_of_model(recipe, outputs),
+    )
 
 
 def batch(examples: "RephrasingExamples") -> "RephrasingBatch":
@@ -65,6 +75,79 @@ def batch(examples: "RephrasingExamples") -> "RephrasingBatch":
 def _settings(recipe: Recipe) -> Generate:
     assert isinstance(recipe.objective, Generate)
     return recipe.objective
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rephrasings:
+    """The E examples of one shard as indices into its texts: first every text as itself, then the paraphrases."""
+
+    texts: TextTable
+    strings: pa.ChunkedArray  # the texts, normalised
+    source: np.ndarray  # int64 [E]
+    target: np.ndarray  # int64 [E]
+    num_repeats: int  # of the first examples, whose target is the source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def _of_labels(shards: LabelledShards, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+    """(of the training rows, of the held-out rows): each text as itself; pairs of the recipe's class both ways.
+
+    Raises UsageError where the recipe names a class that there is not.
+    """
+    settings = _settings(recipe)
+    if settings.reformulate and (shards.unit != "pairs" or settings.paraphrase not in shards.classes):
+        raise UsageError(
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
+            found=f"these shards hold single {shards.unit}"
+            if shards.unit != "pairs"
+            else f"their classes are {', '.join(shards.classes) or 'none'}",
+            do="set objective.paraphrase to the class of pairs that mean the same, or objective.reformulate=false",
+        )
+
+    def of(shard: LabelledShard) -> Rephrasings:
+        ways = []
+        if settings.reformulate:
+            rows = shard.labels == shards.classes.index(settings.paraphrase)
+            one, other = (side[rows] for side in shard.sides)
+            ways = [(one, other), (other, one)]
+        return _rephrasings(shard.texts, shard.strings, shard.sides, ways)
+
+    return list(map(of, shards.train)), list(map(of, shards.dev))
+
+
+def _of_clicks(data: ShardData, recipe: Recipe) -> tuple[list[Rephrasings], list[Rephrasings]]:
+    """(of the training pairs, of the held-out pairs): each query and clicked title as itself; queries as titles.
+
+    Raises UsageError where the recipe names a class: clicks have none.
+    """
+    settings = _settings(recipe)
+    if settings.paraphrase:
+        raise UsageError(
+            asked=f"{recipe.name} was to reformulate texts as those of pairs of the class {settings.paraphrase!r}",
+            found="these shards hold clicks, which have no classes",
+            do="leave paraphrase out: a query is reformulated as its clicked title",
+        )
+
+    def of(shard: Shard) -> Rephrasings:
+        ways = [(shard.query, shard.clicked)] if settings.reformulate else []
+        return _rephrasings(shard.texts, shard.strings, (shard.query, shard.clicked), ways)
+
+    return list(map(of, data.train)), list(map(of, data.dev))
+
+
+def _rephrasings(
+    texts: TextTable,
+    strings: pa.ChunkedArray | None,
+    used: Sequence[np.ndarray],
+    ways: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> Rephrasings:
+    """Each text that is used as itself, then the pairs of (source, target) of each of the `ways`."""
+    assert strings is not None
+    repeated = np.unique(np.concatenate(used))
+    source, target = (np.concatenate([repeated, *(way[at] for way in ways)]).astype(np.int64) for at in (0, 1))
+    return Rephrasings(texts=texts, strings=strings, source=source, target=target, num_repeats=len(repeated))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,21 +198,18 @@ def kappa(step: int, rate: float = 0.002, middle: float = 2500) -> float:
     return 1 / (1 + e) if x >= 0 else e / (1 + e)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GenerateTask:
     """As objective.Task."""
 
     recipe: Recipe
     table_rows: int
+    outputs: Outputs
     files: Sequence[str]
     train: list[Rephrasings]
     dev: list[Rephrasings]
     vocabulary: TargetVocabulary
     decoder: Decoder
-
-    @property
-    def outputs(self) -> Outputs:
-        return Outputs(vocabulary=self.vocabulary.words)
 
     @property
     def lengths(self) -> Sequence[np.ndarray]:
@@ -180,8 +260,7 @@ class WatchedRephrasings:
 
     @property
     def table_rows(self) -> torch.Tensor:
-        touched = [batch.texts.rows for of_kind in self._batches.values() for batch in of_kind]
-        return torch.unique(torch.cat([torch.zeros(0, dtype=torch.int64), *touched]))
+        return touched_rows(batch.texts.rows.numpy() for of_kind in self._batches.values() for batch in of_kind)
 
     def measure(self, encoder: Encoder) -> Measured:
         parts = encoder.parts("shared")

@@ -7,7 +7,7 @@
 The order, the large update, checkpoints, workers and what is written are the same for all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,6 +76,12 @@ class Objective(Protocol):
 
     def batch(self, examples: Any) -> LossBatch:
         """Examples laid out for the reference path. Raises ValueError for a text without words."""
+
+
+def touched_rows(trigrams: Iterable[np.ndarray]) -> torch.Tensor:
+    """The distinct rows among some parts, ascending, int64."""
+    parts = [np.unique(part) for part in trigrams]
+    return torch.from_numpy(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])).astype(np.int64))
 
 
 # Streams of their own, so that no draw repeats those of the order, whose second word stays below, or of the start.

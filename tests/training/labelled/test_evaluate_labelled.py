@@ -7,7 +7,7 @@ from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig, evaluate_labelled
-from training.labelled.read_labelled import read_labelled
+from training.labelled.labelled_shards import read_labelled
 from training.ranking.significance import bootstrap_interval
 
 CONFIG = EvaluateLabelledConfig(num_resamples=200)

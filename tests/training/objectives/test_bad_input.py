@@ -20,8 +20,8 @@ from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
 from training.data.order import MicroBatch, Order
+from training.labelled.labelled_shards import load_labelled
 from training.objectives.generate import divergence
-from training.objectives.labelled_shards import load_labelled
 from training.recipes.recipe import Recipe
 from training.run.launch import train
 from training.towers.bilstm import SIGMA_MIN
