@@ -27,7 +27,8 @@ from beam_jobs.ingest.bots import RULES, RULES_VERSION, BotRules, client_statist
 from beam_jobs.ingest.ingest_config import IngestConfig, open_source
 from beam_jobs.ingest.join_search_events import join_search_events
 from beam_jobs.ingest.person_key import hash_people
-from flows.simulation import SimulationConfig, simulate
+from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.write_simulation import simulate
 
 NO_BOTS = SimulationConfig(undeclared_bots=0.0, declared_bots=0.0)
 KINDS: dict[str, SimulationConfig] = {

@@ -44,9 +44,8 @@ from beam_jobs.judgments.judge_clicks import (
     sample_of,
 )
 from beam_jobs.judgments.judgments_config import JudgmentsConfig
-from flows.simulation.phrases import draw_intents, grades
-from flows.simulation.searches import ATTRACTION, EXAMINED
-from flows.simulation.simulated_catalogue import document_id, draw_catalogue, load
+from flows.simulation.simulated_searches import ATTRACTION, EXAMINED
+from flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
 from schemas.judgments import read_qrels, read_queries
 from schemas.words import normalise
 
@@ -156,8 +155,7 @@ def cells_of(days: Sequence[str], config: JudgmentsConfig) -> pa.Table:
 def shop_truth(folder: Path, cells: pa.Table) -> dict[tuple[str, str], float]:
     """The mean grade, over all searches for that query, of each pair of query and document in `cells`."""
     made = json.loads((folder / "SIMULATED.json").read_text(encoding="utf-8"))
-    seed, vocabulary = made["config"]["seed"], load()
-    catalogue = draw_catalogue(vocabulary, seed, made["counts"]["documents"], made["config"]["shared_titles"])
+    catalogue = draw_catalogue(made["config"]["seed"], made["counts"]["documents"], made["config"]["shared_titles"])
     number_of = {document_id(number): number for number in range(len(catalogue))}
     searches = pq.read_table(folder / "truth/searches.parquet", columns=["query_id", "intent"]).to_pydict()
     intent_of = dict(zip(searches["query_id"], searches["intent"], strict=True))
@@ -171,9 +169,8 @@ def shop_truth(folder: Path, cells: pa.Table) -> dict[tuple[str, str], float]:
         if document in number_of
         for intent, searches in intents.get(query, {}).items()
     ]
-    wanted, place = np.unique([row[2] for row in rows], return_inverse=True)
-    drawn = draw_intents(vocabulary, seed, catalogue, wanted).take(place)
-    grade = grades(vocabulary, drawn, catalogue, np.array([row[3] for row in rows])[:, None])[:, 0]
+    drawn = draw_intents(catalogue, np.array([row[2] for row in rows]))
+    grade = grades(drawn, catalogue, np.array([row[3] for row in rows])[:, None])[:, 0]
     sums: dict[tuple[str, str], list[float]] = {}
     for (query, document, _, _, searches), value in zip(rows, grade.tolist(), strict=True):
         of_pair = sums.setdefault((query, document), [0, 0])

@@ -39,7 +39,8 @@ def simulate(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.simulation import SimulationConfig, write_simulation
+    from flows.simulation import write_simulation
+    from flows.simulation.simulation_config import SimulationConfig
 
     config = with_fields(SimulationConfig(), [f"num_searches={searches}", f"seed={seed}", *(set or [])])
     with console.progress_bar("simulate") as progress:

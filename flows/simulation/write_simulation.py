@@ -1,42 +1,49 @@
-"""`simulate`: the log, documents, judgments and truth of a simulated shop below one folder.
+"""Write a whole simulation below one folder.
 
     OUT/log/ubi-00000.ndjson.gz ...   the lines, in UBI's form, each labelled as simulated
     OUT/documents.tsv                 id, title
     OUT/judgments/                    queries.dev.tsv, qrels.dev.txt, queries.test.tsv, qrels.test.txt
-    OUT/truth/lines.parquet           every line's file, number, offset and fate
-    OUT/truth/searches.parquet        every search: client, role, what was typed, intent, form
-    OUT/truth/bots.tsv                client, kind: declared, undeclared, slow, clicking, crowd
-    OUT/truth/heavy_people.tsv        client: people, though they search much
-    OUT/truth/private_queries.tsv     what one person alone, and perhaps a crowd of bots, typed
+    OUT/truth/lines.parquet           every line's file, number (from 1) and fate
+    OUT/truth/searches.parquet        every search: client, role, what was typed, intent
     OUT/SIMULATED.json                config, counts, files; written last
 
-Memory holds the catalogue, a byte for each person and two blocks of searches, however long the log is.
+Memory holds the catalogue and two blocks of searches, however long the log is.
 """
 
 import dataclasses
+import gzip
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from flows.simulation.log_lines import FATE_NAMES, ROLES, Lines, LogFiles, log_lines
-from flows.simulation.people import PERSON, Population
-from flows.simulation.phrases import Phrasebook, draw_intents, grades, private_text
-from flows.simulation.searches import PRIVATE, WHAT, Searches, draw_searches, result_pages
-from flows.simulation.simulated_catalogue import (
+from flows.simulation.log_lines import FATE_NAMES, Lines, log_lines, query_id
+from flows.simulation.simulated_searches import (
+    INTENT,
+    ROLES,
+    WHAT,
+    Population,
+    Searches,
+    draw_searches,
+    result_pages,
+)
+from flows.simulation.simulated_shop import (
     Catalogue,
-    ShopVocabulary,
-    Titles,
-    brand_numbers,
     document_id,
     draw_catalogue,
-    load,
+    draw_intents,
+    grades,
+    near_types,
+    phrase,
+    titles_of,
 )
 from flows.simulation.simulation_config import VERSION, SimulationConfig, bits_of, stream, uniform
 from schemas import storage
@@ -45,94 +52,7 @@ from schemas.manifest import Request
 from schemas.stage import Progress, silent
 from schemas.words import normalise, words
 
-# Judged queries of the simulated shop: queries that people could ask, with about fifteen graded documents each.
-
-
-NUM_JUDGED = 15
-QUOTA = {3: 4, 2: 4, 1: 3}  # of each grade where there are as many; the rest is graded 0
-OF_TYPE, OF_NEAR_TYPE, ELSEWHERE = 160, 24, 48  # the documents that a judge is shown
-MISLEADING = 3  # of the zeros: those that share most words with the query
-_BATCH = 256
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedQuery:
-    text: str
-    documents: tuple[int, ...]
-    grades: tuple[int, ...]
-
-
-def draw_judged(
-    config: SimulationConfig, vocabulary: ShopVocabulary, catalogue: Catalogue, titles: Titles, phrasebook: Phrasebook
-) -> dict[str, list[JudgedQuery]]:
-    """The judged queries of dev and of test, no text twice. Fewer than asked for if the shop is too small for more.
-
-    Their intents come after those of the log in number, so what they ask for may occur in the log only by chance.
-    """
-    sets: dict[str, list[JudgedQuery]] = {"dev": [], "test": []}
-    seen: set[str] = set()
-    for begin in range(config.intents, config.intents + 40 * config.num_judged_queries, _BATCH):
-        for query in _judge(config, vocabulary, catalogue, titles, phrasebook, np.arange(begin, begin + _BATCH)):
-            least = min(sets.values(), key=len)
-            if len(least) >= config.num_judged_queries:
-                return sets
-            if normalise(query.text) not in seen:
-                seen.add(normalise(query.text))
-                least.append(query)
-    return sets
-
-
-def _judge(
-    config: SimulationConfig,
-    vocabulary: ShopVocabulary,
-    catalogue: Catalogue,
-    titles: Titles,
-    phrasebook: Phrasebook,
-    numbers: np.ndarray,
-) -> list[JudgedQuery]:
-    seed = config.seed
-    intents = draw_intents(vocabulary, seed, catalogue, numbers)
-    key = stream(seed, "judged documents")
-    near = np.array([t.near for t in vocabulary.types])[intents.type]
-    columns = []
-    for kind, count, salt in ((intents.type, OF_TYPE, 0), (near, OF_NEAR_TYPE, 1)):
-        start, size = catalogue.type_start[kind][:, None], np.diff(catalogue.type_start)[kind][:, None]
-        place = (uniform(key, numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
-        columns.append(np.where(size > 0, catalogue.order[np.minimum(start + place, len(catalogue) - 1)], 0))
-    columns.append((uniform(key, numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64))
-    target = intents.source[:, None].astype(np.int64)  # the product itself is always among them
-    shown = np.concatenate([target, *columns], axis=1)
-    truth = grades(vocabulary, intents, catalogue, shown)
-    judged = []
-    for row in range(len(numbers)):
-        text, _ = phrasebook.phrase(
-            int(numbers[row]),
-            int(intents.type[row]),
-            tuple(intents.attributes[row].tolist()),
-            int(intents.source[row]),
-            bool(intents.by_model[row]),
-            0,
-        )
-        grade_of = dict(zip(shown[row].tolist(), truth[row].tolist(), strict=True))
-        chosen = _choose(text, grade_of, titles)
-        if len({grade_of[d] for d in chosen}) > 1:  # one single grade for all carries no information
-            judged.append(JudgedQuery(text=text, documents=tuple(chosen), grades=tuple(grade_of[d] for d in chosen)))
-    return judged
-
-
-def _choose(text: str, grade_of: dict[int, int], titles: Titles) -> list[int]:
-    """Some documents of each grade, by number; among the zeros are some that share words with the text."""
-    chosen = [d for grade, quota in QUOTA.items() for d in [d for d, g in grade_of.items() if g == grade][:quota]]
-    zeros = [d for d, g in grade_of.items() if g == 0]
-    asked = set(words(text))
-    overlap = {
-        d: len(asked & set(words(title))) for d, title in zip(zeros, titles.of(np.array(zeros, int)), strict=True)
-    }
-    zeros.sort(key=lambda d: -overlap[d])
-    zeros = zeros[:MISLEADING] + zeros[MISLEADING:][::-1]
-    return sorted(chosen + zeros[: NUM_JUDGED - len(chosen)])
-
-
+JudgedQuery = tuple[str, dict[int, int]]  # its text, and the grades of documents
 BLOCK_SEARCHES = 8_192
 FILE_NAME = "SIMULATED.json"
 SENTENCE = (
@@ -181,17 +101,11 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
 
 
 def simulate_block(
-    config: SimulationConfig,
-    vocabulary: ShopVocabulary,
-    catalogue: Catalogue,
-    phrasebook: Phrasebook,
-    population: Population,
-    numbers: np.ndarray,
+    config: SimulationConfig, catalogue: Catalogue, population: Population, numbers: np.ndarray
 ) -> tuple[Searches, Lines]:
     """The searches of these numbers and their lines: a slice of the log, the same whatever slice it is part of."""
-    searches = draw_searches(config, vocabulary, catalogue, population, phrasebook, numbers)
-    pages = result_pages(vocabulary, config.seed, catalogue, searches)
-    return searches, log_lines(config, population, searches, pages)
+    searches = draw_searches(config, catalogue, population, numbers)
+    return searches, log_lines(config, population, searches, result_pages(catalogue, searches))
 
 
 def _result(made: dict, out: str, config: SimulationConfig, *, reused: bool) -> dict:
@@ -211,19 +125,12 @@ def _finished(folder: Path, config: SimulationConfig) -> dict | None:
 
 
 def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
-    vocabulary = load()
-    catalogue = draw_catalogue(vocabulary, config.seed, config.documents, config.shared_titles)
-    titles = Titles(vocabulary, config.seed, catalogue)
-    phrasebook = Phrasebook(vocabulary, config.seed, brand_numbers(vocabulary, config.seed).tolist())
-    population = Population(config)
-
-    _write_documents(folder / "documents.tsv", titles, len(catalogue))
-    judged = draw_judged(config, vocabulary, catalogue, titles, phrasebook)
+    catalogue = draw_catalogue(config.seed, config.documents, config.shared_titles)
+    _write_documents(folder / "documents.tsv", catalogue)
+    judged = draw_judged(config, catalogue)
     for name, queries in judged.items():
         _write_judged(folder / "judgments", name, queries)
-    _write_rows(folder / "truth" / "bots.tsv", population.bots())
-    _write_rows(folder / "truth" / "heavy_people.tsv", ((client,) for client in population.heavy_clients()))
-    counts, fates = _write_log(folder, config, vocabulary, catalogue, phrasebook, population, progress)
+    counts, fates = _write_log(folder, config, catalogue, progress)
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     made = {
@@ -241,18 +148,10 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
 
 
 def _write_log(
-    folder: Path,
-    config: SimulationConfig,
-    vocabulary: ShopVocabulary,
-    catalogue: Catalogue,
-    phrasebook: Phrasebook,
-    population: Population,
-    progress: Progress,
+    folder: Path, config: SimulationConfig, catalogue: Catalogue, progress: Progress
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Counts of searches, lines and difficulties, and of lines by fate."""
-    counts: dict[str, int] = {"searches": 0, "lines": 0}
-    fates = np.zeros(len(FATE_NAMES), int)
-    typed_private = np.zeros(population.num_actors, bool)
+    population, counts, fates = Population(config), Counter[str](), np.zeros(len(FATE_NAMES), int)
     with ExitStack() as open_files:
         files = LogFiles(folder, config.files, open_files)
         # Compressing takes about as long as drawing: a thread of its own does it, one block behind.
@@ -260,9 +159,8 @@ def _write_log(
         behind: Future | None = None
         for begin in range(0, config.num_searches, BLOCK_SEARCHES):
             numbers = np.arange(begin, min(begin + BLOCK_SEARCHES, config.num_searches))
-            searches, lines = simulate_block(config, vocabulary, catalogue, phrasebook, population, numbers)
-            typed_private[searches.author[searches.what == PRIVATE]] = True
-            _add_counts(counts, searches, lines)
+            searches, lines = simulate_block(config, catalogue, population, numbers)
+            counts.update(_counts_of(searches, lines))
             fates += np.bincount(lines.fate, minlength=len(fates))
             order = np.argsort(bits_of(config.seed, "shuffle", begin, np.arange(len(lines.text))))
             if behind:
@@ -271,40 +169,96 @@ def _write_log(
             progress("simulating searches", int(numbers[-1]) + 1, config.num_searches)
         if behind:
             behind.result()
-    people = np.flatnonzero(typed_private).tolist()
-    private = ((private_text(vocabulary, config.seed, person),) for person in people)
-    _write_rows(folder / "truth" / "private_queries.tsv", private)
-    return counts, {name: count for name, count in zip(FATE_NAMES, fates.tolist(), strict=True) if count}
+    return dict(counts), {name: count for name, count in zip(FATE_NAMES, fates.tolist(), strict=True) if count}
 
 
-def _add_counts(counts: dict[str, int], searches: Searches, lines: Lines) -> None:
-    found = {"searches": len(searches.numbers), "lines": len(lines.text)}
-    for name, count in zip(WHAT, np.bincount(searches.what, minlength=len(WHAT)).tolist(), strict=True):
-        found[f"searches_{name}"] = count
-    for name, count in zip(ROLES, np.bincount(searches.who.role, minlength=len(ROLES)).tolist(), strict=True):
-        found[f"searches_by_{name}"] = count
-    for name, column in zip(("misspelled_at_random", "odd_case", "odd_spaces"), searches.altered.T, strict=True):
-        found[name] = int(column.sum())
-    found["without_client"] = int((~searches.has_client).sum())
-    found["not_in_the_titles_words"] = int((~searches.understood & (searches.who.role == PERSON)).sum())
-    for name, count in found.items():
-        counts[name] = counts.get(name, 0) + count
+def _counts_of(searches: Searches, lines: Lines) -> dict[str, int]:
+    what = np.bincount(searches.what, minlength=len(WHAT)).tolist()
+    role = np.bincount(searches.who.role, minlength=len(ROLES)).tolist()
+    altered = searches.altered.sum(axis=0).tolist()
+    return {
+        "searches": len(searches.numbers),
+        "lines": len(lines.text),
+        **{f"searches_{name}": count for name, count in zip(WHAT, what, strict=True)},
+        **{f"searches_by_{name}": count for name, count in zip(ROLES, role, strict=True)},
+        **dict(zip(("misspelled_at_random", "odd_case", "odd_spaces"), altered, strict=True)),
+    }
 
 
-def _write_documents(path: Path, titles: Titles, num_documents: int) -> None:
-    for begin in range(0, num_documents, BLOCK_SEARCHES):
-        numbers = np.arange(begin, min(begin + BLOCK_SEARCHES, num_documents))
+_NAME = pa.dictionary(pa.int8(), pa.string())
+LINES = pa.schema({"file": pa.int32(), "line": pa.int64(), "fate": _NAME})
+SEARCHES = pa.schema(
+    {"query_id": pa.string(), "client_id": pa.string(), "role": _NAME, "what": _NAME, "intent": pa.int64()}
+)
+
+
+class LogFiles:
+    """`log/` and the two Parquet files of `truth/` below a folder.
+
+    A block's lines are shuffled over all files, so that a search and its events are in different ones.
+    """
+
+    def __init__(self, folder: Path, num_files: int, open_files: ExitStack) -> None:
+        self._files = []
+        for number in range(num_files):
+            raw = open_files.enter_context((folder / "log" / f"ubi-{number:05d}.ndjson.gz").open("wb"))
+            # Without name and time in the header, the same lines are the same bytes.
+            zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=raw, mtime=0)
+            open_files.callback(zipped.close)
+            self._files.append(zipped)
+        self._lines, self._searches = (
+            open_files.enter_context(pq.ParquetWriter(folder / "truth" / f"{name}.parquet", schema))
+            for name, schema in (("lines", LINES), ("searches", SEARCHES))
+        )
+        self._num_lines = [0] * num_files
+        self._turn = 0
+
+    def write(self, population: Population, searches: Searches, lines: Lines, order: np.ndarray) -> None:
+        """Append a block: its searches as they are, its lines in `order`."""
+        self._searches.write_table(_searches_table(population, searches))
+        shares = enumerate(np.array_split(order, len(self._files)))
+        truth = [self._write_lines((number + self._turn) % len(self._files), lines, rows) for number, rows in shares]
+        self._lines.write_table(pa.concat_tables(truth))  # at once: each row group costs memory until the end
+        self._turn += 1
+
+    def _write_lines(self, at: int, lines: Lines, rows: np.ndarray) -> pa.Table:
+        """Append lines to file `at`: what is true of them."""
+        text = "".join(f"{lines.text[row]}\n" for row in rows.tolist())
+        self._files[at].write(text.encode("utf-8", "surrogateescape"))
+        numbers = np.arange(len(rows)) + self._num_lines[at] + 1
+        self._num_lines[at] += len(rows)
+        fates = pa.DictionaryArray.from_arrays(pa.array(lines.fate[rows]), pa.array(FATE_NAMES))
+        return pa.table([np.full(len(rows), at, np.int32), numbers, fates], schema=LINES)
+
+
+def _searches_table(population: Population, searches: Searches) -> pa.Table:
+    known = zip(searches.who.actor.tolist(), searches.has_client.tolist(), strict=True)
+    return pa.table(
+        [
+            [query_id(number) for number in searches.numbers.tolist()],
+            [population.client(actor) if has_client else None for actor, has_client in known],
+            pa.DictionaryArray.from_arrays(pa.array(searches.who.role.astype(np.int8)), pa.array(ROLES)),
+            pa.DictionaryArray.from_arrays(pa.array(searches.what), pa.array(WHAT)),
+            pa.array(searches.intents.number, mask=searches.what != INTENT),
+        ],
+        schema=SEARCHES,
+    )
+
+
+def _write_documents(path: Path, catalogue: Catalogue) -> None:
+    for begin in range(0, len(catalogue), BLOCK_SEARCHES):
+        numbers = np.arange(begin, min(begin + BLOCK_SEARCHES, len(catalogue)))
         ids = map(document_id, numbers.tolist())
-        _write_rows(path, zip(ids, titles.of(numbers), strict=True), append=begin > 0)
+        _write_rows(path, zip(ids, titles_of(catalogue, numbers), strict=True), append=begin > 0)
 
 
 def _write_judged(folder: Path, name: str, queries: list[JudgedQuery]) -> None:
     with_ids = [(f"{name}{number:05d}", query) for number, query in enumerate(queries)]
-    _write_rows(folder / f"queries.{name}.tsv", ((query_id, query.text) for query_id, query in with_ids))
+    _write_rows(folder / f"queries.{name}.tsv", ((query_id, text) for query_id, (text, _) in with_ids))
     qrels = (
         (f"{query_id} 0 {document_id(document)} {grade}",)
-        for query_id, query in with_ids
-        for document, grade in zip(query.documents, query.grades, strict=True)
+        for query_id, (_, grade_of) in with_ids
+        for document, grade in grade_of.items()
     )
     _write_rows(folder / f"qrels.{name}.txt", qrels)
 
@@ -312,3 +266,65 @@ def _write_judged(folder: Path, name: str, queries: list[JudgedQuery]) -> None:
 def _write_rows(path: Path, rows: Iterable[tuple[str, ...]], append: bool = False) -> None:
     with path.open("a" if append else "w", encoding="utf-8", newline="\n") as file:
         file.writelines("\t".join(row) + "\n" for row in rows)
+
+
+# Judged queries of the simulated shop: queries that people could ask, with about fifteen graded documents each.
+
+NUM_JUDGED = 15
+QUOTA = {3: 4, 2: 4, 1: 3}  # of each grade where there are as many; the rest is graded 0
+OF_TYPE, OF_NEAR_TYPE, ELSEWHERE = 160, 24, 48  # the documents that a judge is shown
+MISLEADING = 3  # of the zeros: those that share most words with the query
+_BATCH = 256
+
+
+def draw_judged(config: SimulationConfig, catalogue: Catalogue) -> dict[str, list[JudgedQuery]]:
+    """The judged queries of dev and of test, no text twice. Fewer than asked for if the shop is too small for more.
+
+    Their intents come after those of the log in number, so what they ask for may occur in the log only by chance.
+    """
+    sets: dict[str, list[JudgedQuery]] = {"dev": [], "test": []}
+    seen: set[str] = set()
+    for begin in range(config.intents, config.intents + 40 * config.num_judged_queries, _BATCH):
+        for query in _judge(catalogue, np.arange(begin, begin + _BATCH)):
+            least = min(sets.values(), key=len)
+            if len(least) >= config.num_judged_queries:
+                return sets
+            if normalise(query[0]) not in seen:
+                seen.add(normalise(query[0]))
+                least.append(query)
+    return sets
+
+
+def _judge(catalogue: Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
+    intents = draw_intents(catalogue, numbers)
+    key = stream(catalogue.seed, "judged documents")
+    near = near_types()[intents.type]
+    columns = []
+    for kind, count, salt in ((intents.type, OF_TYPE, 0), (near, OF_NEAR_TYPE, 1)):
+        start, size = catalogue.type_start[kind][:, None], np.diff(catalogue.type_start)[kind][:, None]
+        place = (uniform(key, numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
+        columns.append(np.where(size > 0, catalogue.order[np.minimum(start + place, len(catalogue) - 1)], 0))
+    columns.append((uniform(key, numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64))
+    target = intents.source[:, None].astype(np.int64)  # the product itself is always among them
+    shown = np.concatenate([target, *columns], axis=1)
+    truth = grades(intents, catalogue, shown)
+    judged = []
+    for row, intent in enumerate(intents.rows()):
+        text, _ = phrase(catalogue.seed, intent, 0)
+        grade_of = dict(zip(shown[row].tolist(), truth[row].tolist(), strict=True))
+        chosen = _choose(text, grade_of, catalogue)
+        if len({grade_of[d] for d in chosen}) > 1:  # one single grade for all carries no information
+            judged.append((text, {document: grade_of[document] for document in chosen}))
+    return judged
+
+
+def _choose(text: str, grade_of: dict[int, int], catalogue: Catalogue) -> list[int]:
+    """Some documents of each grade, by number; among the zeros are some that share words with the text."""
+    chosen = [d for grade, quota in QUOTA.items() for d in [d for d, g in grade_of.items() if g == grade][:quota]]
+    zeros = [d for d, g in grade_of.items() if g == 0]
+    asked = set(words(text))
+    titles = titles_of(catalogue, np.array(zeros, int))
+    overlap = {d: len(asked & set(words(title))) for d, title in zip(zeros, titles, strict=True)}
+    zeros.sort(key=lambda d: -overlap[d])
+    zeros = zeros[:MISLEADING] + zeros[MISLEADING:][::-1]
+    return sorted(chosen + zeros[: NUM_JUDGED - len(chosen)])

@@ -13,7 +13,8 @@ from beam_jobs.checking.check_log import check_log
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.sources.mapping import Columns, Mapping
-from flows.simulation import SimulationConfig, simulate
+from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.write_simulation import simulate
 from schemas.errors import UsageError
 from tests.beam_jobs.ubi_lines import event, search
 

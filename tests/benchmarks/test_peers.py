@@ -12,7 +12,8 @@ import pytest
 from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from benchmarks.shard_pairs import difference, in_order, read_shard_pairs
-from flows.simulation import SimulationConfig, simulate
+from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.write_simulation import simulate
 
 K = 2
 ROOT = Path(__file__).parents[2]

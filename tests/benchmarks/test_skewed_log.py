@@ -4,7 +4,8 @@ import json
 import pytest
 
 from benchmarks.skewed_log import HOT_CLIENT, HOT_QUERY, SHARES, skew_log
-from flows.simulation import SimulationConfig, simulate
+from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.write_simulation import simulate
 
 
 def lines_of(folder) -> list[bytes]:

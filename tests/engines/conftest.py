@@ -7,7 +7,8 @@ import pytest
 
 from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
 from flows.config.settings import Settings
-from flows.simulation import SimulationConfig, simulate
+from flows.simulation.simulation_config import SimulationConfig
+from flows.simulation.write_simulation import simulate
 from tests.engines.outcome import Outcome, run_both_jobs
 from tests.engines.standalone_flink import Cluster
 
