@@ -31,12 +31,8 @@ from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_qrels  # noqa: E402
 from schemas.judgments import read_queries as read_judged_queries  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
-from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec  # noqa: E402
-from training.ranking.language_model import (  # noqa: E402
-    MU,
-    TitleLanguageModel,
-    count_terms,
-)
+from training.ranking.doc2vec import TitleDoc2Vec  # noqa: E402
+from training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
 from training.ranking.measure import (  # noqa: E402  # noqa: E402
     JudgedCollection,
     System,
@@ -44,7 +40,8 @@ from training.ranking.measure import (  # noqa: E402  # noqa: E402
     measure,
     score_blocks,
 )
-from training.ranking.plsa import BACKGROUND, ITERATIONS, PRIORS, Priors, TitlePLSA, train_topics  # noqa: E402  # noqa: E402
+from training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
+from training.ranking.term_counts import count_terms  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 Scores = Callable[[Sequence[str]], np.ndarray]
@@ -60,11 +57,11 @@ def contest(titles: list[str], queries: list[str], topics: int) -> Iterator[dict
         titles,
         queries,
     )
-    first_VZ, _ = train_topics(count_terms(titles), topics, PRIORS, iterations=0, seed=0)
+    first_VZ, _ = train_topics(count_terms(titles), topics, iterations=0, seed=0)
     yield _row(
         f"PLSA, {topics} topics, {ITERATIONS} steps",
         lambda: TitlePLSA(titles, topics=topics).scores,
-        lambda: scipy_lexical.plsa(titles, first_VZ, ITERATIONS, PRIORS.title, BACKGROUND)[0],
+        lambda: scipy_lexical.plsa(titles, first_VZ, ITERATIONS, TITLE_PRIOR, BACKGROUND)[0],
         titles,
         queries,
     )
@@ -108,14 +105,9 @@ def dev_table(data: Path) -> Iterator[dict]:
     yield _of_dev("BM25", lambda: TitleBM25(titles), collection)
     for mu in (2, 10, 50, 200, 1000):
         yield _of_dev(f"ULM, mu {mu:g}", lambda mu=mu: TitleLanguageModel(titles, mu=mu), collection)
-    for kind in ("dm", "dbow"):
-        config = Doc2VecConfig(architecture=kind)
-        yield _of_dev(f"Doc2Vec, {kind}", lambda config=config: TitleDoc2Vec(titles, texts, config=config), collection)
+    yield _of_dev("Doc2Vec", lambda: TitleDoc2Vec(titles, texts), collection)
     for topics in (100, 300, 500):
         yield _of_dev(f"PLSA, {topics} topics", lambda topics=topics: TitlePLSA(titles, topics=topics), collection)
-    yield _of_dev("PLSA, background 0.1", lambda: TitlePLSA(titles, background=0.1), collection)
-    smoothed = Priors(title=PRIORS.title, word=0.01)
-    yield _of_dev("PLSA, word prior 0.01", lambda: TitlePLSA(titles, priors=smoothed), collection)
 
 
 def _of_dev(name: str, make: Callable[[], System], collection: JudgedCollection) -> dict:

@@ -83,7 +83,7 @@ def main() -> None:
     query_QD = transformer.encode(queries)
     of_document = [place[documents.titles[judged.row_of[document]]] for document in pairs.document_ids]
     scores = np.einsum("pd,pd->p", query_QD[pairs.query_of], title_TD[of_document])
-    means = ndcg_of_judged(pairs, scores).mean()
+    means = {k: float(values.mean()) for k, values in ndcg_of_judged(pairs, scores).items()}
     if options.run:
         run: dict[str, dict[str, float]] = {query_id: {} for query_id in pairs.query_ids}
         for query, document, score in zip(pairs.query_of, pairs.document_ids, scores, strict=True):

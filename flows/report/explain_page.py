@@ -39,7 +39,6 @@ from training.analysis.attenuation import as_json as attenuation_json
 from training.analysis.explained import Explained, called, evolution, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
 from training.analysis.traces import Trace, TracedText
-from training.ranking.embedding import similarity_of
 from training.recipes.towers import GatedRecurrent
 
 SCORES = {
@@ -126,7 +125,7 @@ def _scores(models: Sequence[Explained]) -> list[Block]:
     blocks: list[Block] = []
     for one in models:
         if one.score is not None:
-            meaning = SCORES[similarity_of(one.recipe)]
+            meaning = SCORES[one.recipe.objective.similarity]
             blocks.append(Text(text=f"Score of the pair by {one.name}: {one.score:.3f}, {meaning}.", tone="unknown"))
         for number, classes in enumerate(one.classes):
             of = "pair" if len(one.classes) < len(one.texts) else called(one, number)

@@ -20,7 +20,7 @@ from training.analysis.keywords import as_json as keywords_json
 from training.analysis.traces import Direction, Side, Trace, TracedText, require_traces, trace
 from training.labelled.classifying import probabilities
 from training.models.model import Model
-from training.ranking.embedding import scores_one_by_one, search_vectors, similarity_of
+from training.ranking.embedding import scores_one_by_one, search_vectors
 from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 
@@ -170,7 +170,7 @@ def as_json(one: Explained) -> dict[str, Any]:
         "recipe": one.recipe.name,
         "tower": one.recipe.tower.kind,
         "cells": one.recipe.tower.cells,
-        "similarity": similarity_of(one.recipe),
+        "similarity": one.recipe.objective.similarity,
         "score": one.score,
         "classes": list(one.classes),
         "texts": [

@@ -103,19 +103,18 @@ def _random(row: Row, material: Material, progress: Progress) -> System:
 def _plsa(row: Row, material: Material, progress: Progress) -> System:
     from training.ranking.plsa import ITERATIONS, TitlePLSA
 
-    def tell(step: int, log_posterior: float) -> None:
+    def tell(step: int) -> None:
         progress("train topics", step, ITERATIONS)
 
     return TitlePLSA(material.documents.titles, topics=row.settings["topics"], seed=material.config.seed, tell=tell)
 
 
 def _doc2vec(row: Row, material: Material, progress: Progress) -> System:
-    from training.ranking.doc2vec import Doc2VecConfig, TitleDoc2Vec
+    from training.ranking.doc2vec import TitleDoc2Vec
 
     judged = [material.collection.queries[query_id] for query_id in material.collection.searchable]
-    config = Doc2VecConfig(seed=material.config.seed)
     texts = [*material.training_queries, *judged]
-    return TitleDoc2Vec(material.documents.titles, texts, config=config, progress=progress)
+    return TitleDoc2Vec(material.documents.titles, texts, seed=material.config.seed, progress=progress)
 
 
 # What makes the system of each row that is learned or counted from texts.

@@ -10,7 +10,7 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.stage import Progress, silent
 from training.labelled.labelled_shards import LabelledData, LabelledRows
-from training.ranking.embedding import Side, TextEncoder, unit_vectors
+from training.ranking.embedding import Side, TextEncoder, search_vectors
 from training.recipes.towers import Variational
 
 COSINE, W2, CLASSIFIER, WORD_MOVERS, MAJORITY = "model", "w2", "classifier", "word-movers", "constant"
@@ -115,8 +115,9 @@ def cosines(
     used = np.unique(np.concatenate([first, second]))
     a, b = np.searchsorted(used, first), np.searchsorted(used, second)
     wanted: tuple[Side, ...] = ("query", "document") if sides == "crossed" else (sides,)  # type: ignore[assignment]
+    of_used = [texts[i] for i in used.tolist()]
     vectors = {
-        side: unit_vectors(encoder, [texts[i] for i in used.tolist()], side, progress=progress).astype(np.float64)
+        side: search_vectors(encoder, of_used, side, similarity="cosine", progress=progress).astype(np.float64)
         for side in wanted
     }
     one, other = vectors[wanted[0]], vectors[wanted[-1]]

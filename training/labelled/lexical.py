@@ -18,7 +18,7 @@ import scipy.sparse
 
 from schemas.words import words
 from training.ranking.bm25 import K1, B
-from training.ranking.language_model import count_terms
+from training.ranking.term_counts import count_terms
 
 
 class LexicalSimilarity:
@@ -26,9 +26,10 @@ class LexicalSimilarity:
 
     def __init__(self, texts: Sequence[str], num_training: int) -> None:
         counts = count_terms(texts)
-        entries = (counts.counts.astype(np.float64), counts.word_of, counts.starts)
+        entries = (counts.counts.astype(np.float64), (counts.title_of, counts.word_of.astype(np.int32)))
         self._tf = scipy.sparse.csr_array(entries, shape=(len(texts), max(1, len(counts.vocabulary))))
-        self._df = np.bincount(counts.word_of[: counts.starts[num_training]], minlength=self._tf.shape[1])
+        of_training = counts.word_of[counts.title_of < num_training]
+        self._df = np.bincount(of_training, minlength=self._tf.shape[1])
         self._num_training = num_training
         self._lengths = counts.lengths
 

@@ -39,7 +39,6 @@ from training.kernel.tokenise import tokenised
 from training.network.encoder import Encoder, encode_batch
 from training.network.parameters import Layout, Outputs, layout_of, tower_name
 from training.network.tensor_file import pieces
-from training.ranking.embedding import similarity_of
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 
@@ -68,8 +67,8 @@ class Model:
 
     @property
     def similarity(self) -> Similarity:
-        """How its vectors are compared."""
-        return similarity_of(self.recipe)
+        """How its vectors are compared: as its objective compared them in training."""
+        return self.recipe.objective.similarity
 
     @property
     def num_parameters(self) -> int:

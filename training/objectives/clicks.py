@@ -250,7 +250,7 @@ def _ndcg(encoder: Encoder, ranking: _Ranking) -> np.ndarray:
     document_Nd = encode_table(encoder, ranking.documents, "document")[ranking.document]
     scores = cosines(torch.from_numpy(query_Nd), torch.from_numpy(document_Nd)[:, None])[:, 0].numpy()
     scores[ranking.document < 0] = UNSEEN
-    return ndcg_of_judged(ranking.pairs, scores).values_QK
+    return np.stack(list(ndcg_of_judged(ranking.pairs, scores).values()), axis=1)
 
 
 def _from_judgments(judged: Judged, recipe: Recipe, word_rows: WordRows) -> _Ranking:

@@ -18,49 +18,33 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from schemas.text_columns import normalise_column, words_of_column
 from schemas.words import words
 from training import kernel
 from training.kernel.kernel_search import Postings
+from training.ranking.term_counts import Titles, count_terms, known_words
 
 K1, B = 1.2, 0.75
-_CHUNK_TITLES = 1 << 20  # cut into words at once
 
 
 class TitleBM25:
     """BM25 scores of a query for the titles of a collection. Safe for many threads."""
 
-    def __init__(
-        self,
-        titles: Sequence[str] | pa.Array | pa.ChunkedArray,
-        *,
-        k1: float = K1,
-        b: float = B,
-        compiled: bool | None = None,
-    ) -> None:
+    def __init__(self, titles: Titles, *, compiled: bool | None = None) -> None:
         """Raises ValueError without a title.
 
         compiled: whether the kernel finds the best, or NumPy; the kernel, if not given, where there is one.
         """
         if not len(titles):
             raise ValueError("BM25 needs at least one title")
+        terms = count_terms(titles)
         self._num_titles = len(titles)
-        self._k1, self._b = k1, b
-        self._column_of: dict[str, int] = {}
-        lengths, word_of = self._cut(titles)
-        self._mean_words = float(lengths.mean()) or 1.0
-        # One entry for each title and distinct word of it, by word and then by title: sorted as one number.
-        title_of = np.repeat(np.arange(len(lengths)), lengths)
-        keys, counts = np.unique(word_of * len(lengths) + title_of, return_counts=True)
-        word_of, title_of = np.divmod(keys, len(lengths))
-        having = np.bincount(word_of, minlength=len(self._column_of))
-        self._starts = np.concatenate([[0], np.cumsum(having)])
-        self._titles = title_of.astype(np.int32)
-        rarity = np.array([self._rarity(n) for n in having.tolist()], np.float32)
-        saturation = k1 * ((1 - b) + b * lengths / self._mean_words)
-        self._parts = (rarity[word_of] * (counts / (saturation[title_of] + counts))).astype(np.float32)
+        self._vocabulary, self._starts, self._titles = terms.vocabulary, terms.starts, terms.title_of
+        self._mean_words = float(terms.lengths.mean()) or 1.0
+        rarity = np.array([self._rarity(n) for n in terms.titles_with.tolist()], np.float32)
+        saturation = K1 * ((1 - B) + B * terms.lengths / self._mean_words)
+        counts = terms.counts
+        self._parts = (rarity[terms.word_of] * (counts / (saturation[self._titles] + counts))).astype(np.float32)
         if compiled is None:
             compiled = kernel.status().available
         self._kernel = Postings(self._titles, self._parts) if compiled else None
@@ -83,18 +67,13 @@ class TitleBM25:
 
         There are more than k where several have the k-th score, fewer where fewer share a word.
         """
-        columns = self._columns(query)
+        columns = np.array(known_words(query, self._vocabulary), np.int64)
         if not len(columns):
             return np.empty(0, np.int32), np.empty(0, np.float32)
         if self._kernel:
             return self._kernel.best(self._starts[columns], self._starts[columns + 1], k)
-        scores_N = np.zeros(self._num_titles, np.float32)
-        found: list[np.ndarray] = []
-        for titles, parts in self._postings(query):
-            before = scores_N[titles]
-            found.append(titles[before == 0] if found else titles)  # every part is above 0
-            scores_N[titles] = before + parts
-        rows = np.concatenate(found)
+        scores_N = self.scores([query])[0]
+        rows = np.flatnonzero(scores_N).astype(np.int32)  # every part is above 0
         scores = scores_N[rows]
         if k < len(rows):
             kept = scores >= np.partition(scores, len(rows) - k)[len(rows) - k]
@@ -115,10 +94,10 @@ class TitleBM25:
         The title need not be of the collection: it is scored as if it were, with the collection's counts as they are.
         """
         of_title = Counter(words(title))
-        saturation = self._k1 * (1 - self._b + self._b * of_title.total() / self._mean_words)
+        saturation = K1 * (1 - B + B * of_title.total() / self._mean_words)
         parts = []
         for word in words(query):
-            column = self._column_of.get(word)
+            column = self._vocabulary.get(word)
             if not of_title[word] or column is None:
                 parts.append(0.0)
                 continue
@@ -129,27 +108,10 @@ class TitleBM25:
     def _postings(self, query: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(titles that have it, ascending; its part of their scores) of each known word of a query, as often as it
         occurs."""
-        for column in self._columns(query).tolist():
+        for column in known_words(query, self._vocabulary):
             entries = slice(self._starts[column], self._starts[column + 1])
             yield self._titles[entries], self._parts[entries]
-
-    def _columns(self, query: str) -> np.ndarray:
-        """The numbers of the known words of a query, as often as they occur and in its order, int64."""
-        return np.array([c for word in words(query) if (c := self._column_of.get(word)) is not None], np.int64)
 
     def _rarity(self, having: int) -> float:
         """The idf of a word from the number of titles that have it."""
         return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))
-
-    def _cut(self, titles: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
-        """(the number of words of each title; the column of each of those words, one title after the other), int64."""
-        lengths, columns = [], []
-        number = self._column_of
-        for start in range(0, len(titles), _CHUNK_TITLES):
-            part = titles[start : start + _CHUNK_TITLES]
-            column = part if isinstance(part, pa.Array | pa.ChunkedArray) else pa.array(part)
-            offsets, found = words_of_column(normalise_column(column.cast(pa.string())))
-            lengths.append(np.diff(offsets))
-            new = [number.setdefault(word, len(number)) for word in found.dictionary.to_pylist()]
-            columns.append(np.array(new, np.int64)[found.indices.to_numpy()])
-        return np.concatenate(lengths), np.concatenate(columns)

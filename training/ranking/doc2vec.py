@@ -19,34 +19,14 @@ Python's salted hash and draws noise from where the last call stopped, so its an
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
 from schemas.words import normalise, words
-
-Architecture = Literal["dm", "dbow"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Doc2VecConfig:
-    """`dm`: distributed memory; `dbow`: distributed bag of words, with word vectors trained beside."""
-
-    architecture: Architecture = "dbow"
-    dimensions: int = 100
-    window: int = 5
-    min_count: int = 1
-    thinning: float = 1e-4
-    noise_words: int = 5
-    epochs: int = 30
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.architecture not in ("dm", "dbow"):
-            raise ValueError(f"architecture is dm or dbow, not {self.architecture!r}")
+from training.ranking.embedding import distinct_texts
 
 
 class TitleDoc2Vec:
@@ -57,26 +37,23 @@ class TitleDoc2Vec:
         titles: Sequence[str],
         other_texts: Sequence[str] = (),
         *,
-        config: Doc2VecConfig | None = None,
+        dimensions: int = 100,
+        thinning: float = 1e-4,
+        epochs: int = 30,
+        seed: int = 0,
         progress: Progress = silent,
     ) -> None:
         """Trained on the distinct titles and the other texts (queries); a repeated text counts once.
 
         Raises StageError where gensim is not installed, and where no text has a word.
         """
-        self.config = config or Doc2VecConfig()
-        row_of: dict[str, int] = {}
-        self._text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
-        num_titles = len(row_of)
-        for text in other_texts:
-            row_of.setdefault(normalise(text), len(row_of))
-        self._model = _train([words(text) for text in row_of], self.config, progress)
-        self._titles_TD = _unit(self._model.dv.vectors[:num_titles])
-        self._titles_TD[[not words(title) for title in row_of][:num_titles]] = 0  # only their random start
-
-    @property
-    def dimensions(self) -> int:
-        return self.config.dimensions
+        self.dimensions, self._seed = dimensions, seed
+        distinct, self._text_of_N = distinct_texts(titles)
+        texts = [words(text) for text in dict.fromkeys([*distinct, *map(normalise, other_texts)])]
+        settings = {"vector_size": dimensions, "sample": thinning, "epochs": epochs, "seed": seed}
+        self._model = _train(texts, settings, progress)
+        self._titles_TD = _unit(self._model.dv.vectors[: len(distinct)])
+        self._titles_TD[[not text for text in texts[: len(distinct)]]] = 0  # only their random start
 
     @property
     def parameters(self) -> int:
@@ -96,38 +73,26 @@ class TitleDoc2Vec:
         """
         return np.array([self._infer(normalise(text)) for text in texts], np.float32).reshape(-1, self.dimensions)
 
-    def nearest_words(self, word: str, k: int = 5) -> list[str]:
-        """The k words with the most similar vectors, best first: appendix F's check of what was learned.
-
-        Raises ValueError for a word that no text has.
-        """
-        if word not in self._model.wv:
-            raise ValueError(f"no text that was trained on has the word {word!r}")
-        return [found for found, _ in self._model.wv.most_similar(word, topn=k)]
-
     def _infer(self, text: str) -> np.ndarray:
         """The vector that explains the words of a text best, from a start of its own; the model stays as it is."""
-        from gensim.models.doc2vec import train_document_dbow, train_document_dm
+        from gensim.models.doc2vec import train_document_dbow
 
         model, found = self._model, [word for word in words(text) if word in self._model.wv]
         vector = np.zeros((1, self.dimensions), np.float32)
         if not found:
             return vector[0]
-        rng = np.random.default_rng(_number(text, self.config.seed))
+        rng = np.random.default_rng(_number(text, self._seed))
         vector += (rng.random(self.dimensions, np.float32) - np.float32(0.5)) / self.dimensions
         model.random.seed(int(rng.integers(1 << 32)))  # thinning and noise words are drawn from it
-        work, mean = np.zeros((2, self.dimensions), np.float32)
+        work = np.zeros(self.dimensions, np.float32)
         held = {"learn_words": False, "learn_hidden": False, "doctag_vectors": vector,
                 "doctags_lockf": np.ones(1, np.float32)}  # fmt: skip
         for alpha in np.linspace(model.alpha, model.min_alpha, model.epochs):
-            if self.config.architecture == "dbow":
-                train_document_dbow(model, found, [0], alpha, work, **held)
-            else:
-                train_document_dm(model, found, [0], alpha, work, mean, **held)
+            train_document_dbow(model, found, [0], alpha, work, **held)
         return vector[0]
 
 
-def _train(texts: list[list[str]], config: Doc2VecConfig, progress: Progress) -> Any:
+def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress) -> Any:
     try:
         from gensim.models.callbacks import CallbackAny2Vec
         from gensim.models.doc2vec import Doc2Vec, TaggedDocument
@@ -148,20 +113,17 @@ def _train(texts: list[list[str]], config: Doc2VecConfig, progress: Progress) ->
         epoch = 0
 
         def on_epoch_begin(self, model: Any) -> None:
-            progress("train Doc2Vec", self.epoch, config.epochs)
+            progress("train Doc2Vec", self.epoch, settings["epochs"])
             self.epoch += 1
 
     return Doc2Vec(
         [TaggedDocument(text, [row]) for row, text in enumerate(texts)],
-        dm=int(config.architecture == "dm"),
+        dm=0,
         dbow_words=1,
-        vector_size=config.dimensions,
-        window=config.window,
-        min_count=config.min_count,
-        sample=config.thinning,
-        negative=config.noise_words,
-        epochs=config.epochs,
-        seed=config.seed,
+        window=5,
+        min_count=1,
+        negative=5,
+        **settings,
         workers=1,
         callbacks=[Told()],
     )

@@ -9,7 +9,6 @@ from schemas.errors import StageError
 from schemas.similarity import Similarity
 from schemas.stage import Progress, silent
 from schemas.words import normalise
-from training.recipes.recipe import Recipe
 
 Side = Literal["query", "document"]
 
@@ -31,35 +30,20 @@ class TextEncoder(Protocol):
 
 
 def search_vectors(
-    encoder: TextEncoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
-) -> np.ndarray:
-    """The embeddings of texts for comparison, float32 [texts, dimensions].
-
-    By cosine as `unit_vectors`, by distance as the encoder gives them. Raises StageError for a vector that is not
-    finite, or so long that float32 could not hold a squared distance.
-    """
-    made = unit if encoder.similarity == "cosine" else _bounded
-    return _encoded(encoder, texts, side, made, what, progress)
-
-
-def unit_vectors(
-    encoder: TextEncoder, texts: Sequence[str], side: Side, *, what: str = "encode", progress: Progress = silent
-) -> np.ndarray:
-    """The embeddings of texts scaled to length 1, float32 [texts, dimensions], so that a dot product is a cosine.
-
-    A zero vector stays zero: its similarity to anything is 0. Raises StageError for a vector that is not finite.
-    """
-    return _encoded(encoder, texts, side, unit, what, progress)
-
-
-def _encoded(
     encoder: TextEncoder,
     texts: Sequence[str],
     side: Side,
-    made: Callable[[np.ndarray], np.ndarray],
-    what: str,
-    progress: Progress,
+    *,
+    similarity: Similarity | None = None,
+    what: str = "encode",
+    progress: Progress = silent,
 ) -> np.ndarray:
+    """The embeddings of texts for comparison by the encoder's similarity, or another, float32 [texts, dimensions].
+
+    By cosine they have length 1 (see `unit`), by distance that which the encoder gives them. Raises StageError for a
+    vector that is not finite, or so long that float32 could not hold a squared distance.
+    """
+    made = unit if (similarity or encoder.similarity) == "cosine" else _bounded
     chunks = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         progress(what, start, len(texts))
@@ -68,13 +52,11 @@ def _encoded(
     return np.concatenate(chunks) if chunks else np.empty((0, 0), np.float32)
 
 
-def title_vectors(
-    encoder: TextEncoder, titles: Sequence[str], *, progress: Progress = silent
-) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors of the distinct titles, float32 [distinct, dimensions]; the vector's row for each title, int64)."""
+def distinct_texts(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """(the distinct normalised texts, which of them each text is, int64), so that equal texts have equal scores."""
     row_of: dict[str, int] = {}
-    text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
-    return search_vectors(encoder, list(row_of), "document", what="encode titles", progress=progress), text_of_N
+    text_of_N = np.array([row_of.setdefault(normalise(text), len(row_of)) for text in texts], np.int64)
+    return list(row_of), text_of_N
 
 
 class TitleEmbeddings:
@@ -85,7 +67,8 @@ class TitleEmbeddings:
 
     def __init__(self, encoder: TextEncoder, titles: Sequence[str], *, progress: Progress = silent) -> None:
         self._encoder = encoder
-        self._vectors_TD, self._text_of_N = title_vectors(encoder, titles, progress=progress)
+        distinct, self._text_of_N = distinct_texts(titles)
+        self._vectors_TD = search_vectors(encoder, distinct, "document", what="encode titles", progress=progress)
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """The score of each query and title, float32 [queries, titles]."""
@@ -127,14 +110,6 @@ def _lengths(vectors: np.ndarray, limit: float) -> np.ndarray:
                          found=f"an embedding is not finite{beyond}", follows="it cannot be compared with anything",
                          do="train again with a smaller step, and look at the curve of its loss")  # fmt: skip
     return lengths
-
-
-def similarity_of(recipe: Recipe) -> Similarity:
-    """The similarity of the vectors of a recipe's towers: the same as in training.
-
-    Distributions that were trained by the terms of W2 or by reconstruction compare by distance.
-    """
-    return recipe.objective.similarity
 
 
 def scores_one_by_one(similarity: Similarity, vectors_KD: np.ndarray, query_D: np.ndarray) -> np.ndarray:

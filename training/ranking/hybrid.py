@@ -41,18 +41,13 @@ class CrossFitted:
 class Hybrid:
     """Scores of two systems over the same documents, added up."""
 
-    def __init__(self, first: System, second: System, weight: float | CrossFitted) -> None:
-        """Raises ValueError for a weight that is negative or not finite."""
-        used = weight.of_half if isinstance(weight, CrossFitted) else (weight,)
-        if not all(0 <= one < np.inf for one in used):
-            raise ValueError(f"a weight must be a number of 0 or more, not {weight}")
-        self._first, self._second, self._weight = first, second, weight
+    def __init__(self, first: System, second: System, weights: CrossFitted) -> None:
+        self._first, self._second, self._weights = first, second, weights
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:
         """first + weight * second, float32 [queries, documents]."""
-        weight = self._weight
-        weights_B = [weight.of(query) if isinstance(weight, CrossFitted) else weight for query in queries]
-        second_BN = self._second.scores(queries) * np.array(weights_B, np.float32)[:, None]
+        weights_B = np.array([self._weights.of(query) for query in queries], np.float32)
+        second_BN = self._second.scores(queries) * weights_B[:, None]
         return self._first.scores(queries) + second_BN
 
 
@@ -62,7 +57,6 @@ def cross_fit(
     judged: JudgedPairs,
     queries: Mapping[str, str],
     *,
-    weights: Sequence[float] = WEIGHTS,
     gain: Gain = "exponential",
     seed: int = 0,
 ) -> CrossFitted:
@@ -78,8 +72,15 @@ def cross_fit(
             follows="the weight would be chosen on the queries on which it is evaluated",
             do="judge more queries, or give judgments of other queries to choose it on",
         )
-    values_QW = _values_QW(first, second, judged, weights, gain)
-    zero, one = (_best(weights, values_QW[half_Q != half]) for half in (0, 1))
+    known = np.isfinite(first) & np.isfinite(second)
+    columns = []
+    for weight in WEIGHTS:
+        scores = np.add(first, weight * np.where(known, second, 0), out=np.full(len(judged), -np.inf), where=known)
+        columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain)[_CUTOFF])
+    values_QW = np.stack(columns, axis=1)
+    # Means are rounded, so that the order of summation decides nothing; of equal ones the smallest weight is taken.
+    means_W = (values_QW[half_Q != half].mean(axis=0).round(12) for half in (0, 1))
+    zero, one = (WEIGHTS[int(means.argmax())] for means in means_W)
     return CrossFitted(of_half=(zero, one), seed=seed)
 
 
@@ -95,21 +96,3 @@ def scores_of_pairs(run: Run, judged: JudgedPairs) -> np.ndarray:
     query_ids = (judged.query_ids[row] for row in judged.query_of)
     pairs = zip(query_ids, judged.document_ids, strict=True)
     return np.array([run.get(query_id, {}).get(document_id, -np.inf) for query_id, document_id in pairs])
-
-
-def _values_QW(
-    first: np.ndarray, second: np.ndarray, judged: JudgedPairs, weights: Sequence[float], gain: Gain
-) -> np.ndarray:
-    """NDCG@10 of each query with each weight."""
-    known = np.isfinite(first) & np.isfinite(second)
-    columns = []
-    for weight in weights:
-        scores = np.add(first, weight * np.where(known, second, 0), out=np.full(len(judged), -np.inf), where=known)
-        columns.append(ndcg_of_judged(judged, scores, (_CUTOFF,), gain).at(_CUTOFF))
-    return np.stack(columns, axis=1)
-
-
-def _best(weights: Sequence[float], values_QW: np.ndarray) -> float:
-    """The smallest of the best weights. Means are rounded, so that the order of summation decides nothing."""
-    means_W = values_QW.mean(axis=0).round(12)
-    return min(weight for weight, mean in zip(weights, means_W, strict=True) if mean == means_W.max())

@@ -173,10 +173,10 @@ def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: R
         judged=judged,
         retrieved=retrieved,
         per_query={
-            **{f"ndcg@{cutoff}": of_judged.at(cutoff) for cutoff in rules.cutoffs},
+            **{f"ndcg@{cutoff}": of_judged[cutoff] for cutoff in rules.cutoffs},
             **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in recall_at},
             f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
-            "collection_ndcg@10": of_retrieved.at(10),
+            "collection_ndcg@10": of_retrieved[10],
         },
     )
 

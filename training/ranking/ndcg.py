@@ -15,7 +15,7 @@ The paper states neither gain nor discount; ours are the gain 2^grade - 1 (Burge
 - A query without results has the value 0 and is never dropped (trec_eval does so with -c).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -29,25 +29,6 @@ CUTOFFS = (1, 3, 10)
 
 # From 2^53 on 64-bit floats cannot represent all integers, and 2^1024 overflows.
 MAX_EXPONENTIAL_GRADE = 50
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class PerQuery:
-    """A measure for each query (in the order of the qrels) at several cutoffs. values_QK: float64."""
-
-    query_ids: Sequence[str]
-    cutoffs: tuple[int, ...]
-    values_QK: np.ndarray
-
-    def at(self, cutoff: int) -> np.ndarray:
-        """The values at one cutoff, float64 [queries]."""
-        return self.values_QK[:, self.cutoffs.index(cutoff)]
-
-    def mean(self) -> dict[int, float]:
-        """The mean over all queries, by cutoff. Raises ValueError where there is no query."""
-        if not len(self.query_ids):
-            raise ValueError("the mean over no query is undefined")
-        return dict(zip(self.cutoffs, self.values_QK.mean(axis=0).tolist(), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -70,9 +51,10 @@ class JudgedPairs:
 def judged_pairs(qrels: Mapping[str, Mapping[str, int]]) -> JudgedPairs:
     """The judged pairs of qrels, in their order."""
     document_ids = list(chain.from_iterable(qrels.values()))
+    num_judged = [len(grades) for grades in qrels.values()]
     return JudgedPairs(
         query_ids=tuple(qrels),
-        query_of=_repeat_rows(qrels.values()),
+        query_of=np.repeat(np.arange(len(qrels)), np.array(num_judged, np.int64)),
         document_ids=document_ids,
         grades=np.array([grade for grades in qrels.values() for grade in grades.values()], np.int64),
         tie_order=descending_order(document_ids),
@@ -81,12 +63,12 @@ def judged_pairs(qrels: Mapping[str, Mapping[str, int]]) -> JudgedPairs:
 
 def ndcg_of_judged(
     judged: JudgedPairs, scores: np.ndarray, cutoffs: Sequence[int] = CUTOFFS, gain: Gain = "exponential"
-) -> PerQuery:
-    """NDCG of the judged documents re-ranked by `scores`, one per pair. Raises ValueError for a NaN."""
-    gains = gains_of(judged.grades, gain)
-    keys = (-_as_trec_eval(scores), judged.tie_order)
-    dcg_QK = _dcg_QK(len(judged.query_ids), judged.query_of, gains, keys, cutoffs)
-    return _over_ideal(dcg_QK, judged, cutoffs, gain)
+) -> dict[int, np.ndarray]:
+    """NDCG of the judged documents re-ranked by `scores`, one per pair: by cutoff, float64 [queries].
+
+    Raises ValueError for a score that is not a number.
+    """
+    return _over_ideal(judged, judged, scores, cutoffs, gain)
 
 
 def ndcg(
@@ -94,19 +76,14 @@ def ndcg(
     run: Mapping[str, Mapping[str, float]],
     cutoffs: Sequence[int] = CUTOFFS,
     gain: Gain = "exponential",
-) -> PerQuery:
-    """NDCG of a run, for every query of the qrels; queries of the run without qrels are not looked at.
+) -> dict[int, np.ndarray]:
+    """NDCG of a run, for every query of the qrels (and no other of the run): by cutoff, float64 [queries].
 
     Raises ValueError for a score that is not a number.
     """
-    results = [run.get(query_id, {}) for query_id in qrels]
-    document_ids = list(chain.from_iterable(results))
-    scores = np.array([score for result in results for score in result.values()], np.float64)
-    grade_of = [grades.get(d, 0) for q, grades in qrels.items() for d in run.get(q, {})]
-    gains = gains_of(np.array(grade_of, np.int64), gain)
-    keys = (-_as_trec_eval(scores), descending_order(document_ids))
-    dcg_QK = _dcg_QK(len(qrels), _repeat_rows(results), gains, keys, cutoffs)
-    return _over_ideal(dcg_QK, judged_pairs(qrels), cutoffs, gain)
+    returned = judged_pairs({q: {d: grades.get(d, 0) for d in run.get(q, {})} for q, grades in qrels.items()})
+    scores = np.array([score for query_id in qrels for score in run.get(query_id, {}).values()], np.float64)
+    return _over_ideal(judged_pairs(qrels), returned, scores, cutoffs, gain)
 
 
 def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
@@ -114,8 +91,6 @@ def gains_of(grades: np.ndarray, gain: Gain) -> np.ndarray:
 
     Raises StageError for a grade above MAX_EXPONENTIAL_GRADE where the gain is exponential.
     """
-    if gain not in ("exponential", "linear"):
-        raise ValueError(f"gain is exponential or linear, not {gain!r}")
     positive = np.maximum(grades, 0).astype(np.float64)
     if gain == "exponential" and (highest := int(positive.max(initial=0))) > MAX_EXPONENTIAL_GRADE:
         raise StageError(
@@ -136,38 +111,28 @@ def descending_order(document_ids: Sequence[str]) -> np.ndarray:
     return np.fromiter((place[d] for d in document_ids), np.int64, len(document_ids))
 
 
-def _as_trec_eval(scores: np.ndarray) -> np.ndarray:
-    scores = np.asarray(scores)
+def _over_ideal(
+    judged: JudgedPairs, returned: JudgedPairs, scores: np.ndarray, cutoffs: Sequence[int], gain: Gain
+) -> dict[int, np.ndarray]:
+    """The DCG of what was returned, ranked by its scores, over that of all judged documents in their best order."""
     if np.isnan(scores).any():
         raise ValueError("a score is not a number (NaN), so it has no place in a ranking")
-    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite there too
-        return scores.astype(np.float32)
+    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
+        keys = (-scores.astype(np.float32), returned.tie_order)
+    dcg_QK = _dcg_QK(returned, gains_of(returned.grades, gain), keys, cutoffs)
+    ideal_gains = gains_of(judged.grades, gain)
+    ideal_QK = _dcg_QK(judged, ideal_gains, (-ideal_gains,), cutoffs)
+    values_QK = np.divide(dcg_QK, ideal_QK, out=np.zeros_like(dcg_QK), where=ideal_QK > 0)
+    return dict(zip(cutoffs, values_QK.T, strict=True))
 
 
-def _dcg_QK(
-    num_queries: int,
-    query_of: np.ndarray,
-    gains: np.ndarray,
-    keys: tuple[np.ndarray, ...],
-    cutoffs: Sequence[int],
-) -> np.ndarray:
+def _dcg_QK(pairs: JudgedPairs, gains: np.ndarray, keys: tuple[np.ndarray, ...], cutoffs: Sequence[int]) -> np.ndarray:
     """DCG@k of each query, its documents ordered by the first key ascending, then the next; float64."""
-    by_query = np.lexsort((*reversed(keys), query_of))
-    query_of, gains = query_of[by_query], gains[by_query]
+    num_queries = len(pairs.query_ids)
+    by_query = np.lexsort((*reversed(keys), pairs.query_of))
+    query_of, gains = pairs.query_of[by_query], gains[by_query]
     start = np.concatenate([[0], np.cumsum(np.bincount(query_of, minlength=num_queries))])
     rank = np.arange(1, len(query_of) + 1) - start[query_of]
     discounted = gains / np.log2(rank + 1)
     columns = [np.bincount(query_of, np.where(rank <= k, discounted, 0.0), num_queries) for k in cutoffs]
     return np.stack(columns, axis=1).astype(np.float64)  # sums over nothing are whole numbers
-
-
-def _over_ideal(dcg_QK: np.ndarray, judged: JudgedPairs, cutoffs: Sequence[int], gain: Gain) -> PerQuery:
-    gains = gains_of(judged.grades, gain)
-    ideal_QK = _dcg_QK(len(judged.query_ids), judged.query_of, gains, (-gains,), cutoffs)
-    values_QK = np.divide(dcg_QK, ideal_QK, out=np.zeros_like(dcg_QK), where=ideal_QK > 0)
-    return PerQuery(query_ids=judged.query_ids, cutoffs=tuple(cutoffs), values_QK=values_QK)
-
-
-def _repeat_rows(groups: Iterable[Mapping]) -> np.ndarray:
-    sizes = np.array([len(group) for group in groups], np.int64)
-    return np.repeat(np.arange(len(sizes)), sizes)

@@ -21,10 +21,9 @@ Suffixes: B texts, E the dimensions of a word vector, H of h.
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -37,7 +36,6 @@ from training.ranking.embedding import Side
 _BATCH_TEXTS = 128
 _UNKNOWN = "UNK"
 _PIECES = re.compile(r"\w+|[^\w\s]")
-_ARRAYS = ("W", "b", "U", "Wx", "bx", "Ux")
 _FILES = ("dictionary.txt", "utable.npy", "btable.npy", "uni_skip.npz", "bi_skip.npz")
 
 
@@ -49,11 +47,7 @@ class SkipThought:
     def __init__(self, folder: str) -> None:
         """Raises UsageError without the folder or a file of it, StageError for a file that is not as published."""
         if not Path(folder).is_dir():
-            raise UsageError(
-                asked=f"Skip-Thought's published weights were to be read from {folder}",
-                found="there is no such folder",
-                do=f"give the local folder that holds {', '.join(_FILES)}",
-            )
+            raise _missing(folder, "there is no such folder")
         self._row_of = _dictionary(Path(folder, "dictionary.txt"))
         self._uni = _Encoder(Path(folder), "utable.npy", "uni_skip.npz", ("encoder",), len(self._row_of))
         self._bi = _Encoder(Path(folder), "btable.npy", "bi_skip.npz", ("encoder", "encoder_r"), len(self._row_of))
@@ -94,9 +88,8 @@ class _Encoder:
     def __init__(self, folder: Path, table: str, weights: str, prefixes: Sequence[str], num_words: int) -> None:
         self._table = _array(folder / table, mmap_mode="r")  # two gigabytes, of which few rows are needed
         if self._table.ndim != 2 or len(self._table) != num_words:
-            raise _not_as_published(
-                folder / table, f"a row for each of the {num_words:,} words of dictionary.txt", _shape(self._table)
-            )
+            wanted = f"a row for each of the {num_words:,} words of dictionary.txt"
+            raise _not_as_published(folder / table, wanted, f"an array has the shape {self._table.shape}")
         self._units = [_unit_of(folder / weights, prefix, self._table.shape[1]) for prefix in prefixes]
 
     @property
@@ -118,18 +111,18 @@ class _Encoder:
 
 def _run(unit: dict[str, np.ndarray], words_TBE: np.ndarray) -> np.ndarray:
     """The last h, [B, H]."""
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 0.5 * (1 + np.tanh(0.5 * x))  # without overflow
+
     size = len(unit["Ux"])
     h_BH = np.zeros((words_TBE.shape[1], size), np.float32)
     for x_BE in words_TBE:
-        gates = _sigmoid(x_BE @ unit["W"] + unit["b"] + h_BH @ unit["U"])
+        gates = sigmoid(x_BE @ unit["W"] + unit["b"] + h_BH @ unit["U"])
         r_BH, u_BH = gates[:, :size], gates[:, size:]
         new_BH = np.tanh(x_BE @ unit["Wx"] + unit["bx"] + r_BH * (h_BH @ unit["Ux"]))
         h_BH = u_BH * h_BH + (1 - u_BH) * new_BH
     return h_BH
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * x))  # without overflow
 
 
 def _dictionary(path: Path) -> dict[str, int]:
@@ -137,7 +130,7 @@ def _dictionary(path: Path) -> dict[str, int]:
     try:
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise _missing(path.parent, f"it has no {path.name}") from None
     except UnicodeDecodeError as error:
         raise _not_as_published(path, "UTF-8 text, a word a line", f"byte {error.start:,} is not UTF-8") from None
     row_of = {line.strip(): row for row, line in enumerate(lines)}
@@ -148,68 +141,44 @@ def _dictionary(path: Path) -> dict[str, int]:
 
 def _unit_of(path: Path, prefix: str, num_inputs: int) -> dict[str, np.ndarray]:
     """One recurrent unit's arrays, their shapes agreeing with each other and with the word vectors."""
-    stored = _load(path)
-    if not isinstance(stored, np.lib.npyio.NpzFile):
-        raise _not_as_published(path, "an archive of arrays (.npz)", "it is a single array")
-    with stored:
-        names = [f"{prefix}_{name}" for name in _ARRAYS]
-        if absent := [name for name in names if name not in stored.files]:
-            raise _not_as_published(path, f"the arrays {', '.join(names)}", f"it lacks {', '.join(absent)}")
-        unit = {name: _loaded(path, partial(stored.__getitem__, f"{prefix}_{name}")) for name in _ARRAYS}
-    size = len(np.atleast_1d(unit["Ux"]))
+    size = len(np.atleast_1d(_array(path, f"{prefix}_Ux")))
     shapes = {
         "W": (num_inputs, 2 * size), "b": (2 * size,), "U": (size, 2 * size),
         "Wx": (num_inputs, size), "bx": (size,), "Ux": (size, size),
     }  # fmt: skip
+    unit = {name: _array(path, f"{prefix}_{name}") for name in shapes}
     for name, shape in shapes.items():
         if unit[name].shape != shape:
             wanted = f"{prefix}_{name} of shape {shape}, for word vectors of {num_inputs} and {size} cells"
-            raise _not_as_published(path, wanted, _shape(unit[name]))
+            raise _not_as_published(path, wanted, f"an array has the shape {unit[name].shape}")
         if not np.isfinite(unit[name]).all():
             raise _not_as_published(path, f"finite numbers in {prefix}_{name}", "some are not finite")
     return {name: np.asarray(array, np.float32) for name, array in unit.items()}
 
 
-def _array(path: Path, **how: Any) -> np.ndarray:
-    found = _loaded(path, lambda: _load(path, **how))
-    if not isinstance(found, np.ndarray):
-        raise _not_as_published(path, "one array (.npy)", "it is an archive")
-    return found
-
-
-def _load(path: Path, **how: Any) -> Any:
+def _array(path: Path, name: str | None = None, *, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+    """A file's array of floating-point numbers, or the one of a name in an archive."""
     try:
-        return np.load(path, allow_pickle=False, **how)
+        stored = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        found = stored[name] if name else stored
     except FileNotFoundError:
-        raise _missing(path) from None
-    except (ValueError, EOFError, OSError, BadZipFile) as error:
-        raise _unreadable(path, error) from None
-
-
-def _loaded(path: Path, read: Callable[[], Any]) -> Any:
-    """An array whose numbers are floating point; those of an archive are read only here."""
-    try:
-        found = read()
-    except (ValueError, EOFError, OSError, BadZipFile, zlib.error) as error:
-        raise _unreadable(path, error) from None
-    if isinstance(found, np.ndarray) and not np.issubdtype(found.dtype, np.floating):
-        raise _not_as_published(path, "floating-point numbers", f"it has an array of type {found.dtype}")
+        raise _missing(path.parent, f"it has no {path.name}") from None
+    except KeyError:
+        raise _not_as_published(path, f"the array {name}", f"it lacks {name}") from None
+    except (ValueError, IndexError, EOFError, OSError, BadZipFile, zlib.error) as error:
+        wanted = "plain arrays, whole and not pickled"
+        raise _not_as_published(path, wanted, f"NumPy cannot read it ({error})") from None
+    if not isinstance(found, np.ndarray) or not np.issubdtype(found.dtype, np.floating):
+        what = f"an array of type {found.dtype}" if isinstance(found, np.ndarray) else "an archive"
+        raise _not_as_published(path, "floating-point numbers", f"it has {what}")
     return found
 
 
-def _unreadable(path: Path, error: Exception) -> StageError:
-    return _not_as_published(path, "plain arrays, whole and not pickled", f"NumPy cannot read it ({error})")
-
-
-def _shape(array: np.ndarray) -> str:
-    return f"an array has the shape {array.shape}"
-
-
-def _missing(path: Path) -> UsageError:
+def _missing(folder: str | Path, found: str) -> UsageError:
     return UsageError(
-        asked=f"Skip-Thought's published weights were to be read from {path.parent}",
-        found=f"it has no {path.name}",
-        do=f"put all of {', '.join(_FILES)} there",
+        asked=f"Skip-Thought's published weights were to be read from {folder}",
+        found=found,
+        do=f"give the local folder that holds {', '.join(_FILES)}",
     )
 
 

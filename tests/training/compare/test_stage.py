@@ -99,7 +99,7 @@ def test_the_means_are_those_of_the_run_files_and_the_tests_are_corrected_over_t
         for line in Path(folder, "judged.run").read_text().splitlines():
             query_id, _, document_id, _, score, _ = line.split()
             run.setdefault(query_id, {})[document_id] = float(score)
-        expected = ndcg(qrels, run).mean()
+        expected = {k: values.mean() for k, values in ndcg(qrels, run).items()}
         for cutoff in (1, 3, 10):
             assert row["values"][f"ndcg@{cutoff}"]["mean"] == pytest.approx(expected[cutoff], abs=1e-12)
             values[row["name"]][cutoff] = expected[cutoff]

@@ -67,14 +67,3 @@ def test_a_word_twice_in_the_query_counts_twice():
 def test_documents_of_one_title_have_exactly_one_score():
     found = TitleLanguageModel(["steel angle", "hose", "Steel  Angle"]).scores(["angle of steel"])[0]
     assert found[0] == found[2] != found[1]
-
-
-@pytest.mark.parametrize("mu", [0, -1, float("nan"), float("inf")])
-def test_mu_must_be_a_positive_number(mu):
-    with pytest.raises(ValueError, match="positive"):
-        TitleLanguageModel(["hose"], mu=mu)
-
-
-def test_no_title_is_refused():
-    with pytest.raises(ValueError, match="at least one title"):
-        TitleLanguageModel([])
