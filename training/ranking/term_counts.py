@@ -5,6 +5,7 @@ Words are those of the text contract. A column of titles is cut into words as a 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow as pa
 from schemas.text_columns import normalise_column, words_of_column
 from schemas.words import words
 
-Titles = Sequence[str] | pa.Array | pa.ChunkedArray
+Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 _CHUNK_TITLES = 1 << 20  # cut into words at once
 
 
