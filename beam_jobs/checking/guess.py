@@ -1,4 +1,7 @@
-"""What form a log has, by its first lines: the names and shapes of its fields, and the mapping that they suggest."""
+"""What form a log has, by its first lines: the names and shapes of its fields, and the mapping that they suggest.
+
+Lines are looked at and never shown; of what is in them only names that look like those of fields are.
+"""
 
 import csv
 import difflib
@@ -6,157 +9,45 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from beam_jobs.checking.log_sample import TEXT_KINDS, FileLook
 from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.lines import FAILURES, is_too_deep
+from beam_jobs.sources.lines import FAILURES, is_too_deep, split_lines, without_returns
 from beam_jobs.sources.mapping import Columns, Events, Mapping
-from beam_jobs.sources.read_lines import PARQUET
+from beam_jobs.sources.read_lines import (
+    GZIP,
+    MAGIC_BYTES,
+    PARQUET,
+    PLAIN,
+    ZSTD,
+    Unit,
+    find_files,
+    kind_of,
+    read_blocks,
+    unreadable,
+)
+from schemas import storage
+from schemas.errors import StageError
 
-ACTIONS = frozenset({"index", "create", "update", "delete"})
-OTHER_KEYS = "*"
-_MAX_DEPTH, _MAX_KEYS = 4, 40
+MAX_FILES, MAX_LINES = 16, 2000  # looked into, and of each
+_LOOK_BYTES = 1 << 20
+_ACTIONS = frozenset({"index", "create", "update", "delete"})
+_MAX_DEPTH, _MAX_KEYS, _MAX_PATHS, _MAX_TEXTS = 4, 40, 1000, 200
+_DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+_UBI_KEYS = ("user_query", "action_name", "event_attributes", "query_attributes")
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?")
-_MAX_EVENTS = 200
 # Digits of a number of seconds, ms, us, ns since 1970, for the years 2001 to 2286.
 _EPOCHS = {10: "seconds", 13: "milliseconds", 16: "microseconds", 19: "nanoseconds"}
+_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
+_LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
 
-
-@dataclass(kw_only=True, slots=True)
-class Fields:
-    """What some lines hold. `paths`: lines with each key or dotted path; `shapes`: what its values look like.
-
-    `texts`: the short values of each path that may name events. They are compared with words that we know, and
-    never shown otherwise.
-    """
-
-    num_lines: int = 0  # objects, or records
-    num_other: int = 0  # lines that are no object
-    num_actions: int = 0  # bulk action lines
-    num_hits: int = 0  # objects with the event in `_source`
-    paths: Counter[str] = field(default_factory=Counter)
-    shapes: dict[str, Counter[str]] = field(default_factory=dict)
-    texts: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def add(self, other: "Fields") -> None:
-        self.num_lines += other.num_lines
-        self.num_other += other.num_other
-        self.num_actions += other.num_actions
-        self.num_hits += other.num_hits
-        self.paths.update(other.paths)
-        for name, counts in other.shapes.items():
-            self.shapes.setdefault(name, Counter()).update(counts)
-        for name, counts in other.texts.items():
-            self.texts.setdefault(name, Counter()).update(counts)
-
-    def share(self, path: str) -> float:
-        return self.paths[path] / self.num_lines if self.num_lines else 0.0
-
-    def shape(self, path: str) -> str:
-        """What most values of a path look like."""
-        counts = self.shapes.get(path)
-        return counts.most_common(1)[0][0] if counts else "nothing"
-
-    def leaves(self) -> list[str]:
-        """Paths that hold values, and names that may be shown, the most frequent first."""
-        return [path for path, _ in self.paths.most_common() if self.shape(path) != "object" and is_showable(path)]
-
-
-def fields_of_json(lines: Iterable[bytes]) -> Fields:
-    """The fields of lines of JSON; of exported hits those of the event."""
-    found = Fields()
-    for line in lines:
-        value: Any = None
-        if not is_too_deep(line):
-            with suppress(*FAILURES):
-                value = msgspec.json.decode(line)
-        if not isinstance(value, dict):
-            found.num_other += 1
-            continue
-        if len(value) == 1 and next(iter(value)) in ACTIONS and isinstance(next(iter(value.values())), dict):
-            found.num_actions += 1
-            continue
-        if isinstance(value.get("_source"), dict) and "query_id" not in value:
-            found.num_hits += 1
-            value = value["_source"]
-        found.num_lines += 1
-        _visit(value, "", found, 0)
-    return found
-
-
-def fields_of_records(names: Sequence[str], records: Iterable[Sequence[str]]) -> Fields:
-    """The fields of delimited records, by the names of their columns."""
-    found = Fields()
-    for record in records:
-        found.num_lines += 1
-        for name, value in zip(names, record, strict=False):
-            if value:
-                _note(name, value, found)
-    return found
-
-
-def shape_of(value: Any) -> str:
-    """What a value looks like, in words."""
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, dict):
-        return "object"
-    if isinstance(value, list):
-        return "list"
-    if isinstance(value, float):
-        return "number"
-    text = str(value)
-    if text.isascii() and text.isdigit():
-        if len(text) in _EPOCHS and text[0] in "12":
-            return f"{_EPOCHS[len(text)]} since 1970"
-        return "whole number"
-    if _ISO.fullmatch(text):
-        return "ISO time"
-    if text.startswith(("http://", "https://")):
-        return "address"
-    return "text" if " " in text else "word"
-
-
-def _visit(value: dict[str, Any], name: str, found: Fields, depth: int) -> None:
-    keys = list(value)
-    if len(keys) > _MAX_KEYS:  # a table of values, not names of fields
-        found.paths[f"{name}.{OTHER_KEYS}" if name else OTHER_KEYS] += 1
-        keys = [key for key in keys[:_MAX_KEYS] if not depth]
-    for key in keys:
-        inner, path = value[key], f"{name}.{key}" if name else key
-        if inner is None or inner == "":
-            continue
-        if isinstance(inner, dict) and depth < _MAX_DEPTH:
-            found.paths[path] += 1
-            found.shapes.setdefault(path, Counter())["object"] += 1
-            _visit(inner, path, found, depth + 1)
-        else:
-            _note(path, inner, found)
-
-
-def _note(path: str, value: Any, found: Fields) -> None:
-    if path not in found.paths and len(found.paths) >= 1000:
-        path = OTHER_KEYS
-    found.paths[path] += 1
-    found.shapes.setdefault(path, Counter())[shape_of(value)] += 1
-    if isinstance(value, str) and len(value) <= 30:
-        texts = found.texts.setdefault(path, Counter())
-        if value in texts or len(texts) < _MAX_EVENTS:
-            texts[value] += 1
-
-
-# Names that other logs give to what we need: an exact one, one spelt otherwise, one a letter away.
-#
-# A name is compared without case, without `_`, `-`, `.`, `@` and blanks, so `queryId`, `query_id` and `Query ID` are
-# one.
-
-
-# Ours -> what it is called elsewhere, the likeliest first. Two parts are a key within an object of that name.
+# Ours -> what it is called elsewhere, the likeliest first. Two parts are a key within an object of that name. Names are
+# compared without case, `_`, `-`, `.`, `@` and blanks: `queryId`, `query_id` and `Query ID` are one.
 ALIASES: dict[str, tuple[str, ...]] = {
     "query_id": (
         "query_id", "qid", "search_id", "sid", "query.id", "search.id", "request_id", "search_request_id", "query_uid",
@@ -185,82 +76,120 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "application": ("application", "app", "app_name", "application_name"),
 }  # fmt: skip
 # What a value of an event column means, compared in the same way.
-EVENT_ROOTS = {
+EVENT_NAMES = {
     "click": ("click", "tap", "select", "clickthrough", "productclick", "itemclick", "resultclick", "hitclick"),
     "impression": ("impression", "shown", "view", "viewed", "display", "displayed", "serp", "impressed", "productview"),
     "search": ("search", "query", "searched"),
 }
-_NAME = re.compile(r"[A-Za-z_@][A-Za-z0-9_.@ -]{0,59}")
-_PLAIN = re.compile(r"[^a-z0-9]")
-_LONG_DIGITS = re.compile(r"\d{5,}|[0-9a-fA-F]{12,}")
-_NEAR = 0.8
 
 
-def plain_name(name: str) -> str:
-    """A name without what it may be spelt with or without."""
-    return _PLAIN.sub("", name.lower())
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileLook:
+    """One file. `lines`: its first ones, or none; `schema`: of Parquet; `error`: why it cannot be read."""
+
+    file: str
+    size: int
+    kind: str = PLAIN
+    lines: Sequence[bytes] = ()
+    schema: pa.Schema | None = None
+    error: StageError | None = None
 
 
-def is_showable(name: str) -> bool:
-    """Whether a key looks like the name of a field, and not like a value that serves as a key."""
-    return bool(_NAME.fullmatch(name)) and not _LONG_DIGITS.search(name)
+def look_at(logs: Sequence[str]) -> list[FileLook]:
+    """Every file of a log, MAX_FILES of them with their first lines. Raises UsageError where there is none."""
+    sizes = {file: storage.size_bytes(file) or 0 for file in find_files(logs)}
+    with_bytes = [file for file, size in sizes.items() if size]
+    chosen = set(with_bytes[:: -(-len(with_bytes) // MAX_FILES) or 1])
+    return [_look(file, size) if file in chosen else FileLook(file=file, size=size) for file, size in sizes.items()]
 
 
-def alias_rank(ours: str, name: str) -> int | None:
-    """How usual a name (a key, or a dotted path) is for ours: 0 the most; None where it is not known for it."""
-    parts = name.split(".")
-    spellings = {plain_name(parts[-1]), plain_name("".join(parts[-2:]))}
-    ranks = [rank for rank, alias in enumerate(ALIASES[ours]) if plain_name(alias) in spellings]
-    return min(ranks, default=None)
+def _look(file: str, size: int) -> FileLook:
+    kind = PLAIN
+    try:
+        with storage.open_read(file) as opened:
+            kind = kind_of(opened.read(MAGIC_BYTES))
+        if kind == PARQUET:
+            with storage.open_read(file) as opened:
+                return FileLook(file=file, size=size, kind=kind, schema=pq.read_schema(opened))
+        if kind in (PLAIN, GZIP, ZSTD):
+            block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
+            lines = without_returns(block.data, split_lines(block.data)) if block else []
+            return FileLook(file=file, size=size, kind=kind, lines=lines[:MAX_LINES])
+    except StageError as error:
+        return FileLook(file=file, size=size, kind=kind, error=error)
+    except OSError as error:
+        return FileLook(file=file, size=size, kind=kind, error=unreadable(file, error))
+    except pa.ArrowInvalid:
+        pass  # its source says what is wrong with it
+    return FileLook(file=file, size=size, kind=kind)
 
 
-def best_name(ours: str, names: Iterable[str]) -> str | None:
-    """The name among these that most likely means ours: an alias, of several the most usual, then the least nested."""
-    ranked = [(rank, name.count("."), name) for name in names if (rank := alias_rank(ours, name)) is not None]
-    return min(ranked)[2] if ranked else None
+@dataclass(kw_only=True, slots=True)
+class Fields:
+    """What some lines hold. `paths`: lines with each key or dotted path; `shapes`: what its values look like.
 
+    `texts`: the short values of each path that may name events. They are compared with words that we know, and
+    never shown otherwise.
+    """
 
-def near_name(expected: str, names: Iterable[str]) -> str | None:
-    """The name among these whose last key is nearly the last key of an expected path, by its letters."""
-    wanted = plain_name(expected.split(".")[-1])
-    scored = [(difflib.SequenceMatcher(None, wanted, plain_name(name.split(".")[-1])).ratio(), name) for name in names]
-    likely = [pair for pair in scored if pair[0] >= _NEAR]
-    return max(likely)[1] if likely else None
+    num_lines: int = 0  # objects, or records
+    num_other: int = 0  # lines that are no object
+    paths: Counter[str] = field(default_factory=Counter)
+    shapes: dict[str, Counter[str]] = field(default_factory=dict)
+    texts: dict[str, Counter[str]] = field(default_factory=dict)
 
+    def share(self, path: str) -> float:
+        return self.paths[path] / self.num_lines if self.num_lines else 0.0
 
-def event_kind(value: str) -> str | None:
-    """What a value of an event column probably means: search, impression, click, or nothing that we know."""
-    name = plain_name(value)
-    return next((kind for kind, roots in EVENT_ROOTS.items() if name in roots), None)
+    def shape(self, path: str) -> str:
+        """What most values of a path look like."""
+        counts = self.shapes.get(path)
+        return counts.most_common(1)[0][0] if counts else "nothing"
 
+    def leaves(self) -> list[str]:
+        """Paths that hold values, and names that may be shown, the most frequent first."""
+        return [path for path, _ in self.paths.most_common() if self.shape(path) != "object" and is_showable(path)]
 
-UBI_PATHS = {
-    "query_id": ("query_id",),
-    "client_id": ("client_id",),
-    "query": ("user_query",),
-    "time": ("timestamp",),
-    "event": ("action_name",),
-    "application": ("application",),
-    "user_agent": ("query_attributes.user_agent",),
-    "document_id": ("event_attributes.object.object_id", "event_attributes.object.internal_id"),
-    "position": ("event_attributes.position.ordinal", "event_attributes.position.ordinal.index"),
-}
-_UBI_MARKS = tuple(map(plain_name, ("user_query", "action_name", "event_attributes", "query_attributes")))
-_DELIMITERS = "\t,;|"
-_FEWEST_KNOWN = 2  # names of a header that we know
+    def note(self, path: str, value: Any) -> None:
+        """Count a value of a path."""
+        if path not in self.paths and len(self.paths) >= _MAX_PATHS:
+            return
+        self.paths[path] += 1
+        self.shapes.setdefault(path, Counter())[shape_of(value)] += 1
+        if isinstance(value, str) and len(value) <= 30:
+            texts = self.texts.setdefault(path, Counter())
+            if value in texts or len(texts) < _MAX_TEXTS:
+                texts[value] += 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guess:
-    """`format` is one of ingest's or "" where none fits; `what` says in words what the log looks like."""
+    """`format` is one of ingest's, or "" where none fits: then `do` says what to do. `what`: what the log looks like.
+
+    `mapping`: what the names suggest, where they are enough; `header`: of delimited text.
+    """
 
     format: str
     what: str
-    fields: Fields
-    by_file: dict[str, Fields] = field(default_factory=dict)
-    mapping: Mapping | None = None  # what the names suggest, where the form needs a mapping and they are enough
+    fields: Fields = field(default_factory=Fields)
+    mapping: Mapping | None = None
     header: tuple[str, ...] = ()
-    trouble: str = ""  # why no form fits, with what to do
+    do: str = ""
+
+
+def guess_form(looks: Sequence[FileLook]) -> Guess:
+    """What the files that were looked into are; where they differ, what most of them are."""
+    schemas = [look.schema for look in looks if look.schema is not None]
+    texts = [look.lines for look in looks if look.lines]
+    if len(schemas) > len(texts):
+        found = _fields_of_schema(schemas[0])
+        return Guess(format="parquet", what="Parquet", fields=found, mapping=suggest(found))
+    if not texts:
+        if kinds := sorted({look.kind for look in looks} - {PLAIN, GZIP, ZSTD, PARQUET}):
+            return Guess(format="", what=f"a file of the kind {kinds[0]}", do="unpack it, or pack it with gzip or zstd")
+        return Guess(format="", what="a log without a line", do="give a log with at least one line")
+    found = fields_of_json([line for lines in texts for line in lines])
+    return _json(found) if found.num_lines > found.num_other else _other_text(texts)
 
 
 def needs_mapping(log_format: str) -> bool:
@@ -268,199 +197,74 @@ def needs_mapping(log_format: str) -> bool:
     return log_format in FORMS and FORMS[log_format].mapping == "columns"
 
 
-def guess_form(looks: Sequence[FileLook]) -> Guess:
-    """What the files that were looked into are; where they differ, what most of them are."""
-    schemas = {look.file: look.schema for look in looks if look.schema is not None}
-    texts = {look.file: look.lines for look in looks if look.lines}
-    if len(schemas) > len(texts):
-        return _parquet(schemas)
-    if not texts:
-        kinds = sorted({look.kind for look in looks if look.size and look.kind not in (*TEXT_KINDS, PARQUET)})
-        if not kinds:
-            return _none("nothing that can be read: there is no line in it", "give a log with at least one line")
-        return _none(f"files of the kind {', '.join(kinds)}", "unpack them, or pack them with gzip or zstd")
-    by_file = {file: fields_of_json(lines) for file, lines in texts.items()}
-    fields = _together(by_file)
-    if fields.num_lines + fields.num_actions > fields.num_other:
-        return _json(fields, by_file)
-    return _other_text(texts)
+def _json(found: Fields) -> Guess:
+    keys = {path.split(".")[0] for path in found.paths}
+    similar = {plain_name(key) for key in keys} & set(map(plain_name, _UBI_KEYS))
+    is_ubi = bool({"user_query", "action_name"} & keys) or len(similar) > 1
+    what = "UBI, JSON lines" if is_ubi else "JSON lines"
+    return Guess(format="ubi" if is_ubi else "jsonl", what=what, fields=found, mapping=suggest(found))
 
 
-def suggest(names: Sequence[str], fields: Fields, **settings: object) -> Mapping | None:
-    """The mapping that the names of fields suggest; None where query or document are not among them."""
-    found: dict[str, str | int | None] = {}
-    free = [name for name in names if fields.shape(name) not in ("object", "list", "true or false")]
-    for ours in ALIASES:
-        candidates = [name for name in free if name not in found.values()]
-        if ours == "query":
-            # A number, a time or an address is no query, whatever it is called.
-            candidates = [name for name in candidates if fields.shape(name) in ("word", "text", "nothing")]
-        name = best_name(ours, candidates)
-        if name is not None:
-            found[ours] = name
-    if "query" not in found or "document_id" not in found:
-        return None
-    times = fields.shapes.get(str(found.get("time")), Counter())
-    seconds = times["seconds since 1970"] > 0.5 * times.total() > 0
-    mapping = Mapping(columns=Columns(**found), **settings)  # type: ignore[arg-type]
-    if seconds:
-        mapping = replace(mapping, time_format="epoch_s")
-    events = suggest_events(fields.texts.get(str(found.get("event")), Counter()))
-    return replace(mapping, events=events) if events else mapping
+def fields_of_json(lines: Iterable[bytes]) -> Fields:
+    """The fields of lines of JSON; of exported hits those of the event. Bulk action lines do not count."""
+    found = Fields()
+    for line in lines:
+        value: Any = None
+        if not is_too_deep(line):
+            with suppress(*FAILURES):
+                value = msgspec.json.decode(line)
+        if not isinstance(value, dict):
+            found.num_other += 1
+            continue
+        if len(value) == 1 and next(iter(value)) in _ACTIONS and isinstance(next(iter(value.values())), dict):
+            continue
+        if isinstance(value.get("_source"), dict) and "query_id" not in value:
+            value = value["_source"]
+        found.num_lines += 1
+        _visit(value, "", found, 0)
+    return found
 
 
-def suggest_events(values: Counter[str]) -> Events | None:
-    """The values of an event column that are surely searches, impressions and clicks, beside the usual ones."""
-    known = Events()
-    more: dict[str, list[str]] = {"search": [], "impression": [], "click": []}
-    for value in values:
-        kind = event_kind(value)
-        if kind and value not in known.kinds():
-            more[kind].append(value)
-    if not any(more.values()):
-        return None
-    return Events(**{kind: (*getattr(known, kind), *sorted(values)) for kind, values in more.items()})
+def _visit(value: dict[str, Any], name: str, found: Fields, depth: int) -> None:
+    if depth and len(value) > _MAX_KEYS:
+        return  # a table of values, not names of fields
+    for key in list(value)[:_MAX_KEYS]:
+        inner, path = value[key], f"{name}.{key}" if name else key
+        if inner is None or inner == "":
+            continue
+        found.note(path, inner)
+        if isinstance(inner, dict) and depth < _MAX_DEPTH:
+            _visit(inner, path, found, depth + 1)
 
 
-def expected_in_ubi(fields: Fields) -> dict[str, str]:
-    """Ours -> the UBI path it is under in these fields; what is not there is missing."""
-    return {
-        ours: here[0]
-        for ours, paths in UBI_PATHS.items()
-        if (here := [path for path in paths if fields.paths[path] and fields.shape(path) != "object"])
-    }
+def shape_of(value: Any) -> str:
+    """What a value looks like, in words."""
+    for kind, words in ((bool, "true or false"), (dict, "object"), (list, "list"), (float, "number")):
+        if isinstance(value, kind):
+            return words
+    text = str(value)
+    if text.isascii() and text.isdigit():
+        if len(text) in _EPOCHS and text[0] in "12":
+            return f"{_EPOCHS[len(text)]} since 1970"
+        return "whole number"
+    if _ISO.fullmatch(text):
+        return "ISO time"
+    if text.startswith(("http://", "https://")):
+        return "address"
+    return "text" if " " in text else "word"
 
 
-def misplaced(ours: str, fields: Fields, taken: Sequence[str]) -> str | None:
-    """The field that probably holds what UBI expects elsewhere: under another name, or within another object."""
-    names = [name for name in fields.leaves() if name not in taken and fields.shape(name) != "list"]
-    expected = UBI_PATHS[ours][0]
-    same = [name for name in names if plain_name(name.split(".")[-1]) == plain_name(expected.split(".")[-1])]
-    if same:
-        return same[0]
-    name = best_name(ours, names)
-    if name is not None and (ours != "position" or alias_rank(ours, name) is not None):
-        return name
-    return near_name(expected, names)
-
-
-def _json(fields: Fields, by_file: dict[str, Fields]) -> Guess:
-    keys = {plain_name(path.split(".")[0]) for path in fields.paths}
-    exact = {path.split(".")[0] for path in fields.paths}
-    marks = [mark for mark in _UBI_MARKS if mark in keys]
-    mapping = suggest(fields.leaves(), fields)
-    is_exact = bool({"user_query", "action_name"} & exact)
-    bulk = " in a bulk file with action lines" if fields.num_actions else ""
-    hits = " in exported hits" if fields.num_hits else ""
-    if is_exact or len(marks) > 1 or (fields.num_actions and "query_id" in exact):
-        return Guess(format="ubi", what=f"UBI{bulk}{hits}, JSON lines", fields=fields, by_file=by_file, mapping=mapping)
-    return Guess(format="jsonl", what="JSON lines", fields=fields, by_file=by_file, mapping=mapping)
-
-
-def _parquet(schemas: dict[str, pa.Schema]) -> Guess:
-    by_file = {}
-    for file, schema in schemas.items():
-        found = Fields(num_lines=1)
-        for name, kind in _leaves(schema):
-            found.paths[name] += 1
-            found.shapes[name] = Counter([_shape_of_type(kind)])
-        by_file[file] = found
-    fields = _together(by_file)
-    names = list(fields.paths)
-    return Guess(format="parquet", what="Parquet", fields=fields, by_file=by_file, mapping=suggest(names, fields))
-
-
-def _other_text(texts: dict[str, tuple[bytes, ...]]) -> Guess:
-    first = next(iter(texts.values()))
-    if first[0].startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _none("text in UTF-16", "write it in UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
-    if first[0].lstrip().startswith(b"<"):
-        return _none("XML or HTML", "write it with one event a line, as UBI or delimited text")
-    if first[0].strip() in (b"{", b"[") or first[0].startswith(b"[{"):
-        return _none("one JSON value over many lines", "write one object a line (`jq -c '.[]'` for a list)")
-    if known := _known_form(texts):
-        return known
-    sample = [line.decode(errors="replace") for lines in texts.values() for line in lines[1:] or lines]
-    best, delimiter, width = max(_score(sample, mark) for mark in _DELIMITERS)
-    if best < 0.5 or width < 2:
-        return _none("text without a delimiter that we know", "give a delimiter in a mapping, or JSON lines")
-    starts = {file: _cut(lines[0].decode(errors="replace"), delimiter) for file, lines in texts.items()}
-    records = {
-        file: [_cut(line.decode(errors="replace"), delimiter) for line in lines] for file, lines in texts.items()
-    }
-    header = next(iter(starts.values()))
-    named = _is_header(header, [record for cut in records.values() for record in cut[1:]])
-    names = tuple(header) if named else tuple(f"column {number}" for number in range(1, width + 1))
-    by_file = {
-        file: fields_of_records(tuple(starts[file]) if named else names, cut[1:] if named else cut)
-        for file, cut in records.items()
-    }
-    fields = _together(by_file)
-    mapping = suggest(names, fields, delimiter=delimiter) if named else None
-    word = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[delimiter]
-    return Guess(
-        format="delimited",
-        what=f"text of {width} columns between {word}, {'with' if named else 'without'} a header",
-        fields=fields,
-        by_file=by_file,
-        mapping=mapping,
-        header=names if named else (),
-    )
-
-
-def _known_form(texts: dict[str, tuple[bytes, ...]]) -> Guess | None:
-    """The form of text whose columns are known that these lines are of, if any."""
-    for form in FORMS.values():
-        if known := form.recognition:
-            records = {file: known.records(lines) for file, lines in texts.items()}
-            if known.is_like([record for cut in records.values() for record in cut]):
-                by_file = {file: fields_of_records(known.columns, cut) for file, cut in records.items()}
-                return Guess(format=form.name, what=known.what, fields=_together(by_file), by_file=by_file)
-    return None
-
-
-def _none(what: str, do: str) -> Guess:
-    return Guess(format="", what=what, fields=Fields(), trouble=do)
-
-
-def _score(lines: Sequence[str], delimiter: str) -> tuple[float, str, int]:
-    """(share of the lines that have the most usual number of fields, delimiter, that number)."""
-    widths = Counter(len(_cut(line, delimiter)) for line in lines)
-    width, count = max(((w, n) for w, n in widths.items() if w > 1), key=lambda pair: pair[1], default=(1, 0))
-    return count / max(len(lines), 1), delimiter, width
-
-
-def _cut(line: str, delimiter: str) -> list[str]:
-    line = line.removeprefix("\ufeff")
-    if delimiter == "\t" or '"' not in line:
-        return line.split(delimiter)
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        return line.split(delimiter)
-
-
-def _is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
-    """Whether a first line names columns: all look like names, none twice, two are known for what we need, and none is
-    a value of its column too, so that no line of a log without a header is taken for one.
-    """
-    if len(set(names)) < len(names) or not all(is_showable(name.strip()) for name in names):
-        return False
-    known = {ours for ours in ALIASES for name in names if alias_rank(ours, name) is not None}
-    if len(known) < _FEWEST_KNOWN:
-        return False
-    return not any(name == value for record in records for name, value in zip(names, record, strict=False))
-
-
-def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    found: list[tuple[str, pa.DataType]] = []
+def _fields_of_schema(schema: pa.Schema) -> Fields:
+    """The columns of Parquet, those of structs by their paths."""
+    found = Fields(num_lines=1)
 
     def visit(name: str, kind: pa.DataType) -> None:
         if pa.types.is_struct(kind):
-            for number in range(kind.num_fields):
-                visit(f"{name}.{kind.field(number).name}", kind.field(number).type)
+            for inner in kind:
+                visit(f"{name}.{inner.name}", inner.type)
         else:
-            found.append((name, kind))
+            found.paths[name] = 1
+            found.shapes[name] = Counter([_shape_of_type(kind)])
 
     for column in schema:
         visit(column.name, column.type)
@@ -470,7 +274,7 @@ def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 def _shape_of_type(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+    if pa.types.is_nested(kind):
         return "list"
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return "ISO time"
@@ -481,8 +285,132 @@ def _shape_of_type(kind: pa.DataType) -> str:
     return "number" if pa.types.is_floating(kind) else "word"
 
 
-def _together(by_file: dict[str, Fields]) -> Fields:
-    found = Fields()
-    for fields in by_file.values():
-        found.add(fields)
+def _other_text(texts: Sequence[Sequence[bytes]]) -> Guess:
+    first = texts[0][0]
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return Guess(format="", what="text in UTF-16", do="write it in UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
+    if first.lstrip().startswith(b"<"):
+        return Guess(format="", what="XML or HTML", do="write it with one event a line, as UBI or delimited text")
+    if first.strip() in (b"{", b"[") or first.startswith(b"[{"):
+        do = "write one object a line (`jq -c '.[]'` for a list)"
+        return Guess(format="", what="one JSON value over many lines", do=do)
+    raw = [line for lines in texts for line in lines]
+    for form in FORMS.values():
+        if (known := form.recognition) and known.is_like(records := known.records(raw)):
+            return Guess(format=form.name, what=known.what, fields=fields_of_records(known.columns, records))
+    lines = [line.decode(errors="replace").removeprefix("\ufeff") for line in raw]
+    share, delimiter, width = max(_regularity(lines, mark) for mark in _DELIMITERS)
+    if share < 0.5:
+        do = "give a delimiter in a mapping, or JSON lines"
+        return Guess(format="", what="text without a delimiter that we know", do=do)
+    header, *records = (_cut(line, delimiter) for line in lines)
+    body = [record for record in records if record != header]  # the next file's too
+    is_named = _is_header(header, body)
+    names = tuple(header) if is_named else tuple(f"column {number}" for number in range(1, width + 1))
+    found = fields_of_records(names, body if is_named else [header, *records])
+    return Guess(
+        format="delimited",
+        what=f"text of {width} columns between {_DELIMITERS[delimiter]}, {'with' if is_named else 'without'} a header",
+        fields=found,
+        mapping=suggest(found, delimiter=delimiter) if is_named else None,
+        header=names if is_named else (),
+    )
+
+
+def fields_of_records(names: Sequence[str], records: Iterable[Sequence[str]]) -> Fields:
+    """The fields of delimited records, by the names of their columns."""
+    found = Fields(paths=Counter(dict.fromkeys(names, 0)))
+    for record in records:
+        found.num_lines += 1
+        for name, value in zip(names, record, strict=False):
+            if value:
+                found.note(name, value)
     return found
+
+
+def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, str, int]:
+    """(the share of the lines that have the most usual number of fields, the delimiter, that number)."""
+    ((width, count),) = Counter(len(_cut(line, delimiter)) for line in lines).most_common(1)
+    return count / len(lines) if width > 1 else 0.0, delimiter, width
+
+
+def _cut(line: str, delimiter: str) -> list[str]:
+    if delimiter != "\t" and '"' in line:
+        with suppress(csv.Error):
+            return next(csv.reader([line], delimiter=delimiter), [])
+    return line.split(delimiter)
+
+
+def _is_header(names: Sequence[str], records: Sequence[Sequence[str]]) -> bool:
+    """Whether a first line names columns: all look like names, none twice, two are known for what we need, and none is
+    a value of its column too, so that no line of a log without a header is taken for one.
+    """
+    if len(set(names)) < len(names) or not all(map(is_showable, names)):
+        return False
+    if sum(best_name(ours, names) is not None for ours in ALIASES) < 2:
+        return False
+    return not any(name == value for record in records for name, value in zip(names, record, strict=False))
+
+
+def plain_name(name: str) -> str:
+    """A name without what it may be spelt with or without."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def is_showable(name: str) -> bool:
+    """Whether a key looks like the name of a field, and not like a value that serves as a key."""
+    return bool(_NAME.fullmatch(name.strip())) and not _LONG_DIGITS.search(name)
+
+
+def best_name(ours: str, names: Iterable[str]) -> str | None:
+    """The name among these (keys, or dotted paths) that most likely means ours: of those that ALIASES has the most
+    usual, then the least nested."""
+    ranked = []
+    for name in names:
+        parts = name.split(".")
+        spellings = {plain_name(parts[-1]), plain_name("".join(parts[-2:]))}
+        ranks = (rank for rank, alias in enumerate(ALIASES[ours]) if plain_name(alias) in spellings)
+        if (rank := next(ranks, None)) is not None:
+            ranked.append((rank, len(parts), name))
+    return min(ranked)[2] if ranked else None
+
+
+def near_name(expected: str, names: Iterable[str]) -> str | None:
+    """The name among these whose last key is nearly that of an expected path, by its letters."""
+    by_letters = {plain_name(name.split(".")[-1]): name for name in names}
+    near = difflib.get_close_matches(plain_name(expected.split(".")[-1]), by_letters, n=1, cutoff=0.8)
+    return by_letters[near[0]] if near else None
+
+
+def event_kind(value: str) -> str | None:
+    """What a value of an event column probably means: search, impression, click, or nothing that we know."""
+    return next((kind for kind, names in EVENT_NAMES.items() if plain_name(value) in names), None)
+
+
+def suggest(found: Fields, *, delimiter: str = "\t") -> Mapping | None:
+    """The mapping that the names of fields suggest; None where query or document are not among them."""
+    free = [name for name in found.leaves() if found.shape(name) not in ("list", "true or false")]
+    columns: dict[str, str] = {}
+    for ours in ALIASES:
+        # A number, a time or an address is no query, whatever it is called.
+        fitting = [name for name in free if ours != "query" or found.shape(name) in ("word", "text", "nothing")]
+        if (name := best_name(ours, fitting)) is not None:
+            columns[ours] = name
+            free.remove(name)
+    if not {"query", "document_id"} <= columns.keys():
+        return None
+    times = found.shapes.get(columns.get("time", ""), Counter())
+    return Mapping(
+        columns=Columns(**columns),
+        events=suggest_events(found.texts.get(columns.get("event", ""), ())),
+        time_format="epoch_s" if times["seconds since 1970"] > 0.5 * times.total() else "iso",
+        delimiter=delimiter,
+    )
+
+
+def suggest_events(values: Iterable[str]) -> Events:
+    """The usual values of an event column, and those of these that are surely searches, impressions and clicks."""
+    usual = Events()
+    more = sorted(value for value in values if value not in usual.kinds())
+    of_kind = {f.name: [value for value in more if event_kind(value) == f.name] for f in fields(Events)}
+    return Events(**{kind: (*getattr(usual, kind), *found) for kind, found in of_kind.items()})

@@ -1,224 +1,299 @@
-"""A bounded sample of a log: whole blocks in a row from a few places, read by the source that `ingest` would read by.
+"""A bounded sample of a log, and what `ingest` and `build` would make of it by their own functions.
 
-The places are spread evenly over the files, and over the ranges of big plain ones; a packed file is read from its head.
-What is left of the budget goes to where reading stopped, so a log that fits is read whole.
+The sample is whole blocks from a few places, spread evenly over the files, and over the ranges of big plain ones; a
+compressed file is read from its head. A log that fits is read whole.
 """
 
+import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from beam_jobs.sources.lines import split_lines
-from beam_jobs.sources.read_lines import (
-    GZIP,
-    MAGIC_BYTES,
-    PARQUET,
-    PLAIN,
-    ZSTD,
-    ReadingPlan,
-    Unit,
-    find_files,
-    kind_of,
-    read_blocks,
-    unreadable,
-)
+from beam_jobs.build.click_pairs import REPORTED_K, click_pairs
+from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
+from beam_jobs.engine.engine_options import with_local_workers
+from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
+from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
+from beam_jobs.ingest.bots import BotRules, client_statistics, merge_bots, tell_clients
+from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, SEARCH, join_search_events
+from beam_jobs.ingest.person_key import KEY_BYTES
+from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
-from schemas import storage
+from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError
-from schemas.log_row import LOG_ROW
+from schemas.ledger import Ledger
+from schemas.log_row import KINDS, LOG_ROW, SIMULATED_APPLICATION
 from schemas.stage import Progress, silent
+from schemas.text_columns import normalise_column
 
 SAMPLE_LINES = 500_000
 MAX_PLACES = 16
 MAX_BLOCKS = 64  # of 4 MiB of text each
 _LINES_PER_PLACE = 20_000  # fewer are hardly worth a place: a block holds about as many
-_MAX_PLACES_OF_REJECTS = 5
+_SHOWN_PLACES = 3
 
 
 @dataclass(kw_only=True, slots=True)
 class Sample:
-    """What was read. `stretch` numbers, for each row, the run of lines without a gap that it is in."""
+    """What was read of a log, or has been so far. A file that cannot be read ends in `errors`."""
 
-    rows: pa.Table  # LOG_ROW
-    stretch: np.ndarray
-    files: int  # that something was read of
-    num_lines: int
-    stored_bytes: int
-    num_stretches: int
-    is_whole: bool
-    seconds: float
+    num_lines: int = 0
+    stored_bytes: int = 0
+    seconds: float = 0.0
+    is_whole: bool = False
+    batches: list[pa.RecordBatch] = field(default_factory=list)  # LOG_ROW
+    files: set[str] = field(default_factory=set)
+    places: set[Unit] = field(default_factory=set)
     action_lines: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
-    reject_places: dict[str, list[str]] = field(default_factory=dict)  # reason -> file:offset
-    kinds_of_file: dict[str, Counter[str]] = field(default_factory=dict)
+    reject_places: dict[str, list[str]] = field(default_factory=dict)  # reason -> the first of them, file:offset
     errors: list[StageError] = field(default_factory=list)
 
     @property
     def unreadable_share(self) -> float:
-        return sum(self.rejects.values()) / self.num_lines if self.num_lines else 0.0
+        return self.rejects.total() / self.num_lines if self.num_lines else 0.0
+
+    def rows(self) -> pa.Table:
+        """LOG_ROW."""
+        return pa.Table.from_batches(self.batches, LOG_ROW).unify_dictionaries().combine_chunks()
+
+    def add(self, unit: Unit, block: ParsedBlock) -> None:
+        """Take in a block of a unit."""
+        self.batches.append(block.rows)
+        self.files.add(unit.file)
+        self.places.add(unit)
+        self.num_lines += block.num_lines
+        self.stored_bytes += block.stored_bytes
+        self.action_lines += block.num_action_lines
+        self.rejects.update(block.reject_reasons)
+        for offset, reason in zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True):
+            places = self.reject_places.setdefault(reason, [])
+            if len(places) < _SHOWN_PLACES:
+                places.append(f"{unit.file}:{offset}")
 
 
 def draw_sample(
     source: Source, plan: ReadingPlan, *, sample_lines: int = SAMPLE_LINES, progress: Progress = silent
 ) -> Sample:
-    """About `sample_lines` lines; a block more from each place at most. A file that cannot be read ends in `errors`."""
-    reading = _Reading(source=source, progress=progress, sample_lines=sample_lines)
-    places = _spread(plan.units, min(MAX_PLACES, max(1, sample_lines // _LINES_PER_PLACE)))
-    each = -(-sample_lines // len(places))
-    for number in places:
-        reading.read(number, plan.units[number], each)
-    for number, unit in sorted(enumerate(plan.units), key=lambda pair: pair[0] not in places):
-        reading.read(number, unit, sample_lines)
-    return reading.result(len(plan.units), plan.stored_bytes)
+    """About `sample_lines` lines, a block more from each place at most: as many from each place, and what is left of
+    the budget from where reading stopped."""
+    sample = Sample()
+    blocks: dict[Unit, Iterator[ParsedBlock]] = {}
+    ended: set[Unit] = set()
 
-
-@dataclass(kw_only=True, slots=True)
-class _Reading:
-    """What has been read so far."""
-
-    source: Source
-    progress: Progress
-    sample_lines: int
-    open: dict[int, Iterator[ParsedBlock]] = field(default_factory=dict)
-    ended: set[int] = field(default_factory=set)
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)  # of the unit of each batch
-    num_lines: int = 0
-    stored: int = 0
-    seconds: float = 0.0
-    action_lines: int = 0
-    rejects: Counter[str] = field(default_factory=Counter)
-    places: dict[str, list[str]] = field(default_factory=dict)
-    kinds_of_file: dict[str, Counter[str]] = field(default_factory=dict)
-    errors: list[StageError] = field(default_factory=list)
-
-    def read(self, number: int, unit: Unit, budget: int) -> None:
-        """Go on in a unit for `budget` lines, or until all that may be read has been."""
-        got = 0
-        while got < budget and not self._is_full() and number not in self.ended:
+    def read(unit: Unit, budget: int) -> None:
+        enough = min(sample.num_lines + budget, sample_lines)
+        while sample.num_lines < enough and len(sample.batches) < MAX_BLOCKS and unit not in ended:
             begun = time.perf_counter()
             try:
-                block = next(self.open.setdefault(number, self.source.read(unit)), None)
+                block = next(blocks.setdefault(unit, source.read(unit)), None)
             except StageError as error:
-                self.errors.append(error)
+                sample.errors.append(error)
                 block = None
-            self.seconds += time.perf_counter() - begun
+            sample.seconds += time.perf_counter() - begun
             if block is None:
-                self.ended.add(number)
+                ended.add(unit)
                 return
-            got += block.num_lines
-            self._take(number, unit, block)
-            self.progress("reading a sample (lines)", min(self.num_lines, self.sample_lines), self.sample_lines)
+            sample.add(unit, block)
+            progress("reading a sample (lines)", min(sample.num_lines, sample_lines), sample_lines)
 
-    def result(self, num_units: int, all_bytes: int) -> Sample:
-        for number, iterator in self.open.items():
-            if number not in self.ended and next(iterator, None) is None:  # it had just come to its end
-                self.ended.add(number)
-        is_whole = len(self.ended) == num_units and not self.errors
-        order = np.argsort(self.numbers, kind="stable").tolist()
-        batches = [self.batches[at] for at in order]
-        rows = pa.Table.from_batches(batches, LOG_ROW) if batches else LOG_ROW.empty_table()
-        sizes = [batch.num_rows for batch in batches]
-        return Sample(
-            rows=rows.unify_dictionaries().combine_chunks(),
-            stretch=np.repeat(np.sort(np.array(self.numbers, np.int64)), sizes),
-            files=len(self.kinds_of_file),
-            num_lines=self.num_lines,
-            stored_bytes=all_bytes if is_whole else min(self.stored, all_bytes),
-            num_stretches=len(set(self.numbers)),
-            is_whole=is_whole,
-            seconds=self.seconds,
-            action_lines=self.action_lines,
-            rejects=self.rejects,
-            reject_places=self.places,
-            kinds_of_file=self.kinds_of_file,
-            errors=self.errors,
-        )
-
-    def _is_full(self) -> bool:
-        return self.num_lines >= self.sample_lines or len(self.batches) >= MAX_BLOCKS
-
-    def _take(self, number: int, unit: Unit, block: ParsedBlock) -> None:
-        self.batches.append(block.rows)
-        self.numbers.append(number)
-        self.num_lines += block.num_lines
-        self.stored += block.stored_bytes
-        self.action_lines += block.num_action_lines
-        self.rejects.update(block.reject_reasons)
-        for offset, reason in zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True):
-            if len(self.places.setdefault(reason, [])) < _MAX_PLACES_OF_REJECTS:
-                self.places[reason].append(f"{unit.file}:{offset}")
-        counts = self.kinds_of_file.setdefault(unit.file, Counter())
-        for row in block.rows["kind"].dictionary_decode().value_counts().to_pylist():
-            counts[row["values"]] += row["counts"]
+    num_places = min(MAX_PLACES, max(1, sample_lines // _LINES_PER_PLACE), len(plan.units))
+    chosen = [plan.units[number * len(plan.units) // num_places] for number in range(num_places)]
+    for unit in chosen:
+        read(unit, -(-sample_lines // num_places))
+    for unit in (*chosen, *plan.units):
+        read(unit, sample_lines)
+    ended |= {unit for unit, rest in blocks.items() if unit not in ended and next(rest, None) is None}
+    sample.is_whole = len(ended) == len(plan.units) and not sample.errors
+    sample.stored_bytes = plan.stored_bytes if sample.is_whole else min(sample.stored_bytes, plan.stored_bytes)
+    return sample
 
 
-def _spread(units: Sequence[Unit], most: int) -> list[int]:
-    """Numbers of units, evenly spread, the first among them."""
-    count = min(most, len(units))
-    return [number * len(units) // count for number in range(count)]
+# What the rows of a sample are, before anything is joined or dropped.
 
 
-# The first lines of some files of a log as they are, whatever their form is: what a guess at the form is made from.
-#
-# Lines are looked at and never shown.
+def lines_of(rows: pa.Table) -> dict[str, int]:
+    """Lines by kind."""
+    found = Counter(rows["kind"].combine_chunks().dictionary_decode().to_pylist())
+    return {kind: found[kind] for kind in KINDS if found[kind]}
 
 
-MAX_FILES, MAX_LINES = 16, 2000  # looked into, and of each
-_LOOK_BYTES = 1 << 20
-TEXT_KINDS = (PLAIN, GZIP, ZSTD)
+def count_simulated(rows: pa.Table) -> int:
+    application = rows["application"].combine_chunks().dictionary_decode()
+    return pc.sum(pc.equal(application, SIMULATED_APPLICATION)).as_py() or 0
+
+
+def clients_of(rows: pa.Table) -> dict[str, Any]:
+    """`lines_with` one, how many are `distinct`, `largest_lines` of one, `searches` of each (query ids)."""
+    with_client = rows.select(["client_id", "query_id"]).filter(rows["client_id"].is_valid())
+    sizes = pc.struct_field(pc.value_counts(with_client["client_id"].combine_chunks()), "counts")
+    num_pairs = with_client.group_by(["client_id", "query_id"]).aggregate([]).num_rows
+    return {
+        "lines_with": len(with_client),
+        "distinct": len(sizes),
+        "largest_lines": pc.max(sizes).as_py() or 0,
+        "searches_each": num_pairs / len(sizes) if len(sizes) else 0.0,
+    }
+
+
+def times_of(rows: pa.Table) -> dict[str, Any]:
+    """`first` and `last` (ISO 8601, UTC; None where no line has a time), and the number of `dates`."""
+    moment = rows["time"].combine_chunks().drop_null().cast(pa.int64()).to_numpy()
+    if not len(moment):
+        return {"first": None, "last": None, "dates": 0}
+    first, last = (datetime.fromtimestamp(each / 1000, UTC) for each in (int(moment.min()), int(moment.max())))
+    form = "%Y-%m-%dT%H:%M:%SZ"
+    dates = len(np.unique(moment // 86_400_000))
+    return {"first": first.strftime(form), "last": last.strftime(form), "dates": dates}
+
+
+def joins_of(rows: pa.Table) -> dict[str, Any]:
+    """How many `events` need their search, and how many of them have it here (`joined`, `share`)."""
+    column = rows["kind"].combine_chunks()
+    kind = np.array([KINDS.index(name) for name in column.dictionary.to_pylist()], np.int8)[column.indices.to_numpy()]
+    query_id = rows["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    carries = rows["query"].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+    needs = query_id[((kind == IMPRESSION) | (kind == CLICK)) & ~carries]
+    events, joined = len(needs), int(np.isin(needs, query_id[kind == SEARCH]).sum())
+    return {"events": events, "joined": joined, "share": joined / events if events else 1.0}
+
+
+# What ingest and build would make of them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileLook:
-    """One file. `lines` are its first ones, or none; `schema` is there for Parquet; `error` says why it is not read."""
+class SampledDay:
+    """The day that a sample makes. `fates`: of its lines, by ingest; `seconds` of work on `joined_bytes` of rows."""
 
-    file: str
-    kind: str  # of read_lines
-    size: int
-    lines: tuple[bytes, ...] = ()
-    schema: pa.Schema | None = None
-    error: StageError | None = None
-
-
-def look_at(logs: Sequence[str]) -> list[FileLook]:
-    """Every file of a log; into MAX_FILES of them, evenly spread, deeper. Raises UsageError where there is none."""
-    files = find_files(logs)
-    kinds = [_kind_and_size(file) for file in files]
-    with_bytes = [number for number, (_, size, _) in enumerate(kinds) if size]
-    step = -(-len(with_bytes) // MAX_FILES) or 1
-    chosen = set(with_bytes[::step])
-    return [_look(file, *kinds[number], deeper=number in chosen) for number, file in enumerate(files)]
+    queries: pa.Table  # day.QUERIES
+    exposures: pa.Table  # day.EXPOSURES
+    fates: Counter[str]
+    seconds: float
+    joined_bytes: int
 
 
-def _kind_and_size(file: str) -> tuple[str, int, StageError | None]:
-    try:
-        size = storage.size_bytes(file) or 0
-        with storage.open_read(file) as opened:
-            return kind_of(opened.read(MAGIC_BYTES)), size, None
-    except OSError as error:
-        return PLAIN, 0, unreadable(file, error)
+def day_of_sample(rows: pa.Table, rules: BotRules) -> SampledDay:
+    """The day of LOG_ROW rows. People are hashed by a key that is made here and forgotten."""
+    begun = time.perf_counter()
+    joined, fates = join_search_events(rows, secrets.token_bytes(KEY_BYTES))
+    bots, passers_by = tell_clients(client_statistics(joined), rules)
+    bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
+    partial, tally = aggregate_joined(joined, bots)
+    fates.update(tally.fates)
+    for name, fate in (("searches", "day_search"), ("impressions", "day_impression"), ("clicks", "day_click")):
+        fates[fate] = pc.sum(partial[name]).as_py() or 0
+    queries, exposures = merge_bucket(partial.combine_chunks())
+    return SampledDay(
+        queries=queries.cast(QUERIES),
+        exposures=exposures.cast(EXPOSURES),
+        fates=fates,
+        seconds=time.perf_counter() - begun,
+        joined_bytes=joined.nbytes,
+    )
 
 
-def _look(file: str, kind: str, size: int, error: StageError | None, *, deeper: bool) -> FileLook:
-    found = FileLook(file=file, kind=kind, size=size, error=error)
-    if not deeper or error:
-        return found
-    try:
-        if kind == PARQUET:
-            with storage.open_read(file) as opened:
-                return FileLook(file=file, kind=kind, size=size, schema=pq.read_schema(opened))
-        if kind in TEXT_KINDS:
-            first = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
-            lines = split_lines(first.data)[:MAX_LINES] if first else []
-            return FileLook(file=file, kind=kind, size=size, lines=tuple(line.removesuffix(b"\r") for line in lines))
-    except StageError as raised:
-        return FileLook(file=file, kind=kind, size=size, error=raised)
-    except (pa.ArrowInvalid, OSError):
-        return found  # its source says what is wrong with it
-    return found
+def ledger_of(sample: Sample, day: SampledDay) -> Ledger:
+    """The fate of every line of a sample. Raises StageError where they do not add up."""
+    lines = {**sample.rejects, **day.fates, "action_line": sample.action_lines}
+    return Ledger(total=sample.num_lines, lines=lines).check()
+
+
+def titled_clicks(uri: str, exposures: pa.Table, progress: Progress = silent) -> tuple[pa.Array, dict[str, int]]:
+    """(the ids, of those in EXPOSURES, that the documents file has a title of; how many documents it has, and how many
+    clicks are on one with a title). The file is read once; of its titles nothing is kept.
+
+    Raises UsageError and StageError, as reading documents does.
+    """
+    wanted = pc.unique(exposures["document_id"].combine_chunks())
+    parts = plan_documents(uri)
+    found = [pa.array([], pa.string())]
+    num_documents = 0
+    for number, part in enumerate(parts):
+        for table in read_documents_part(part):
+            num_documents += table.num_rows
+            here = table.filter(pc.is_in(table["id"].combine_chunks(), value_set=wanted))
+            has_word = pc.not_equal(normalise_column(here["title"].fill_null("")), "")
+            found.append(here["id"].combine_chunks().filter(has_word))
+        progress("reading the documents (parts)", number + 1, len(parts))
+    titled = pa.concat_arrays(found)
+    on_titled = exposures["clicks"].filter(pc.is_in(exposures["document_id"], value_set=titled))
+    return titled, {
+        "num_documents": num_documents,
+        "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
+        "clicks_titled": pc.sum(on_titled).as_py() or 0,
+    }
+
+
+def kept_at_k(day: SampledDay, titled: pa.Array | None, k: int) -> list[dict[str, int]]:
+    """The queries, clicks and pairs that `build` would keep of a day at each usual k and at this one, by its own
+    function; k = 0 is no gate.
+
+    `titled`: ids of the documents that have a title; without it each document stands for its own.
+    """
+    shown = sum_positions(day.exposures)
+    title = shown["document_id"]
+    if titled is not None:
+        title = pc.if_else(pc.is_in(title, value_set=titled), title, pa.scalar(None, pa.string()))
+    columns = [shown["query"], title, np.full(len(shown), -1, np.int32), shown["impressions"], shown["clicks"]]
+    none = pa.array([], pa.string())
+    shown = pa.table(columns, schema=SHOWN_TITLED)
+    _, tally = click_pairs(day.queries, shown, none, k=k, split_salt="", dev_share=0.0)
+    names = ("queries", "clicks", "pairs")
+    values = sorted({*REPORTED_K, k})
+    return [{"k": each, **{name: tally.counts[f"{name}_at_{each}"] for name in names}} for each in values]
+
+
+# What the whole log would take on this machine: lines, time, memory, disk.
+#
+# How fast a line is read and counted is measured on the sample itself, on this machine, as busy as it is. The constants
+# below are of what the sample does not do: starting Beam, moving rows between steps, making shards. They were measured
+# on 2026-11-21 on two x86-64 cores that others used too, in one process and in seconds of processor time, with UBI
+# logs:
+#
+#     lines        ingest                  the sample's functions    build
+#     2,000        2.8 s, 231 MB
+#     541,918      8.9 s, 404 MB           4.4 s                     7.6 s for 252,346 exposures
+#     3,251,508    18.3 s, 422 MB (of 6 equal parts, so five sixths are repeats, which cost less)
+
+
+START_SECONDS = 3.5  # of a Beam job
+EXCHANGE_FACTOR = 1.4  # a whole ingest over the same functions without regrouping rows
+BUILD_SECONDS_PER_EXPOSURE = 1.6e-5  # a row of query, document and position, to shards
+MEMORY_BASE_BYTES = 230 << 20  # a process that has started
+MEMORY_WORKING_BYTES = 200 << 20  # what it holds of a log at most, a bucket at a time
+MEMORY_PER_PROCESS_BYTES = 400 << 20  # of more than one: engine_options
+SHARD_BYTES_PER_PAIR = 700  # build_config: 100,000 pairs with four negatives are about 64 MiB
+
+
+def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPlan, bytes_per_line: float) -> dict:
+    """What ingest and build of the whole log would take. `pairs`: that the sample would give.
+
+    Day and shards grow slower than the log: they are at most so large.
+    """
+    times = plan.stored_bytes / max(sample.stored_bytes, 1)
+    lines = round(sample.num_lines * times)
+    text_bytes = round(lines * bytes_per_line)
+    options = with_local_workers((), text_bytes)
+    processes = int(options[-1].rpartition("=")[2]) if options else 1
+    work_seconds = (sample.seconds + day.seconds) * times
+    working = MEMORY_PER_PROCESS_BYTES * processes if processes > 1 else min(MEMORY_WORKING_BYTES, 2 * text_bytes)
+    rows_bytes = sum(batch.nbytes for batch in sample.batches)
+    return {
+        "lines": lines,
+        "text_bytes": text_bytes,
+        "processes": processes,
+        "ingest_seconds": START_SECONDS + work_seconds * EXCHANGE_FACTOR / processes,
+        "build_seconds": START_SECONDS + len(day.exposures) * times * BUILD_SECONDS_PER_EXPOSURE / processes,
+        "memory_bytes": MEMORY_BASE_BYTES + working,
+        # Rows wait between two steps as Arrow files: those that were read, and those that were joined.
+        "scratch_bytes": round((rows_bytes + day.joined_bytes) * times),
+        "day_bytes": round((day.queries.nbytes + day.exposures.nbytes) * times),
+        "shards_bytes": round(pairs * times) * SHARD_BYTES_PER_PAIR,
+    }

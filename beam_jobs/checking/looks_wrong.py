@@ -1,27 +1,108 @@
-"""What looks wrong with a log: with its fields and form, with its lines, and with what becomes of them."""
+"""What looks wrong with a log, each with what would follow and what to do: in its fields, its lines, what is left."""
 
+import json
 from collections import Counter
+from collections.abc import Mapping as Facts
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from beam_jobs.checking.findings import FAILS, LOOK, NOTE, LogFinding, percent
 from beam_jobs.checking.guess import (
-    UBI_PATHS,
     Fields,
     Guess,
     best_name,
     event_kind,
-    expected_in_ubi,
-    is_showable,
-    misplaced,
+    near_name,
     needs_mapping,
+    plain_name,
     suggest_events,
 )
 from beam_jobs.checking.log_sample import Sample
-from beam_jobs.checking.sampled_day import ClickedDocuments, Clients, Joins, Times
-from beam_jobs.sources.mapping import Mapping, nearest
+from beam_jobs.sources.mapping import Mapping
+from schemas.errors import StageError
 from schemas.ledger import FATES
 
-_MISSING = 0.95  # a field that fewer lines than this have, of those that must, is looked for elsewhere
+FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
+LEVELS = (FAILS, LOOK, NOTE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogFinding:
+    """`code` names its kind for programs; the rest are sentences. Nothing of a line is in them."""
+
+    level: str
+    code: str
+    found: str
+    follows: str = ""
+    do: str = ""
+    about: str = ""  # ours, of a finding about one field
+
+
+def percent(share: float) -> str:
+    """A share as people read it: never 0% for some, never 100% for not all."""
+    if share in (0, 1):
+        return f"{share:.0%}"
+    if share < 0.001:
+        return "under 0.1%"
+    if share > 0.999:
+        return "over 99.9%"
+    return f"{share:.1%}"
+
+
+# The form.
+
+
+def failed(error: StageError) -> LogFinding:
+    """A file that cannot be read."""
+    return LogFinding(
+        level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
+    )
+
+
+def unknown_form(guess: Guess) -> LogFinding:
+    return LogFinding(
+        level=FAILS,
+        code="unknown_form",
+        found=f"this is {guess.what}",
+        follows="no format of ingest reads it",
+        do=guess.do,
+    )
+
+
+def lacks_mapping(guess: Guess) -> LogFinding:
+    """Fields without a meaning."""
+    what = "save the mapping below and check it" if guess.mapping else "write one with query and document_id"
+    return LogFinding(
+        level=FAILS,
+        code="needs_mapping",
+        found=f"this is {guess.what}, and ingest must know what its fields mean",
+        do=f"{what} (docs/data.md), then use --format {guess.format} --mapping FILE",
+    )
+
+
+def other_format(log_format: str, guess: Guess) -> LogFinding:
+    """A format that was given, and is not what the log looks like."""
+    return LogFinding(
+        level=FAILS,
+        code="other_format",
+        found=f"this looks like {guess.what}, and was to be read as {log_format}",
+        follows="hardly a line of it could be read",
+        do=f"use --format {guess.format}{' and a mapping' if needs_mapping(guess.format) else ''}",
+    )
+
+
+# The fields.
+
+
+UBI_PATHS = {
+    "query_id": ("query_id",),
+    "client_id": ("client_id",),
+    "query": ("user_query",),
+    "document_id": ("event_attributes.object.object_id", "event_attributes.object.internal_id"),
+    "position": ("event_attributes.position.ordinal", "event_attributes.position.ordinal.index"),
+    "time": ("timestamp",),
+    "event": ("action_name",),
+}
 _FOLLOWS = {
     "query_id": "these lines cannot be read, unless they carry their query: events would not join to searches",
     "client_id": "nobody would be behind these queries, so no k of 1 or more would keep them",
@@ -33,274 +114,157 @@ _FOLLOWS = {
 }
 
 
-def ubi_version(fields: Fields) -> str:
-    """The version of UBI as far as its fields tell: 1.3 made `ordinal` a number."""
-    path = UBI_PATHS["position"]
-    has_index, has_number = fields.paths[path[1]], fields.paths[path[0]] - fields.paths[path[1]]
-    if has_index and has_number:
-        return "1.0 to 1.2 and 1.3 mixed"
-    if has_index:
-        return "1.0 to 1.2"
-    return "1.3" if has_number else "untold, since no event has a position"
-
-
 def wrong_in_ubi(fields: Fields) -> list[LogFinding]:
-    """Expected fields that are not there while another looks like them: misspelt, or within the wrong object."""
-    found, here = [], expected_in_ubi(fields)
-    searches = fields.paths["user_query"] or fields.num_lines
-    events = fields.paths["action_name"]
-    expected = [path for paths in UBI_PATHS.values() for path in paths]
-    taken = [*expected]
-    for ours in _FOLLOWS:
-        path = UBI_PATHS[ours][0]
-        of = events if ours in ("document_id", "position") else fields.num_lines
-        count = fields.paths[here[ours]] if ours in here else 0
-        if ours in ("query", "event"):
-            of, count = (0, 0) if count else (searches, 0)
-        if not of or count >= _MISSING * of:
+    """Expected fields that are missing while another looks like them: misspelt, or within the wrong object."""
+    found = []
+    taken = {path for paths in UBI_PATHS.values() for path in paths}
+    for ours, paths in UBI_PATHS.items():
+        count = max(fields.paths[path] for path in paths)
+        of = fields.paths["action_name"] if ours in ("document_id", "position") else fields.num_lines
+        enough = 1 if ours in ("query", "event") else 0.95 * of
+        if not of or count >= enough:
             continue
-        other = misplaced(ours, fields, taken)
+        names = [name for name in fields.leaves() if name not in taken and fields.shape(name) != "list"]
+        other = _misplaced(ours, paths[0], names)
         if other is None or fields.paths[other] < 0.02 * of:
             continue
-        taken.append(other)
+        taken.add(other)
         found.append(
             LogFinding(
                 level=LOOK,
                 code="near_miss",
                 about=ours,
-                found=f"`{path}` is expected and is in {percent(count / of) if count else 'none'} of the"
-                f" {'events' if of == events else 'lines'}, while {percent(min(1, fields.paths[other] / of))}"
-                f" have `{other}`",
+                found=f"`{paths[0]}` is expected and is in {percent(count / of) if count else 'none'} of the"
+                f" {'lines' if of == fields.num_lines else 'events'}, while"
+                f" {percent(min(1, fields.paths[other] / of))} have `{other}`",
                 follows=_FOLLOWS[ours],
-                do=f"name it `{path}` where the log is written, or use --format jsonl with the mapping below",
+                do=f"name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below",
             )
         )
     return found
 
 
-def wrong_time_units(fields: Fields, path: str, time_format: str) -> list[LogFinding]:
+def _misplaced(ours: str, expected: str, names: Sequence[str]) -> str | None:
+    """The field that probably holds what UBI expects elsewhere."""
+    wanted = plain_name(expected.split(".")[-1])
+    same = (name for name in names if plain_name(name.split(".")[-1]) == wanted)
+    return next(same, None) or best_name(ours, names) or near_name(expected, names)
+
+
+def wrong_time_unit(fields: Fields, path: str, time_format: str) -> list[LogFinding]:
     """Numbers of another unit than the one they are read in."""
     shapes = fields.shapes.get(path, Counter())
     unit = "seconds" if time_format == "epoch_s" else "milliseconds"
-    for other in ("seconds", "milliseconds", "microseconds", "nanoseconds"):
-        count = shapes[f"{other} since 1970"]
-        if other != unit and count > 0.1 * shapes.total():
-            follows = (
-                "all searches would lie in January 1970"
-                if (other, unit) == ("seconds", "milliseconds")
-                else "the lines could not be read, their times being past the year 9999"
-            )
-            do = {
-                "seconds": 'set time_format = "epoch_s" in the mapping (a UBI log: use --format jsonl with the'
-                " mapping), or write milliseconds or ISO 8601",
-                "milliseconds": 'set time_format = "epoch_ms" in the mapping',
-            }.get(other, "write milliseconds or ISO 8601")
-            return [
-                LogFinding(
-                    level=LOOK,
-                    code="time_unit",
-                    found=f"`{path}` holds {other} since 1970, and is read as {unit}",
-                    follows=follows,
-                    do=do,
-                )
-            ]
-    return []
+    do = {
+        "seconds": 'set time_format = "epoch_s" in the mapping (a UBI log: use --format jsonl with the mapping),'
+        " or write milliseconds or ISO 8601",
+        "milliseconds": 'set time_format = "epoch_ms" in the mapping',
+        "microseconds": "write milliseconds or ISO 8601",
+        "nanoseconds": "write milliseconds or ISO 8601",
+    }
+    return [
+        LogFinding(
+            level=LOOK,
+            code="time_unit",
+            found=f"`{path}` holds {other} since 1970, and is read as {unit}",
+            follows="times would be wrong by a factor of a thousand or more, if they can be read at all",
+            do=do[other],
+        )
+        for other in do
+        if other != unit and shapes[f"{other} since 1970"] > 0.1 * shapes.total()
+    ]
 
 
-def wrong_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFinding]:
-    """Names of events that mean clicks or impressions, and are not among those that are read as such."""
-    values = fields.texts.get(path, Counter())
-    known = mapping.events.kinds()
-    total = sum(values.values())
+def unknown_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFinding]:
+    """Names of events that mean clicks or impressions, and are not read as such."""
+    values = fields.texts.get(path, Counter[str]())
+    known, total = mapping.events.kinds(), values.total()
     missed = {
         value: count
         for value, count in values.items()
         if value not in known and event_kind(value) in ("click", "impression") and count > 0.001 * total
     }
-    events = suggest_events(values)
-    if not missed or events is None:
+    if not missed:
         return []
-    clicks_known = sum(count for value, count in values.items() if known.get(value) == "click")
+    events, kinds = suggest_events(missed), sorted({str(event_kind(value)) for value in missed})
+    lines = "; ".join(f"{kind} = {json.dumps(getattr(events, kind))}" for kind in kinds)
     named = ", ".join(f"`{value}` ({percent(count / total)} of the events)" for value, count in missed.items())
-    kinds = sorted({kind for value in missed if (kind := event_kind(value))})
-    lines = "; ".join(
-        f"{kind} = [{', '.join(repr(v).replace(chr(39), chr(34)) for v in getattr(events, kind))}]" for kind in kinds
-    )
     return [
         LogFinding(
             level=LOOK,
             code="event_names",
-            found=f"{named} {'is' if len(missed) == 1 else 'are'} no name of an event that is read",
-            follows="they are dropped as other actions" + ("" if clicks_known else ", and no click would be left"),
-            do=f"if they mean {' and '.join(kinds)}, write `[events]` and below it `{lines}` in a file; give it as"
-            " --mapping FILE",
+            found=f"{named} {'is' if len(missed) == 1 else 'are'} not read as {' or '.join(kinds)}",
+            follows="these lines are dropped as other actions",
+            do=f"write `[events]` and below it `{lines}` in a file, and give it as --mapping FILE",
         )
     ]
 
 
-def differing_files(guess: Guess, paths: Sequence[str]) -> list[LogFinding]:
-    """A needed field that most lines of one file have, and none of another's."""
-    found = []
-    for path in paths:
-        with_it = [file for file, fields in guess.by_file.items() if fields.share(path) >= 0.5]
-        without = [file for file, fields in guess.by_file.items() if fields.num_lines >= 5 and not fields.paths[path]]
-        if with_it and without:
-            names = [name for name in guess.by_file[without[0]].leaves() if name not in paths]
-            ours = next((ours for ours, expected in UBI_PATHS.items() if path in expected), "")
-            other = best_name(ours, names) if ours else None
-            hint = f"; did you mean `{other}`?" if other else nearest(path, names)
-            found.append(
-                LogFinding(
-                    level=LOOK,
-                    code="files_differ",
-                    found=f"{with_it[0]} has `{path}` and {without[0]} has not{hint}",
-                    follows="the lines of one of them would be read wrongly, or not at all",
-                    do="ingest files of one form at a time, each with its mapping",
-                )
-            )
-    return found
-
-
-def not_what_was_said(log_format: str, guess: Guess) -> list[LogFinding]:
-    """A format that was given and is not the log's, by what it looks like."""
-    if not guess.format or guess.format == log_format:
-        return []
-    mapped = " and a mapping" if needs_mapping(guess.format) else ""
-    return [
-        LogFinding(
-            level=FAILS,
-            code="other_format",
-            found=f"this looks like {guess.what}, and was to be read as {log_format}",
-            follows="a mapping would be needed" if log_format == "jsonl" else "hardly a line of it could be read",
-            do=f"use --format {guess.format}{mapped}",
-        )
-    ]
-
-
-def fields_told(fields: Fields, *, most: int = 30) -> list[dict[str, object]]:
-    """The fields as facts: name, share of lines, what the values look like. Names that may be values are left out."""
-    few = min(5, max(1, fields.num_lines // 2))
-    shown = [path for path in fields.leaves() if fields.paths[path] >= few]
-    return [
-        {"name": path, "share": round(fields.share(path), 4), "looks_like": fields.shape(path)} for path in shown[:most]
-    ]
-
-
-def not_told(fields: Fields, told: int) -> int:
-    """How many fields `fields_told` leaves out."""
-    return sum(1 for path in fields.paths if fields.shape(path) != "object" or not is_showable(path)) - told
-
-
-def useless(fields: Fields) -> list[LogFinding]:
-    """Lists in the place of values: all results in one line."""
-    lists = [path for path in fields.leaves() if fields.shape(path) == "list" and fields.share(path) > 0.1]
-    if not lists:
-        return []
-    return [
-        LogFinding(
-            level=NOTE,
-            code="lists",
-            found=f"there are lists in {', '.join(f'`{path}`' for path in lists[:5])}",
-            follows="lists are not read: if they are the documents shown or clicked, they are not counted",
-            do="write a line for each of them, if so",
-        )
-    ]
+# The lines.
 
 
 _ENOUGH = 200  # lines, for a share to say anything
-_ONE_CLIENT, _ONE_QUERY = 0.05, 0.2
-_REPEATS = 0.05
-_FEW_QUERIES = 20  # different ones; of fewer one is always frequent
 
 
-def wrong_lines(sample: Sample, max_unreadable_share: float) -> list[LogFinding]:
-    """Too many unreadable lines, or files that could not be read."""
-    found = [
-        LogFinding(
-            level=FAILS, code="damaged", found=f"{error.asked}, and {error.found}", follows=error.follows, do=error.do
-        )
-        for error in sample.errors
-    ]
+def unreadable_lines(sample: Sample, max_share: float) -> list[LogFinding]:
+    """Unreadable lines with some of their places (file:byte, or file:row of Parquet), by reason."""
     share = sample.unreadable_share
-    if not sample.num_lines or not share:
-        return found
-    most, count = sample.rejects.most_common(1)[0]
-    places = ", ".join(sample.reject_places[most][:3])
-    fails = share > max_unreadable_share
-    if fails or share > 0.005:
-        may_be_lost = (
-            "; ingest takes --set max_unreadable_share=..., if they may be lost" if fails and share < 0.5 else ""
+    if not share:
+        return []
+    reasons = (
+        f"{count:,}: {FATES[reason][1]} (at {', '.join(sample.reject_places[reason])})"
+        for reason, count in sample.rejects.most_common()
+    )
+    may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if share < 0.5 else ""
+    fails = share > max_share
+    return [
+        LogFinding(
+            level=FAILS if fails else NOTE,
+            code="unreadable",
+            found=f"{percent(share)} of the lines cannot be read; {', '.join(reasons)}",
+            follows=f"ingest fails above {max_share:.0%}, since the log is then not what it seems"
+            if fails
+            else "they are counted, and left out",
+            do=f"look at these lines{may_be_lost if fails else ''}",
         )
-        found.append(
-            LogFinding(
-                level=FAILS if fails else NOTE,
-                code="unreadable",
-                found=f"{percent(share)} of the lines cannot be read; most often ({count:,}): {FATES[most][1]}",
-                follows=f"ingest fails above {max_unreadable_share:.0%}, since the log is then not what it seems"
-                if fails
-                else "they are counted, and left out",
-                do=f"look at the lines at {places}{may_be_lost}",
-            )
-        )
-    return found
+    ]
 
 
-def wrong_clients(clients: Clients, lines: int, *, column: str, can_be_logged: bool) -> list[LogFinding]:
-    """Clients that are missing, one that is most of the log, or new ones for every search. `column` holds them."""
-    if not clients.lines_with:
-        return [
-            LogFinding(
-                level=LOOK,
-                code="clients_missing",
-                about="client_id",
-                found="no line has a client id",
-                follows="nobody issued these queries, so any k of 1 or more keeps nothing",
-                do=("log one id for each browser or account, or map the column that has it; " if can_be_logged else "")
-                + "build with --k 0, if the log is public already",
-            )
-        ]
+def wrong_clients(clients: Facts[str, Any], lines: int, column: str) -> list[LogFinding]:
+    """Clients that are missing, one that is much of the log, or new ones for every search. `column` holds them."""
     found = []
-    share = clients.lines_with / lines
-    if share < 0.9:
+    if clients["lines_with"] < 0.9 * lines:
         found.append(
             LogFinding(
                 level=LOOK,
                 code="clients_missing",
                 about="client_id",
-                found=f"{percent(1 - share)} of the lines have no client id",
-                follows="events are given that of their search; searches without one count as nobody's",
-                do="log one id for each browser or account",
+                found=f"{percent(1 - clients['lines_with'] / lines)} of the lines have no client id",
+                follows="events are given that of their search; searches without one are nobody's, and no k of 1 or"
+                " more keeps a query of nobody",
+                do="log one id for each browser or account, or map the column that has it; build a log that is public"
+                " already with --k 0",
             )
         )
-    if clients.largest_lines > _ONE_CLIENT * lines and lines >= _ENOUGH:
+    if clients["largest_lines"] > 0.05 * lines and lines >= _ENOUGH:
         found.append(
             LogFinding(
                 level=LOOK,
                 code="busy_client",
-                found=f"one client has {percent(clients.largest_lines / lines)} of the lines",
-                follows="it is a program, or many people behind one id, and counts as one person for k",
-                do="find out which: a bot is detected by its pace, its lines are dropped; an id of the server or the"
-                " application is to be one of each browser or account",
+                found=f"one client has {percent(clients['largest_lines'] / lines)} of the lines",
+                follows="it is a program, or many people behind one id, and counts as one person for k; if its pace is"
+                " a bot's, its lines are dropped",
+                do="find out which: where there is no client, leave the field out instead of writing `null` or `0`;"
+                " log an id of each browser or account, not of the server or the application",
             )
         )
-    if clients.lines_with_placeholder > 0.01 * lines:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="placeholder_clients",
-                found=f"{percent(clients.lines_with_placeholder / lines)} of the lines have a client id like `null`,"
-                " `undefined` or `0`",
-                follows="all who have it count as one very busy person, whose lines may be dropped as a bot's",
-                do="leave the field out where there is no client",
-            )
-        )
-    comes_once = clients.searches >= _ENOUGH and clients.queries_per_client < 1.02 and clients.distinct > 1
+    comes_once = clients["distinct"] >= _ENOUGH and clients["searches_each"] < 1.02
     if comes_once or "session" in column.lower():
         found.append(
             LogFinding(
                 level=LOOK,
                 code="fleeting_clients",
-                found=f"hardly any client comes twice: {clients.queries_per_client:.2f} searches each"
+                found=f"hardly any client comes twice: {clients['searches_each']:.2f} searches each"
                 if comes_once
                 else f"`{column}` stands for the client, and is a session's by its name",
                 follows="if the id is that of a session or a request, one person counts as many, and k protects less",
@@ -310,10 +274,11 @@ def wrong_clients(clients: Clients, lines: int, *, column: str, can_be_logged: b
     return found
 
 
-def wrong_times(times: Times, lines: int) -> list[LogFinding]:
-    """Clocks in the future, in 1970, or none."""
+def wrong_events(facts: Facts[str, Any]) -> list[LogFinding]:
+    """Lines without a time, without a click, or events that do not find their searches, as far as a sample can tell."""
     found = []
-    if not times.lines_with and lines:
+    lines, joins, sample = facts["lines"], facts["joins"], facts["sample"]
+    if not facts["times"]["first"]:
         found.append(
             LogFinding(
                 level=NOTE,
@@ -324,105 +289,36 @@ def wrong_times(times: Times, lines: int) -> list[LogFinding]:
                 do="log the time of every line, or map the column that has it",
             )
         )
-    if times.early:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="time_unit",
-                found=f"{percent(times.early / lines)} of the lines are of the years 1970 to 1972",
-                follows="their times are seconds that are read as milliseconds: all people would seem to come at once",
-                do='set time_format = "epoch_s" in a mapping, or write milliseconds or ISO 8601',
-            )
-        )
-    if times.later:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="future",
-                found=f"{times.later:,} lines are of a time that is still to come",
-                follows="with --date they are dropped if they are two days late or more; without it they count",
-                do="set the clock of the machine that writes them, and log UTC or the zone",
-            )
-        )
-    return found
-
-
-def wrong_joins(joins: Joins, kinds: Counter[str], sample: Sample, share_of_log: float) -> list[LogFinding]:
-    """Events that do not find their searches, as far as a sample can tell."""
-    found = []
-    if not kinds["click"] and kinds.total():
+    expected = 0.9 if sample["is_whole"] else 0.5 * sample["share_of_log"]
+    if "click" not in lines:
         found.append(
             LogFinding(
                 level=LOOK,
                 code="no_clicks",
                 found="there is not one click",
                 follows="ingest does its work, and build fails for want of pairs",
-                do="give the files with the clicks too; if clicks have another name, say so in [events] of a mapping",
+                do="give the files with the clicks too; if clicks have another name, say so in [events] of a mapping;"
+                " write a line for each click, since lists are not read",
             )
         )
-    elif joins.events - joins.joined > 0.05 * (joins.events + joins.carrying) and joins.events >= 20:
-        expected = 0.9 if sample.is_whole else 0.5 * share_of_log
-        share = joins.share if sample.is_whole else max(joins.share, joins.settled_share)
-        if share < expected:
-            found.append(
-                LogFinding(
-                    level=LOOK,
-                    code="few_join",
-                    found=f"only {percent(share)} of the events that need their search find it",
-                    follows="the others are dropped",
-                    do="see whether searches and events have the same query_id, letter by letter, and whether files"
-                    " (those with the searches) are missing",
-                )
-            )
-    if kinds["click"] and not kinds["impression"]:
-        found.append(
-            LogFinding(
-                level=NOTE,
-                code="no_impressions",
-                found="what was shown is not logged, only what was clicked",
-                follows="training needs no more; `clicktower judgments` cannot be derived from this log",
-                do="log impressions too, to judge models by later clicks",
-            )
-        )
-    return found
-
-
-def wrong_positions(events: int, without: int) -> list[LogFinding]:
-    """Events without a rank."""
-    if not without or without < 0.01 * events:
-        return []
-    return [
-        LogFinding(
-            level=NOTE if without < events else LOOK,
-            code="positions_missing",
-            about="position",
-            found=f"{percent(without / events)} of the impressions and clicks have no position",
-            follows="training is not affected; judgments from clicks cannot correct these for their rank",
-            do="log the rank at which each document was shown",
-        )
-    ]
-
-
-def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries: int) -> list[LogFinding]:
-    """One query that is much of the log, and lines that were written twice."""
-    found = []
-    if num_queries >= _FEW_QUERIES and clients.largest_query_lines > _ONE_QUERY * clients.searches:
+    elif joins["events"] >= 20 and joins["share"] < expected:
         found.append(
             LogFinding(
                 level=LOOK,
-                code="busy_query",
-                found=f"one query is {percent(clients.largest_query_lines / clients.searches)} of the searches",
-                follows="it is a monitor, a default or the empty page more often than a wish, and would weigh as much"
-                " in training",
-                do="find out which program sends it, and leave it out of the log",
+                code="few_join",
+                found=f"only {percent(joins['share'])} of the events that need their search find it",
+                follows="the others are dropped",
+                do="see whether searches and events have the same query_id, letter by letter, and whether files (those"
+                " with the searches) are missing",
             )
         )
-    if lines >= _ENOUGH and fates["repeat"] > _REPEATS * lines:
+    repeats, total = facts["ledger"]["lines"].get("repeat", 0), facts["ledger"]["total"]
+    if total >= _ENOUGH and repeats > 0.05 * total:
         found.append(
             LogFinding(
                 level=LOOK,
                 code="repeats",
-                found=f"{percent(fates['repeat'] / lines)} of the lines are exact repeats of another",
+                found=f"{percent(repeats / total)} of the lines are exact repeats of another",
                 follows="each counts once; if equal lines are different clicks (no time, no id), they are lost",
                 do="see whether files are given twice, or whether the log lacks times and ids",
             )
@@ -430,21 +326,30 @@ def wrong_queries(clients: Clients, fates: Counter[str], lines: int, num_queries
     return found
 
 
-def wrong_documents(found: ClickedDocuments) -> list[LogFinding]:
-    """Clicked documents that the documents file does not have."""
-    share = found.clicks_titled / found.clicks if found.clicks else 1.0
-    if share >= 0.95:
-        return []
-    looks = ""
-    if found.shapes[0] != found.shapes[1] and all(found.shapes):
-        looks = f"; ids look like `{found.shapes[0]}` in the log and like `{found.shapes[1]}` in the documents"
-    return [
-        LogFinding(
-            level=LOOK,
-            code="documents_unknown",
-            found=f"only {percent(share)} of the clicks are on a document with a title{looks}",
-            follows="clicks on the others give no pair to train on"
-            + ("" if share else ", and build fails without any"),
-            do="give the documents of the time of the log, with ids written as in the log",
+def useless_result(facts: Facts[str, Any]) -> list[LogFinding]:
+    """Clicks on documents without a title, or no pair at this k."""
+    found = []
+    documents, k, is_whole = facts["documents"], facts["k"], facts["sample"]["is_whole"]
+    if documents and documents["clicks_titled"] < 0.95 * documents["clicks"]:
+        share = documents["clicks_titled"] / documents["clicks"]
+        found.append(
+            LogFinding(
+                level=LOOK,
+                code="documents_unknown",
+                found=f"only {percent(share)} of the clicks are on a document with a title",
+                follows="clicks on the others give no pair to train on; build fails without any",
+                do="give the documents of the time of the log, with ids written as in the log, letter by letter",
+            )
         )
-    ]
+    chosen = next(row for row in facts["kept"] if row["k"] == k)
+    if not chosen["pairs"] and k and facts["clients"]["lines_with"]:
+        found.append(
+            LogFinding(
+                level=LOOK,
+                code="nothing_at_k",
+                found=f"at k = {k} not one pair of this {'log' if is_whole else 'sample'} is kept",
+                follows="nothing would be left to train on" if is_whole else "more of the log may keep some",
+                do="add days, or lower k (1 is for a team that trains on its own log in private)",
+            )
+        )
+    return found

@@ -107,8 +107,7 @@ class Recognition:
 class LogForm:
     """A form of log, as `--format` names it (forms.FORMS).
 
-    `open` gives its source. `mapping`: what of it a user says, the columns or only what events mean. `has_clients`,
-    `has_positions`: whether it can name people and ranks; a form that cannot is not told that they are missing.
+    `open` gives its source. `mapping`: what of it a user says, the columns or only what events mean.
     """
 
     name: str
@@ -116,8 +115,6 @@ class LogForm:
     mapping: Literal["columns", "events", "none"]
     takes_delimiter: bool = False
     takes_line_id: bool = False
-    has_clients: bool = True
-    has_positions: bool = True
     recognition: Recognition | None = None
 
 

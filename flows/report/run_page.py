@@ -215,26 +215,31 @@ def ledger_table(ledger: Ledger) -> Table:
 
 
 def _privacy(run: RunSummary) -> list[Block]:
-    rows = sorted(run.privacy, key=lambda row: row["k"])
-    most = rows[0]["clicks"]
     here = f"; here k = {run.k}" if run.k is not None else ""
     return [
         Text(
             text=f"A query is learned from only if at least k people typed it{here}. This is what other values would"
             " leave to learn from."
         ),
-        Table(
-            caption="What is left at each k; the bar is the share of the clicks",
-            header=("k", "Queries", "Clicks", "Pairs", ""),
-            rows=[[
-                Cell(text=str(row["k"] or "no gate"), aside="chosen" if row["k"] == run.k else ""),
-                f"{row['queries']:,}", Cell(text=f"{row['clicks']:,}", mark=percent(row["clicks"], most), tone="quiet"),
-                f"{row['pairs']:,}", Cell(share=row["clicks"] / (most or 1), tone="kept" if row["k"] == run.k else ""),
-            ] for row in rows],
-            left=(0, 4),
-            strong=[at for at, row in enumerate(rows) if row["k"] == run.k],
-        ),
-    ]  # fmt: skip
+        gate_table(run.privacy, run.k),
+    ]
+
+
+def gate_table(kept: Sequence[Mapping[str, Any]], k: int | None) -> Table:
+    """What the privacy gate leaves at each k: rows of k, queries, clicks and pairs."""
+    rows = sorted(kept, key=lambda row: row["k"])
+    most = rows[0]["clicks"]
+    return Table(
+        caption="What is left at each k; the bar is the share of the clicks",
+        header=("k", "Queries", "Clicks", "Pairs", ""),
+        rows=[[
+            Cell(text=str(row["k"] or "no gate"), aside="chosen" if row["k"] == k else ""),
+            f"{row['queries']:,}", Cell(text=f"{row['clicks']:,}", mark=percent(row["clicks"], most), tone="quiet"),
+            f"{row['pairs']:,}", Cell(share=row["clicks"] / (most or 1), tone="kept" if row["k"] == k else ""),
+        ] for row in rows],
+        left=(0, 4),
+        strong=[at for at, row in enumerate(rows) if row["k"] == k],
+    )  # fmt: skip
 
 
 def ranking(table: Mapping[str, Any]) -> list[Block]:

@@ -1,17 +1,23 @@
 """What `check` takes a log for by its first lines: the form, near-miss names, the mapping it proposes."""
 
 import json
-from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from beam_jobs.checking.check_log import mapping_toml
-from beam_jobs.checking.guess import best_name, event_kind, fields_of_json, guess_form, is_showable, near_name, shape_of
-from beam_jobs.checking.languages import writing_systems
-from beam_jobs.checking.log_sample import look_at
-from beam_jobs.checking.looks_wrong import ubi_version, wrong_in_ubi
+from beam_jobs.checking.guess import (
+    best_name,
+    event_kind,
+    fields_of_json,
+    guess_form,
+    is_showable,
+    look_at,
+    near_name,
+    shape_of,
+)
+from beam_jobs.checking.looks_wrong import wrong_in_ubi
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from tests.beam_jobs.ubi_lines import event, search
 
@@ -44,7 +50,7 @@ UBI = [search("q1", "red lamp"), event("q1", "click", "D1")] * 3
 def test_the_form_is_told_by_the_first_lines(tmp_path, lines, form):
     found = guess(tmp_path, lines)
     assert found.format == form
-    assert bool(found.trouble) == (form == "")
+    assert bool(found.do) == (form == "")
 
 
 def test_parquet_is_told_by_its_first_bytes_and_its_structs_are_paths(tmp_path):
@@ -93,14 +99,6 @@ def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):
     assert read_mapping(str(tmp_path / "mapping.toml")) == found.mapping
 
 
-@pytest.mark.parametrize(
-    ("position", "version"),
-    [(3, "1.3"), ({"index": 3}, "1.0 to 1.2"), (None, "untold, since no event has a position")],
-)
-def test_the_version_of_ubi_is_told_by_the_position(position, version):
-    assert ubi_version(fields_of_json([search("q1", "lamp"), event("q1", "click", "D1", position)])) == version
-
-
 def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():
     lines = [search("q1", "lamp"), event("q1", "click", "D1")]
     assert wrong_in_ubi(fields_of_json(lines)) == []
@@ -132,10 +130,3 @@ def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():
 )
 def test_what_values_look_like(value, shape):
     assert shape_of(value) == shape
-
-
-def test_writing_systems_are_those_of_most_letters():
-    queries = ["red lamp", "电钻 m8", "дрель", "ไฟ", "12 34", "ｌａｍｐ", "カメラ"]
-    found, unspaced = writing_systems(queries, [1, 2, 3, 4, 5, 6, 7])
-    assert found == Counter(Latin=7, Han=2, Cyrillic=3, Thai=4, Katakana=7) + Counter({"no letters": 5})
-    assert unspaced == 2 + 4 + 7

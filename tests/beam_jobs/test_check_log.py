@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -44,10 +43,11 @@ def test_a_good_log_has_nothing_wrong_and_its_numbers_are_right(tmp_path):
     checked = check_log([write(tmp_path / "log", small_log())])
     facts = checked.facts
     assert (checked.can_be_ingested, checked.findings) == (True, ())
-    assert (facts["format"], facts["ubi_version"], facts["sample"]["is_whole"]) == ("ubi", "1.3", True)
-    assert facts["lines"] == {"search": 40, "impression": 120, "click": 40, "unreadable": 0, "action_lines": 0}
-    assert (facts["joins"]["events"], facts["joins"]["joined"], facts["joins"]["share"]) == (160, 160, 1.0)
-    assert (facts["clients"]["distinct"], facts["clients"]["queries_per_client"]) == (20, 2.0)
+    assert (facts["format"], facts["sample"]["is_whole"]) == ("ubi", True)
+    assert facts["lines"] == {"search": 40, "impression": 120, "click": 40}
+    assert facts["ledger"] == {"total": 200, "lines": {"day_search": 40, "day_impression": 120, "day_click": 40}}
+    assert facts["joins"] == {"events": 160, "joined": 160, "share": 1.0}
+    assert facts["clients"] == {"lines_with": 200, "distinct": 20, "largest_lines": 10, "searches_each": 2.0}
     assert facts["times"]["first"] == "2026-09-01T10:00:00Z"
     assert facts["times"]["dates"] == 28
     # 40 searches, query n % 4 of client n % 20: each query is of the 5 clients with that remainder.
@@ -68,16 +68,9 @@ def test_check_counts_what_ingest_and_build_count(tmp_path):
     shards = build(
         [day.folder], documents=documents, store=str(tmp_path / "store"), config=BuildConfig(k=3), judged_queries=None
     )
-    ledger = Counter(day.manifest.outcome.ledger.lines)
-    told = Counter({fate: count for fate, count in facts["fates"].items() if fate not in ("query_adult", "query_spam")})
-    told += Counter({reason: row["lines"] for reason, row in facts["unreadable"].items()})
-    told["action_line"] = facts["lines"]["action_lines"]
-    assert +told == ledger
-    assert ledger["bot_behaviour"] > 0
+    assert facts["ledger"] == day.manifest.outcome.ledger.to_json()
+    assert facts["ledger"]["lines"]["bot_behaviour"] > 0
     counts = shards.manifest.outcome.ledger.lines
-    assert {fate: facts["fates"][fate] for fate in ("query_adult", "query_spam")} == {
-        fate: counts[fate] for fate in ("query_adult", "query_spam")
-    }
     kept = next(row for row in facts["kept"] if row["k"] == 3)
     assert kept["clicks"] == counts["click_train"] + counts["click_dev"] > 0
     assert facts["documents"]["num_documents"] == shards.manifest.outcome.counts["documents"]
@@ -102,12 +95,11 @@ def test_a_sample_is_bounded_and_reads_stretches_of_several_files(tmp_path):
     assert 40_000 <= sample["lines"] <= 60_000 < 84_000
     assert sample["share_of_log"] == pytest.approx(sample["lines"] / 84_000, rel=0.02)
     assert facts["estimate"]["lines"] == pytest.approx(84_000, rel=0.02)
-    assert facts["joins"]["settled_share"] > 0.999
+    assert facts["joins"]["share"] > 0.999
     assert checked.findings[0].code == "no_clicks"
     assert "few_join" not in codes(checked)
     # 50 queries of 900 clients each in either file: known to all k in the whole sample.
     assert facts["kept"][-1]["queries"] == 50
-    assert [part["part"] for part in facts["growth"]] == [1 / 8, 1 / 4, 1 / 2, 1.0]
 
 
 def _moved_to(unit, lines):
@@ -147,19 +139,13 @@ def codes_of_good(tmp_path_factory):
     [
         (lambda line: line | {"client_id": "c1"}, "busy_client"),
         (lambda line: line | {"client_id": None}, "clients_missing"),
-        (lambda line: line | {"client_id": "undefined" if line["client_id"] < "c15" else line["client_id"]},
-         "placeholder_clients"),
         (lambda line: line | {"client_id": line["query_id"]}, "fleeting_clients"),
-        (lambda line: line | {"timestamp": "2999-01-01T00:00:00Z"}, "future"),
         (lambda line: line | {"timestamp": None}, "times_missing"),
         (lambda line: {name: value for name, value in line.items() if name != "user_query"}, "unreadable"),
         (lambda line: line | ({"query_id": "x" + line["query_id"]} if "action_name" in line else {}), "few_join"),
         (lambda line: line | ({"action_name": "impression"} if "action_name" in line else {}), "no_clicks"),
         (lambda line: line | ({"action_name": "ItemClick"} if line.get("action_name") == "click" else {}),
          "event_names"),
-        (lambda line: line | ({"event_attributes": {"object": {"object_id": "D1"}}} if "action_name" in line else {}),
-         "positions_missing"),
-        (lambda line: line | ({"results": ["D1"]} if "user_query" in line else {}), "lists"),
         (lambda line: line | ({"user_query": f"lamp {line['query_id']}"} if "user_query" in line else {}),
          "nothing_at_k"),
     ],
@@ -172,37 +158,26 @@ def test_what_looks_wrong_is_told_and_is_not_where_it_does_not(tmp_path, codes_o
     assert all(finding.do and finding.found for finding in checked.findings)
 
 
-def test_one_busy_query_one_busy_client_and_lines_written_twice(tmp_path):
+def test_one_busy_client_and_lines_written_twice(tmp_path):
     rare = [search(f"r{number}", f"rare {number}", f"d{number}") for number in range(30)]
     busy = [search(f"b{number}", "health", "monitor") for number in range(300)]
     checked = check_log([write(tmp_path / "log", [*rare, *busy, *busy[:100]])])
     found = {finding.code: finding.found for finding in checked.findings}
-    assert found["busy_query"].startswith("one query is 93.0% of the searches")  # 400 of 430
-    assert found["busy_client"].startswith("one client has 93.0% of the lines")
+    assert found["busy_client"].startswith("one client has 93.0% of the lines")  # 400 of 430
     assert found["repeats"].startswith("23.3% of the lines are exact repeats")  # 100 of 430
     assert "health" not in str(checked)
 
 
-def test_files_that_differ_are_named(tmp_path):
-    good = small_log()
-    write(tmp_path / "a.log", good)
-    write(tmp_path / "b.log", [line.replace(b'"client_id"', b'"visitor"') for line in good])
-    (finding,) = [found for found in check_log([str(tmp_path)]).findings if found.code == "files_differ"]
-    assert "a.log has `client_id`" in finding.found
-    assert "b.log has not; did you mean `visitor`?" in finding.found
-
-
-def test_documents_that_are_not_in_the_file_are_told_by_the_look_of_their_ids(tmp_path):
+def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
     (tmp_path / "documents.tsv").write_text("".join(f"{n}\tlamp\n" for n in range(5)))
     path = write(tmp_path / "log", small_log())
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     (finding,) = [found for found in checked.findings if found.code == "documents_unknown"]
     assert "only 0% of the clicks" in finding.found
-    assert "look like `A9` in the log and like `9` in the documents" in finding.found
     (tmp_path / "documents.tsv").write_text("D1\tlamp\nD2\t!!\nD3\t\n")
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     assert checked.facts["documents"] == {
-        "num_documents": 3, "clicked": 1, "clicked_titled": 1, "clicks": 40, "clicks_titled": 40,
+        "num_documents": 3, "clicks": 40, "clicks_titled": 40,
     }  # fmt: skip
     with pytest.raises(UsageError):
         check_log([path], documents=str(tmp_path / "nowhere.tsv"))
@@ -245,22 +220,19 @@ def test_a_real_log_is_told_in_full(real_data):
     assert checked.can_be_ingested
     assert (facts["sample"]["lines"], facts["sample"]["is_whole"]) == (541_918, True)
     # The ledger of a whole ingest, before the later bot rules (benchmarks/results/real_log.json).
-    assert facts["fates"]["repeat"] == 10_610
-    assert facts["fates"]["search_unknown"] == 80
-    assert facts["fates"]["bot_user_agent"] == 4_010
-    assert {reason: row["lines"] for reason, row in facts["unreadable"].items()} == {
+    ledger = facts["ledger"]["lines"]
+    assert (ledger["repeat"], ledger["search_unknown"], ledger["bot_user_agent"]) == (10_610, 80, 4_010)
+    assert {reason: count for reason, count in ledger.items() if reason.startswith("unreadable")} == {
         "unreadable_not_utf8": 1, "unreadable_not_json": 202, "unreadable_no_query_id": 98, "unreadable_field": 217,
     }  # fmt: skip
-    shares = [part["share_of_clicks"] for part in facts["growth"]]
-    assert shares == sorted(shares)
     assert facts["documents"]["clicks_titled"] / facts["documents"]["clicks"] > 0.999
 
 
 @pytest.mark.slow
 def test_a_bulk_file_and_orcas_are_known(real_data):
     bulk = check_log([str(real_data / "ubi_sample")])
-    assert bulk.facts["looks_like"] == "UBI in a bulk file with action lines, JSON lines"
-    assert bulk.facts["lines"]["action_lines"] == 3_921
+    assert bulk.facts["looks_like"] == "UBI, JSON lines"
+    assert bulk.facts["ledger"]["lines"]["action_line"] == 3_921
     orcas = check_log([str(real_data / "homedepot/clicks.orcas.tsv")], k=0)
     assert (orcas.facts["format"], orcas.facts["lines"]["click"]) == ("orcas", 35_421)
     assert "clients_missing" in codes(orcas)

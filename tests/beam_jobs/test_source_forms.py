@@ -19,7 +19,6 @@ KIOSK = LogForm(
         num_columns=len(COLUMNS),
     ),
     mapping="none",
-    has_positions=False,
     recognition=Recognition(
         what="what kiosks write",
         columns=COLUMNS,
@@ -47,7 +46,6 @@ def test_a_new_form_is_recognised_by_check(kiosk):
     checked = check_log([kiosk])
     assert (checked.facts["format"], checked.facts["looks_like"]) == ("kiosk", "what kiosks write")
     assert checked.facts["lines"]["click"] == 30
-    assert "positions_missing" not in {finding.code for finding in checked.findings}, "the form has none"
     assert checked.can_be_ingested
 
 
