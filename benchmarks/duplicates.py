@@ -32,8 +32,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.serving import in_turns, tell  # noqa: E402
-from flows.releases.publish import publish  # noqa: E402
-from flows.releases.publish_config import PublishConfig  # noqa: E402
+from flows.releases.publish import PublishConfig, publish  # noqa: E402
 from flows.releases.search import OpenRelease  # noqa: E402
 from schemas.manifest import Outcome, Request  # noqa: E402
 from schemas.stage import run_stage  # noqa: E402

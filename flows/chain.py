@@ -1,76 +1,199 @@
 """The chain of stages: log -> day -> shards -> model -> evaluation [-> comparison] -> release -> report.
 
-Every stage runs as a process of its own (`flows.submit`) and hands on its JSON result; nothing heavy happens here. A
-stage whose request is unchanged answers "reused", so running the chain again is cheap and safe; one that is being made
-by another process is waited for (`schemas.claim`).
+Every stage runs as a process of its own (submit): the section of the config that concerns it becomes the arguments of
+its command, and its JSON result is handed on; nothing heavy happens here. A stage whose request is unchanged answers
+"reused", so running the chain again is cheap and safe; one that is being made by another process is waited for
+(schemas.claim).
 
-It is run by hand (run_by_hand), or as a flow of a Prefect server, with its tasks, retries and pages (pipeline).
+It is run by hand (commands.pipelines), or as a flow of a Prefect server, with its tasks, retries and pages (pipeline).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from types import ModuleType
 from typing import Any
 
-from flows import stages
-from flows.config.pipeline_config import PipelineConfig, check_inputs
-from flows.guards.drift import alarms_of_newest, require_usual, watched
+from flows.config.guard_rules import PromotionRules
+from flows.config.pipeline_config import PipelineConfig, check_inputs, dated, is_dated
+from flows.config.toml_file import assignment
+from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watched
+from flows.show import present
+from flows.submit import run_stage_command, tell
+
+# A function below: (config, results of earlier stages...) -> its JSON result.
+Stage = Callable[..., Any]
 
 
-def _to_nobody(*_: Any) -> None:
-    pass
+def _directly(stage: Stage) -> Stage:
+    return stage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steps:
-    """What carries out each stage, and who is shown what comes of it."""
-
-    ingest: Callable[..., dict] = stages.ingest
-    build: Callable[..., dict] = stages.build
-    train: Callable[..., dict] = stages.train
-    evaluate: Callable[..., dict] = stages.evaluate
-    compare: Callable[..., dict] = stages.compare
-    publish: Callable[..., dict] = stages.publish
-    report: Callable[..., str] = stages.report
-    show_newest: Callable[..., None] = _to_nobody  # (config, results)
-    show_drift: Callable[..., None] = _to_nobody  # (config, rows)
-    show_links: Callable[..., None] = _to_nobody  # (config, results)
-
-
-def run(config: PipelineConfig, date: str, until: str = "report", steps: Steps | None = None) -> dict:
+def run(
+    config: PipelineConfig,
+    date: str,
+    until: str = "report",
+    *,
+    step: Callable[[Stage], Stage] = _directly,
+    page: ModuleType | None = None,
+) -> dict:
     """The whole way, as a sentence. Returns the JSON result of each stage by name; raises a stage's own StageError.
 
-    `until`: "ingest" only reads the day into the store, as a backfill does with all days but the last.
+    until: "ingest" only reads the day into the store, as a backfill does with all days but the last. step: wraps what
+    carries out a stage. page: shows what comes of them (flows.artifacts).
     """
-    do = steps or Steps()
     date = config.log.date or date
     check_inputs(config, date)
-    day = do.ingest(config, date)
-    done = _look(config, date, {"ingest": day}, do)
+    done: dict[str, Any] = {"ingest": step(ingest)(config, date)}
+    drift = _look(config, date, done, page)
     if until == "ingest":
-        return done
-    shards = do.build(config, day, date)
-    done = _look(config, date, {**done, "build": shards}, do)
-    model = do.train(config, shards)
-    evaluation = do.evaluate(config, model)
-    done = _look(config, date, {**done, "train": model, "evaluate": evaluation}, do)
-    compared = {"compare": do.compare(config, shards)} if config.compare else {}
-    release = do.publish(config, model, evaluation)
-    done = _look(config, date, {**done, **compared, "publish": release}, do)
-    done |= {"report": do.report(config, done)}
-    do.show_links(config, done)
+        return done | {"drift": drift}
+    done["build"] = step(build)(config, done["ingest"], date)
+    _look(config, date, done, page)
+    done["train"] = step(train)(config, done["build"])
+    done["evaluate"] = step(evaluate)(config, done["train"])
+    _look(config, date, done, page)
+    if config.compare:
+        done["compare"] = step(compare)(config, done["build"])
+    done["publish"] = step(publish)(config, done["train"], done["evaluate"])
+    done["drift"] = _look(config, date, done, page)
+    done["report"] = step(report)(config, done)
+    if page:
+        page.links(config, done)
     return done
 
 
-def _look(config: PipelineConfig, date: str, done: Mapping[str, Any], do: Steps) -> dict[str, Any]:
-    """What is done so far, with `drift`: every watched figure beside what earlier runs saw.
+def _look(
+    config: PipelineConfig, date: str, results: Mapping[str, Any], page: ModuleType | None
+) -> list[dict[str, Any]]:
+    """Every watched figure beside what earlier runs saw.
 
     Raises StageError where the newest stage's figures are so far from usual that the run is to stop.
     """
-    results = {name: value for name, value in done.items() if name != "drift"}
-    newest = list(results)[-1]
-    do.show_newest(config, results)
-    rows = watched(config, date, results)
-    if newest in ("build", "publish") or alarms_of_newest(rows, results):
-        do.show_drift(config, rows)
+    if page:
+        page.newest(config, results)
+    rows: list[WatchedFigure] = watched(config, date, results)
+    if page and (list(results)[-1] in ("build", "publish") or alarms_of_newest(rows, results)):
+        page.drift(config, rows)
     require_usual(config, date, results, rows)
-    return {**results, "drift": [row.to_json() for row in rows]}
+    return [asdict(row) for row in rows]
+
+
+def ingest(config: PipelineConfig, date: str) -> dict:
+    """The private daily aggregate of the log."""
+    options = {"format": config.log.format, "date": date if is_dated(config) else None, "into": config.store}
+    return _run(config, ["ingest", *dated(config.log.files, date)], options, config.ingest, config.beam_options)
+
+
+def build(config: PipelineConfig, day: dict, date: str) -> dict:
+    """Training shards from the day; of a dated log from the days of the store, or the last of them up to the date."""
+    window = config.window
+    options = {
+        "days": config.store if is_dated(config) else day["path"],
+        "to": date if window.last else None,
+        "last": window.last or None,
+        "allow-missing-days": window.allow_missing_days,
+        "documents": config.documents.file,
+        "judged-queries": config.judgments.queries,
+        "into": config.store,
+    }
+    return _run(config, ["build"], options, config.build, config.beam_options)
+
+
+def train(config: PipelineConfig, shards: dict) -> dict:
+    """A trained model."""
+    section, judgments = config.train, config.judgments
+    options = {
+        "shards": shards["path"],
+        "recipe": section.recipe,
+        "workers": section.workers,
+        "threads": section.threads or None,
+        "word-vectors": section.word_vectors,
+        "documents": config.documents.file,
+        "queries": judgments.queries,
+        "qrels": judgments.qrels,
+        "into": config.store,
+    }
+    return _run(config, ["train"], options, section.set)
+
+
+def evaluate(config: PipelineConfig, model: dict) -> dict:
+    """The NDCG table and TREC run files."""
+    options = {"model": model["path"], "documents": config.documents.file, **_judged(config), "into": config.store}
+    return _run(config, ["evaluate"], options, config.evaluate)
+
+
+def compare(config: PipelineConfig, shards: dict) -> dict:
+    """The model among all baselines and towers."""
+    section = config.compare
+    assert section
+    options = {
+        "shards": shards["path"],
+        "documents": config.documents.file,
+        **_judged(config),
+        "frequencies": section.frequencies,
+        "against": section.against,
+        "rows": section.rows,
+        "seeds": section.seeds,
+        "logged": section.logged,
+        "threads": config.train.threads or None,
+        "evaluate": [assignment(name, value) for name, value in config.evaluate.items()],
+        "into": config.store,
+    }
+    return _run(config, ["compare"], options, section.set)
+
+
+def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
+    """The live release, or by the rules of a promotion a candidate beside it."""
+    defaults = asdict(PromotionRules())
+    changed = {name: value for name, value in asdict(config.promotion).items() if value != defaults[name]}
+    options = {
+        "model": model["path"],
+        "documents": config.documents.file,
+        "to": config.publish.to,
+        "evaluation": evaluation["path"],
+        "if-better": True,
+        **_judged(config),
+        "into": config.store,
+        "rule": [assignment(name, value) for name, value in changed.items()],
+    }
+    return _run(config, ["publish"], options, config.publish.set)
+
+
+def report(config: PipelineConfig, results: dict) -> str:
+    """The path of the HTML report on a run's results."""
+    from flows.report import write_report
+    from flows.run_summary import summarise
+
+    write_report(config.report, summarise(config, results))
+    present.stage_line("report", config.report)
+    return config.report
+
+
+def _judged(config: PipelineConfig) -> dict[str, Any]:
+    return asdict(config.judgments)
+
+
+def _run(
+    config: PipelineConfig,
+    command: Sequence[str],
+    options: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    beam_options: Sequence[str] = (),
+) -> dict:
+    """The JSON result of a command with options by name. One that is None, False or empty is left out."""
+    stage, arguments = command[0], list(command)
+    sets = [assignment(name, value) for name, value in fields.items()]
+    for name, value in {**options, "set": sets}.items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if one is True:
+                arguments.append(f"--{name}")
+            elif one is not None and one is not False and one != "":
+                arguments += [f"--{name}", str(one)]
+    arguments += ["--", *beam_options] if beam_options else []
+    limits: Mapping[Any, float] = config.limits.timeout_minutes
+    minutes = limits.get(stage)
+    result = run_stage_command(arguments, timeout_seconds=minutes and 60 * minutes)
+    present.stage_result(result)
+    for line in (f"{'reused' if result.get('reused') else 'done'}, {present.headline(result)}", *present.notes(result)):
+        tell(f"{stage}: {line}")
+    return result

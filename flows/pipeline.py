@@ -1,4 +1,4 @@
-"""The chain of stages (flows.chain) as a Prefect flow: its tasks are tried again, its page shows what comes of each.
+"""The chain of stages as a Prefect flow: its tasks are tried again, its page shows what comes of each.
 
 Prefect decides when and where.
 """
@@ -12,8 +12,8 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
 from typing import Any, Literal
 
@@ -27,36 +27,74 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import get_current_settings
 from prefect.states import Failed
 
-from flows import artifacts, stages
-from flows.chain import Steps, run
+from flows import artifacts, chain
 from flows.config.pipeline_config import PipelineConfig, read_pipeline
 from flows.show.console import explain
 from flows.submit import tell, told_to
 from schemas import storage
 from schemas.errors import StageError, TransientError
 
-# A stage as a Prefect task: tried again where that can help, and ended by a sentence instead of a traceback.
-#
-#     ingest = stage_task(stages.ingest)
-#     day = ingest(config, date)          # its JSON result, or its StageError
-#
-# Under a deployment the stage's progress goes to the run's log. A run typed by a person shows it in the terminal, and
-# tries nothing again: whoever sees the error decides.
+LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
+SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
+LOOK_SECONDS = 2.0
 
 
-def stage_task(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A task that calls `run(config, ...)`. Raises the StageError that it raised last."""
+@flow(name="clicktower", log_prints=False)
+def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
+    """Run the pipeline that a TOML file describes, for one date of data.
 
-    @task(name=run.__name__)
-    @wraps(run)
-    def one_try(*arguments: Any) -> Any:
+    Returns the JSON result of each stage by name. A stage that fails ends the run with what it said as its state.
+
+    Args:
+        config: Path of a pipeline.toml, as the machine that runs the flow sees it.
+        data_date: The day of the log to ingest. Empty: the day before the scheduled time, so that a run that is late
+            still takes its own day.
+        until: ingest: only read the day into the store, as a backfill does with all days but the last.
+    """
+    known = None
+    if is_deployed():
+        outlive_worker()
+    try:
+        known = read_pipeline(config)
+        date = data_date.isoformat() if data_date else _day_before_schedule()
+        return chain.run(known, date, until, step=step, page=artifacts)
+    except StageError as error:
+        artifacts.failed(known, error)
+        return failed(error)
+    except Exception as error:
+        artifacts.failed(known, explain(error))
+        raise
+
+
+def is_deployed() -> bool:
+    """Whether this run is one of a deployment, and not one typed by a person."""
+    return bool(runtime.deployment.id)
+
+
+def _day_before_schedule() -> str:
+    scheduled = runtime.flow_run.scheduled_start_time or datetime.datetime.now(datetime.UTC)
+    return (scheduled - datetime.timedelta(days=1)).date().isoformat()
+
+
+def step(stage: chain.Stage) -> chain.Stage:
+    """A stage of the chain as a Prefect task: its JSON result, or the StageError that it raised last.
+
+    Under a deployment the stage's progress goes to the run's log, and what may succeed later is tried again. A run
+    typed by a person shows its progress in the terminal, and tries nothing again: whoever sees the error decides.
+    """
+
+    @task(name=stage.__name__)
+    @wraps(stage)
+    def one_try(config: PipelineConfig, *arguments: Any) -> Any:
         try:
-            with told_to(get_run_logger().info if is_deployed() else None):
-                return run(*arguments)
+            with (
+                told_to(get_run_logger().info if is_deployed() else None),
+                pointer_slot(config.publish.to) if stage is chain.publish else nullcontext(),
+            ):
+                return stage(config, *arguments)
         except StageError as error:
             return failed(error)
 
-    @wraps(run)
     def until_it_passes(config: PipelineConfig, *arguments: Any) -> Any:
         retries = config.limits.retries if is_deployed() else 0
 
@@ -74,50 +112,22 @@ def stage_task(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def failed(error: StageError) -> State:
     """The state of a task or run that ends with this error. Its message is what the run's page says."""
-    logging.getLogger("prefect.flow_runs").addFilter(_is_untold)
+    logging.getLogger("prefect.flow_runs").addFilter(_is_no_stage_error)
     return Failed(message=str(error), data=error)
 
 
-def _is_untold(record: logging.LogRecord) -> bool:
+def _is_no_stage_error(record: logging.LogRecord) -> bool:
     """Prefect raises the error of a failed run once more as the run's process ends, and logs its trace on the page."""
     return not (record.exc_info and isinstance(record.exc_info[1], StageError))
-
-
-def is_deployed() -> bool:
-    """Whether this run is one of a deployment, and not one typed by a person."""
-    return bool(runtime.deployment.id)
-
-
-def outlive_worker() -> None:
-    """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
-
-    The next line would end it otherwise, in whichever library printed it.
-    """
-    readers = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        readers.register(stream.fileno(), 0)  # an error, the only thing that is reported then: the pipe has no reader
-
-    def watch() -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        while True:
-            for stream, _ in readers.poll():
-                os.dup2(nowhere, stream)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-LEASE_SECONDS = 60.0  # after a holder was killed the slot is free again in so long; the least that Prefect takes
-SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
-LOOK_SECONDS = 2.0
 
 
 @contextmanager
 def pointer_slot(uri: str) -> Iterator[None]:
     """The only run of the Prefect server that is set up here to hold the slot of a release URI; waits for it.
 
-    The pointer itself is swapped by compare-and-swap (pointer): the second of two publishers would work on a release
-    that loses. The slot spares it that, for all runs of one server. Without a server there is nobody to share a slot
-    with, and one that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
+    The pointer itself is swapped by compare-and-swap: the second of two publishers would work on a release that loses.
+    The slot spares it that, for all runs of one server. Without a server there is nobody to share a slot with, and one
+    that is restarted meanwhile ends no run: it is waited for before the release, and not needed after.
     """
     if not get_current_settings().api.url:
         yield
@@ -158,53 +168,19 @@ def slot_name(uri: str) -> str:
     return f"clicktower-pointer-{readable}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
 
 
-@stage_task
-def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
-    """The live release; one run at a time moves a pointer."""
-    with pointer_slot(config.publish.to):
-        return stages.publish(config, model, evaluation)
+def outlive_worker() -> None:
+    """Let this process go on where its worker is killed, which read what it prints: from then on nobody does.
 
-
-STEPS = Steps(
-    ingest=stage_task(stages.ingest),
-    build=stage_task(stages.build),
-    train=stage_task(stages.train),
-    evaluate=stage_task(stages.evaluate),
-    compare=stage_task(stages.compare),
-    publish=publish,
-    report=stage_task(stages.report),
-    show_newest=artifacts.newest,
-    show_drift=artifacts.drift,
-    show_links=artifacts.links,
-)
-
-
-@flow(name="clicktower", log_prints=False)
-def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
-    """Run the pipeline that a TOML file describes, for one date of data.
-
-    Returns the JSON result of each stage by name. A stage that fails ends the run with what it said as its state.
-
-    Args:
-        config: Path of a pipeline.toml, as the machine that runs the flow sees it.
-        data_date: The day of the log to ingest. Empty: the day before the scheduled time, so that a run that is late
-            still takes its own day.
-        until: ingest: only read the day into the store, as a backfill does with all days but the last.
+    The next line would end it otherwise, in whichever library printed it.
     """
-    known = None
-    if is_deployed():
-        outlive_worker()
-    try:
-        known = read_pipeline(config)
-        return run(known, data_date.isoformat() if data_date else _day_before_schedule(), until, STEPS)
-    except StageError as error:
-        artifacts.failed(known, error)
-        return failed(error)
-    except Exception as error:
-        artifacts.failed(known, explain(error))
-        raise
+    readers = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        readers.register(stream.fileno(), 0)  # an error, the only thing that is reported then: the pipe has no reader
 
+    def watch() -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        while True:
+            for stream, _ in readers.poll():
+                os.dup2(nowhere, stream)
 
-def _day_before_schedule() -> str:
-    scheduled = runtime.flow_run.scheduled_start_time or datetime.datetime.now(datetime.UTC)
-    return (scheduled - datetime.timedelta(days=1)).date().isoformat()
+    threading.Thread(target=watch, daemon=True).start()

@@ -2,8 +2,8 @@
 
 The command line is the interface: `clicktower STAGE ... --json` prints one JSON object, progress goes to stderr.
 
-- A stage that is cancelled, or takes too long, ends with all that it started: it is told by SIGTERM, so that it can
-  cancel its job on an engine, and killed if it does not listen.
+- A stage that is cancelled, or takes too long, ends with all that it started: SIGTERM comes first, so that it can
+  cancel its job on an engine, then SIGKILL.
 - A flow whose own process is killed (kill -9, the machine's memory) leaves its stage running. Nothing is lost by that:
   the next one to ask for the same waits for it (schemas.claim) and takes its result. What a stage prints goes to files
   and not through a pipe, so that it does not notice.
@@ -28,17 +28,14 @@ from schemas.errors import StageError, TransientError
 
 TERM_SECONDS = 20.0  # Prefect's worker gives the flow 30 before it kills it
 LOOK_SECONDS = 0.5
-_KINDS = {
-    kind.__name__: kind
-    for kind in (StageError, errors.UsageError, errors.Diverged, TransientError, errors.UnknownVersionError)
-}
 
-# Whom a stage's progress is told to, a line at a time. None: it goes where this process's own stderr goes.
-_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+Listener = Callable[[str], None]
+# Who hears of the stages' progress, a line at a time. None: it goes where this process's own stderr goes.
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def told_to(listener: Callable[[str], None] | None) -> Iterator[None]:
+def told_to(listener: Listener | None) -> Iterator[None]:
     """Send the progress of stages to `listener`, a line at a time."""
     token = _listener.set(listener)
     try:
@@ -59,9 +56,9 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
     Raises the stage's own error, rebuilt here; TransientError where a signal ended it, StageError where it took longer
     than `timeout_seconds`.
     """
-    before, marker, engine = _split(list(arguments))
-    command = [sys.executable, "-m", "flows.cli", *before, "--json", *marker, *engine]
-    with tempfile.TemporaryFile("w+") as output, _Progress(arguments[0], _listener.get()) as progress:
+    stage, *rest = arguments
+    command = [sys.executable, "-m", "flows.cli", stage, "--json", *rest]
+    with tempfile.TemporaryFile("w+") as output, _Progress(stage, _listener.get()) as progress:
         process = None
         try:
             process = subprocess.Popen(command, stdout=output, stderr=progress.target, start_new_session=True)
@@ -72,18 +69,23 @@ def run_stage_command(arguments: Sequence[str], *, timeout_seconds: float | None
             raise
         if not in_time:
             _end(process)
-            raise _too_slow(arguments[0], timeout_seconds or 0.0)
+            raise StageError(
+                asked=f"the stage {stage} was to be done in {(timeout_seconds or 0.0) / 60:,.4g} minutes",
+                found="it was not, and has been ended",
+                follows="its finished parts are kept: the same command continues from there",
+                do=f"look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file",
+            )
         output.seek(0)
-        return _result(arguments[0], output.read(), process.returncode)
+        return _result(stage, output.read(), process.returncode)
 
 
 class _Progress:
-    """What a stage says on its stderr. Its progress lines begin with its name; all else stays in this process's own."""
+    """The stderr of a stage, relayed to a listener: lines that begin with the stage's name; others stay in ours."""
 
-    def __init__(self, stage: str, listener: Callable[[str], None] | None) -> None:
+    def __init__(self, stage: str, listener: Listener | None) -> None:
         self._start, self._listener = f"{stage}: ", listener
-        self.target: IO[bytes] | None = None  # None: the stage has this process's own
-        self._told = 0  # bytes of it
+        self.target: IO[bytes] | None = None  # None: this process's own
+        self._relayed_bytes = 0
 
     def __enter__(self) -> "_Progress":
         if self._listener:
@@ -96,13 +98,13 @@ class _Progress:
             self.target.close()
 
     def relay(self) -> None:
-        """Tell what was said since the last time, whole lines only."""
+        """Pass on what was printed since the last time, whole lines only."""
         if not self.target or not self._listener:
             return
         file = self.target.fileno()
-        said = os.pread(file, os.fstat(file).st_size - self._told, self._told)
-        lines = said[: said.rfind(b"\n") + 1]
-        self._told += len(lines)
+        printed = os.pread(file, os.fstat(file).st_size - self._relayed_bytes, self._relayed_bytes)
+        lines = printed[: printed.rfind(b"\n") + 1]
+        self._relayed_bytes += len(lines)
         for line in lines.decode(errors="replace").splitlines(keepends=True):
             if line.startswith(self._start):
                 self._listener(line.rstrip())
@@ -129,7 +131,7 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     if returncode == 0 and value:
         return value
     if facts := value.get("error"):
-        raise _KINDS.get(facts.pop("kind", ""), StageError)(**facts)
+        raise getattr(errors, facts.pop("kind", ""), StageError)(**facts)
     ended = f"signal {-returncode} ended it" if returncode < 0 else f"it ended with code {returncode} and no result"
     raise TransientError(
         asked=f"the stage {stage} was run as a process of its own",
@@ -139,33 +141,17 @@ def _result(stage: str, output: str, returncode: int) -> dict:
     )
 
 
-def _too_slow(stage: str, seconds: float) -> StageError:
-    return StageError(
-        asked=f"the stage {stage} was to be done in {seconds / 60:,.4g} minutes",
-        found="it was not, and has been ended",
-        follows="its finished parts are kept: the same command continues from there",
-        do=f"look why it takes so long, or raise {stage} in [limits.timeout_minutes] of the TOML file",
-    )
-
-
 def _end(process: subprocess.Popen) -> None:
     with _sigterm_ignored():
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
+        for sign in (signal.SIGTERM, signal.SIGKILL):  # the second one also for what it started and did not end
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 killpg(process.pid, sign)
                 process.wait(TERM_SECONDS)
-                break
-            except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        with suppress(ProcessLookupError):  # what it started and did not end
-            killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
 def _sigterm_ignored() -> Iterator[None]:
-    """Who cancels may say so twice, and the second time must not stop us from ending the stage."""
+    """A second cancellation must not stop us from ending the stage."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -174,10 +160,3 @@ def _sigterm_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
-    if "--" not in arguments:
-        return arguments, [], []
-    at = arguments.index("--")
-    return arguments[:at], ["--"], arguments[at + 1 :]

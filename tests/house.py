@@ -101,7 +101,7 @@ def types_named_twice() -> dict[str, int]:
 
 def main_path() -> Iterator[Path]:
     """The product's files of which a function ran between a simulated log and the report of a run."""
-    from flows import stages, submit
+    from flows import chain
     from flows.cli import run
     from flows.commands import pipelines
 
@@ -118,7 +118,7 @@ def main_path() -> Iterator[Path]:
         return json.loads(out.getvalue())
 
     with tempfile.TemporaryDirectory() as folder:
-        submit.run_stage_command = stages.run_stage_command = in_process
+        pipelines.run_stage_command = chain.run_stage_command = in_process
         threading.setprofile(look)
         sys.setprofile(look)
         try:

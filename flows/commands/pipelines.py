@@ -1,11 +1,19 @@
-"""clicktower run, backfill, demo: all stages in one go."""
+"""clicktower run, backfill, demo: all stages in one go, for a date or for several, here or on a Prefect server."""
 
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from flows.show import console, present
+from flows.submit import run_stage_command
+from schemas.errors import StageError, UsageError
+from schemas.signals import sigterm_as_exit
 
 
 def run(config: str, *, date: str | None = None, json: bool = False) -> None:
@@ -42,10 +50,46 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
     json
         Print the results of all stages as one JSON object; progress goes to stderr.
     """
-    from flows.run_by_hand import run_locally
-
     results = run_locally(config, date)
     console.emit(present.as_one("run", results), json, present.run_results)
+
+
+def run_locally(config_file: str, date: str | None = None, until: str = "report") -> dict:
+    """The JSON result of every stage, or of the ingest alone (`until`). Raises StageError: a stage's own.
+
+    In this terminal, or as a flow where a Prefect server is set up.
+    """
+    from beam_jobs.ingest.windows import parse_date
+    from flows import chain
+    from flows.config.pipeline_config import read_pipeline
+
+    config = read_pipeline(config_file)
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
+    day = parse_date(date or yesterday, f"{config_file} was to be run for a date")
+    if not _prefect_is_set_up():
+        with sigterm_as_exit():
+            return chain.run(config, day.isoformat(), until)
+    # A person's terminal shows the stages, not Prefect's log; a failed stage is told once, by us, without a traceback.
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
+    from flows.pipeline import pipeline  # Prefect takes seconds to start
+
+    state: Any = pipeline(config=str(Path(config_file).resolve()), data_date=day, until=until, return_state=True)
+    result = state.result(raise_on_failure=False)
+    if isinstance(result, BaseException):  # a stage's own, without Prefect's wrapping
+        raise result
+    return result
+
+
+def _prefect_is_set_up() -> bool:
+    """Whether a server is named by the environment or by the person's profile, as Prefect itself would find it."""
+    from flows.config.settings import Surroundings
+
+    around = Surroundings()
+    if around.prefect_api_url:
+        return True
+    profiles = Path(around.prefect_home or Path.home() / ".prefect") / "profiles.toml"
+    return profiles.is_file() and "PREFECT_API_URL" in profiles.read_text(encoding="utf-8", errors="replace")
 
 
 def backfill(
@@ -90,11 +134,7 @@ def backfill(
     json
         Print the outcome of each date as one JSON object; progress goes to stderr.
     """
-    from flows import backfill
-    from flows.backfill import as_one, date_line, dates, require_date_in_log, run_on_server, summary
     from flows.config.pipeline_config import read_pipeline
-    from flows.run_by_hand import run_locally
-    from schemas.errors import UsageError
 
     if every and ingest_only:
         raise UsageError(
@@ -102,14 +142,140 @@ def backfill(
             found="one makes all of every date, the other nothing",
             do="give one of them",
         )
-    require_date_in_log(read_pipeline(config), config)
+    require_date_in_log(read_pipeline(config).log.files, config)
     how = run_on_server if server else run_locally
     days = dates(first, until)
-    done = backfill.backfill(
-        days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=date_line
-    )
-    console.emit(as_one(done), json, summary)
-    return int(any(one.state == "failed" for one in done))
+    done = run_dates(days, lambda *date: how(config, *date), every=every, ingest_only=ingest_only, ended=_show_date)
+    failed = [one.date for one in done if one.state == "failed"]
+    console.emit({"stage": "backfill", "dates": [asdict(one) for one in done], "failed": failed}, json, _show_backfill)
+    return int(bool(failed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateResult:
+    """What became of a date. `state`: done, reused (all of it was there), failed, or waiting: what comes after the
+    ingest of the last date was left out, since another date failed.
+    """
+
+    date: str
+    state: str
+    results: Mapping[str, Any] = field(default_factory=dict)
+    found: str = ""  # of a date that failed: what its error says
+
+
+def dates(first: str, until: str) -> list[str]:
+    """All dates from the first to the last, ISO 8601. Raises UsageError."""
+    from beam_jobs.ingest.windows import parse_date
+
+    asked = f"the dates from {first} to {until} were to be run"
+    begin, end = parse_date(first, asked), parse_date(until, asked)
+    if begin > end:
+        raise UsageError(asked=asked, found="the first is after the last", do="give --from the earlier of them")
+    return [(begin + timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
+
+
+def require_date_in_log(files: Sequence[str], path: str) -> None:
+    """Raise UsageError where every date would read the same files."""
+    if not any("{date}" in name for name in files):
+        raise UsageError(
+            asked=f"{path} was to be run for several dates",
+            found="its log.files do not say where the log of a date is",
+            follows="every date would be the same log",
+            do='write {date} where it belongs: files = ["logs/{date}/*.ndjson.gz"]',
+        )
+
+
+def run_dates(
+    days: Sequence[str],
+    run: Callable[[str, str], Mapping[str, Any]],
+    *,
+    every: bool = False,
+    ingest_only: bool = False,
+    ended: Callable[[DateResult], None] = lambda _: None,
+) -> list[DateResult]:
+    """The outcome of each date; `ended` is called with each as it ends. A date that fails raises nothing.
+
+    run: (date, until "ingest" or "report") -> the result of each stage, or StageError. The last date goes on to a
+    release, unless one before it failed: nothing is made from a window with a hole in it.
+    """
+    done: list[DateResult] = []
+    for date in days:
+        failed_before = any(one.state == "failed" for one in done)
+        wanted = not ingest_only and (every or date == days[-1])
+        until = "report" if wanted and (every or not failed_before) else "ingest"
+        try:
+            results = run(date, until)
+        except StageError as error:
+            one = DateResult(date=date, state="failed", found=str(error))
+        else:
+            reused = [made["reused"] for made in results.values() if isinstance(made, Mapping) and "reused" in made]
+            state = "waiting" if wanted and until == "ingest" else "reused" if reused and all(reused) else "done"
+            one = DateResult(date=date, state=state, results=results)
+        done.append(one)
+        ended(one)
+    return done
+
+
+_MARKS = {"done": ("✓ ", "green"), "reused": ("✓ ", "green"), "waiting": ("· ", "yellow"), "failed": ("✗ ", "bold red")}
+
+
+def _show_date(one: DateResult) -> None:
+    """The line of a date that has ended, on stderr."""
+    made = [name for name, value in one.results.items() if isinstance(value, dict) and not value.get("reused", True)]
+    what = {
+        "done": ", ".join(made),
+        "reused": "all of it was there",
+        "waiting": "ingested; nothing is made of it, since another date failed",
+        "failed": one.found,
+    }[one.state]
+    line = Text.assemble(_MARKS[one.state], (f"{one.date}  ", "bold"), (f"{one.state:<8}", "dim"), console.plain(what))
+    console.errors.print(line, soft_wrap=True)
+
+
+def _show_backfill(result: dict[str, Any]) -> None:
+    count, failed = f"{len(result['dates']):,} dates", result["failed"]
+    console.output.print(f"{count}, {len(failed):,} failed" if failed else count)
+    if failed:
+        console.output.print(f"Fix what failed on {', '.join(failed)}, and run the same command again to continue.")
+
+
+DEPLOYMENT = "clicktower/nightly"
+
+
+def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
+    """{"flow_run": its id} when a run of the deployment has ended well.
+
+    Raises UsageError where no server or no deployment is there, StageError with what the run's page says otherwise.
+    """
+    from flows.config.settings import Surroundings
+
+    asked = f"{date} was to be run by the deployment {DEPLOYMENT}"
+    if not Surroundings().prefect_api_url:
+        raise UsageError(
+            asked=asked,
+            found="PREFECT_API_URL names no server",
+            do="set it (http://127.0.0.1:4200/api), or leave out --server to run here",
+        )
+    from prefect.deployments import run_deployment
+    from prefect.exceptions import ObjectNotFound
+
+    parameters = {"config": str(Path(config_file).resolve()), "data_date": date, "until": until}
+    try:
+        run: Any = run_deployment(DEPLOYMENT, parameters=parameters, poll_interval=2)  # outside of a loop: no coroutine
+    except ObjectNotFound:
+        raise UsageError(
+            asked=asked,
+            found="the server has no such deployment",
+            do="deploy it: the comments of deploy/prefect.yaml say how",
+        ) from None
+    state = run.state
+    if not state.is_completed():
+        raise StageError(
+            asked=asked,
+            found=f"its run {run.name} ended as {state.name}: {state.message or 'nothing more is known'}",
+            do="see its page; run the same command again to go on",
+        )
+    return {"flow_run": str(run.id)}
 
 
 _DEMONSTRATION = """# Written by `clicktower demo`. Everything here comes from a simulated log.
@@ -161,9 +327,6 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     json
         Print the results of all stages as one JSON object; progress goes to stderr.
     """
-    from flows.run_by_hand import run_locally
-    from flows.submit import run_stage_command
-
     folder = Path(work)
     folder.mkdir(parents=True, exist_ok=True)
     simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])

@@ -72,17 +72,16 @@ def publish(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.releases import publish
-    from flows.releases.publish_config import PublishConfig
+    from flows.releases import publish as publishing
 
-    config = with_fields(PublishConfig(), set or [])
+    config = with_fields(publishing.PublishConfig(), set or [])
     with console.progress_bar("publish") as progress:
         decide = None
         if if_better:
             from flows.guards.promotion import asked
 
             decide = asked(rule or [], to, evaluation, documents, queries, qrels, frequencies, into, progress)
-        result = publish.publish(
+        result = publishing.publish(
             model, documents=documents, to=to, config=config, evaluation=evaluation, candidate=candidate,
             decide=decide, workers=workers, progress=progress,
         )  # fmt: skip
@@ -106,7 +105,7 @@ def releases(*, to: str, json: bool = False) -> None:
     json
         Print the list as one JSON object.
     """
-    from flows.releases.kept_releases import list_releases
+    from flows.releases.publish import list_releases
 
     kept = list_releases(to)
     live = next((one.digest for one in kept if one.state == "live"), None)
@@ -156,9 +155,9 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
     json
         Print the result as one JSON object.
     """
-    from flows.releases import kept_releases
+    from flows.releases.publish import rollback
 
-    result = kept_releases.rollback(to, release=release)
+    result = rollback(to, release=release)
     console.emit(result.to_json(), json, present.stage_with_details)
 
 

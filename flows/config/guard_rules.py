@@ -1,10 +1,12 @@
-"""What is watched for drift, and how far from usual is too far: section [drift] of a pipeline.toml."""
+"""Sections [drift] and [promotion] of a pipeline.toml: what is watched, and what a candidate has to show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict
+from pydantic import Field
+
+from training.recipes.section import Count, section
 
 Kind = Literal["times", "points", "drop", "distribution"]
 
@@ -39,16 +41,15 @@ FIGURES: Mapping[str, Figure] = {
 _MAY_STOP = [name for name, figure in FIGURES.items() if figure.stage != "publish"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class DriftRules:
     """`stop`: figures whose alarm stops the run. `accept`: dates whose alarms somebody looked at and found right."""
 
     stop: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)  # in place of FIGURES' own
-    days: int = 28
-    same_weekdays: int = 3
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    days: Annotated[int, Field(ge=7)] = 28
+    same_weekdays: Annotated[int, Field(ge=2)] = 3
 
     def __post_init__(self) -> None:
         for name in self.stop:
@@ -59,48 +60,36 @@ class DriftRules:
                 raise ValueError(f"limits names {name}; it can hold {', '.join(FIGURES)}")
             if limit <= (1 if FIGURES[name].kind == "times" else 0):
                 raise ValueError(f"limits.{name} must be above {1 if FIGURES[name].kind == 'times' else 0}")
-        if self.days < 7 or not 2 <= self.same_weekdays <= self.days // 7:
-            raise ValueError("days must be at least 7, and same_weekdays from 2 to the weeks in it")
+        if self.same_weekdays > self.days // 7:
+            raise ValueError(f"same_weekdays must be at most {self.days // 7}, the weeks in days")
 
 
-# What a candidate has to show before it goes live: section [promotion] of a pipeline.toml.
-
-
-# The parts that slices tells apart of an evaluation's queries.
+# The parts of an evaluation's queries (slices).
 PARTS = (
     "1 word", "2 words", "3 words", "4 words and more",
     "all words known", "a word in no title", "no word in any title",
     "head", "torso", "tail",
 )  # fmt: skip
+Drop = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class PromotionRules:
-    """What a candidate has to show. Values are means over queries, from 0 to 1."""
+    """What a candidate has to show before it goes live. Values are means over queries, from 0 to 1."""
 
     rule: Literal["better", "always", "never"] = "better"  # never: candidates are made, a person makes one live
     measure: str = "ndcg@10"
-    min_gain: float = 0.0  # the interval of the gain lies above it; -0.005 also takes what is at most that much worse
-    max_slice_drop: float = 0.02  # of a slice's mean
-    slice_limits: Mapping[str, float] = field(default_factory=dict)  # the same for single slices: {"1 word": 0.05}
-    min_slice_queries: int = 50  # smaller slices are shown and decide nothing
-    min_queries: int = 20  # with fewer queries an interval means little, and nothing is promoted
+    # The interval of the gain lies above it; -0.005 also takes what is at most that much worse.
+    min_gain: Annotated[float, Field(gt=-1, lt=1)] = 0.0
+    max_slice_drop: Drop = 0.02  # of a slice's mean
+    slice_limits: Mapping[str, Drop] = field(default_factory=dict)  # the same for single slices: {"1 word": 0.05}
+    min_slice_queries: Count = 50  # smaller slices are shown and decide nothing
+    min_queries: Count = 20  # with fewer queries an interval means little, and nothing is promoted
     first: Literal["always", "above bm25"] = "always"  # what the first release of all has to show
-    confidence: float = 0.95
-    num_resamples: int = 10_000
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    num_resamples: Count = 10_000
     seed: int = 0
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
-        if self.rule not in ("better", "always", "never") or self.first not in ("always", "above bm25"):
-            raise ValueError("rule must be better, always or never, and first always or above bm25")
-        if not -1 < self.min_gain < 1:
-            raise ValueError("min_gain must be between -1 and 1: it is a difference of means")
-        if min([self.max_slice_drop, *self.slice_limits.values()]) < 0:
-            raise ValueError("max_slice_drop and slice_limits must be 0 or more: they are drops of a mean")
         if unknown := sorted(set(self.slice_limits) - set(PARTS)):
             raise ValueError(f"slice_limits names {', '.join(unknown)}; the slices are {', '.join(PARTS)}")
-        if min(self.min_slice_queries, self.min_queries, self.num_resamples) < 1:
-            raise ValueError("min_slice_queries, min_queries and num_resamples must be at least 1")
-        if not 0 < self.confidence < 1:
-            raise ValueError("confidence must be between 0 and 1")

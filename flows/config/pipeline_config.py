@@ -1,67 +1,62 @@
 """pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import Field
 
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.windows import parse_date
 from flows.config import toml_file
 from flows.config.guard_rules import DriftRules, PromotionRules
-from flows.config.recipe_file import recipe_named
-from flows.releases.publish_config import PublishConfig
+from flows.config.recipe_file import is_file, recipe_named
+from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 from training.recipes.recipe import Recipe, flat
+from training.recipes.section import Natural, section
 
-_STRICT = ConfigDict(extra="forbid")
-STAGES = ("ingest", "build", "train", "evaluate", "compare", "publish")
+StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class LogSection:
     files: tuple[str, ...]
     format: str = "ubi"
     date: str | None = None
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class WindowSection:
     last: int | None = None
     allow_missing_days: bool = False
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class DocumentsSection:
     file: str
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class JudgmentsSection:
     queries: str
     qrels: str
     frequencies: str | None = None  # how often each query was asked, to tell head, torso and tail
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class TrainSection:
     recipe: str = "lstm-96"
     word_vectors: str | None = None  # a file that words start from
     workers: int = 1
     threads: int | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class CompareSection:
     """`rows`: by name, all of the table where it is empty. `set`: fields of every tower's recipe."""
 
@@ -71,38 +66,27 @@ class CompareSection:
     logged: str | None = None
     frequencies: str | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class PublishSection:
     to: str = "release"
     set: Mapping[str, Any] = field(default_factory=dict)
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class LimitsSection:
-    """Of a deployed run, but for the timeouts: how often a stage is tried again whose surroundings failed, and when.
+    """How often a deployed run tries a stage again that may succeed later, and how long a stage may take in any run.
 
     `timeout_minutes`: by stage, {"train": 600}; a stage without one may take as long as it likes.
     """
 
-    retries: int = 2
-    retry_seconds: float = 60.0
-    timeout_minutes: Mapping[str, float] = field(default_factory=dict)
-    __pydantic_config__ = _STRICT
-
-    def __post_init__(self) -> None:
-        if self.retries < 0 or self.retry_seconds < 0:
-            raise ValueError("retries and retry_seconds must be 0 or more")
-        if unknown := sorted(set(self.timeout_minutes) - set(STAGES)):
-            raise ValueError(f"timeout_minutes names {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
-        if min(self.timeout_minutes.values(), default=1) <= 0:
-            raise ValueError("timeout_minutes must be above 0")
+    retries: Natural = 2
+    retry_seconds: Annotated[float, Field(ge=0)] = 60.0
+    timeout_minutes: Mapping[StageName, Annotated[float, Field(gt=0)]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class PipelineConfig:
     """One run. `ingest`, `build` and `evaluate` hold fields of those stages' configs, by name. Without `compare` the
     model is only set beside BM25 and a random order.
@@ -129,7 +113,6 @@ class PipelineConfig:
     publish: PublishSection = field(default_factory=PublishSection)
     limits: LimitsSection = field(default_factory=LimitsSection)
     beam_options: tuple[str, ...] = ()
-    __pydantic_config__ = _STRICT
 
 
 def read_pipeline(path: str) -> PipelineConfig:
@@ -139,6 +122,8 @@ def read_pipeline(path: str) -> PipelineConfig:
     """
     asked = f"the pipeline was to be read from {path}"
     config = toml_file.read_toml(path, PipelineConfig, what="pipeline", command="run")
+    base = Path(path).resolve().parent
+    config = _with_paths(config, lambda uri: toml_file.absolute(uri, base))
     _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date, asked)
@@ -148,68 +133,53 @@ def read_pipeline(path: str) -> PipelineConfig:
             found="it has a window, and its log has no date",
             do='write {date} into log.files, or set log.date = "2026-09-01"',
         )
-    return _absolute(config, _beside(path))
+    return config
+
+
+def _with_paths(config: PipelineConfig, absolute: Callable[[str], str]) -> PipelineConfig:
+    """The config with absolute paths, and the tables of its recipes' fields flat."""
+
+    def optional(uri: str | None) -> str | None:
+        return uri and absolute(uri)
+
+    log, judgments, train, compare = config.log, config.judgments, config.train, config.compare
+    if compare:
+        logged, frequencies = optional(compare.logged), optional(compare.frequencies)
+        compare = replace(compare, logged=logged, frequencies=frequencies, set=flat(compare.set, Recipe))
+    return replace(
+        config,
+        log=replace(log, files=tuple(map(absolute, log.files))),
+        documents=DocumentsSection(file=absolute(config.documents.file)),
+        judgments=JudgmentsSection(
+            queries=absolute(judgments.queries),
+            qrels=absolute(judgments.qrels),
+            frequencies=optional(judgments.frequencies),
+        ),
+        store=absolute(config.store),
+        report=absolute(config.report),
+        train=replace(
+            train,
+            recipe=absolute(train.recipe) if is_file(train.recipe) else train.recipe,
+            word_vectors=optional(train.word_vectors),
+            set=flat(train.set, Recipe),
+        ),
+        compare=compare,
+        publish=replace(config.publish, to=absolute(config.publish.to)),
+    )
 
 
 def _check_settings(config: PipelineConfig, path: str) -> None:
-    """Nothing. Raises UsageError where a stage would refuse what is set for it, before any is started."""
-    recipe = config.train.recipe
-    named, _ = recipe_named(_beside(path)(recipe) if recipe.endswith(".toml") else recipe)
+    """Raise UsageError where a stage would refuse what is set for it, before any is started."""
     toml_file.check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
     toml_file.check_fields(path, "build", config.build, BuildConfig())
-    toml_file.check_fields(path, "train.set", config.train.set, named)
+    toml_file.check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
     toml_file.check_fields(path, "publish.set", config.publish.set, PublishConfig())
     if config.compare:  # each row has a recipe of its own, which may not take every value
-        toml_file.check_names(path, "compare.set", flat(config.compare.set, Recipe), Recipe)
+        toml_file.check_names(path, "compare.set", config.compare.set, Recipe)
     if config.evaluate:
         from training.evaluate.evaluate_stage import EvaluateConfig  # which takes a second to import
 
         toml_file.check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
-
-
-def _beside(path: str) -> Callable[[str], str]:
-    """Paths that the file at `path` names, as paths from the root."""
-    base = Path(path).resolve().parent
-    return lambda uri: toml_file.absolute(uri, base)
-
-
-def _absolute(config: PipelineConfig, absolute: Callable[[str], str]) -> PipelineConfig:
-    return PipelineConfig(
-        log=replace(config.log, files=tuple(map(absolute, config.log.files))),
-        documents=DocumentsSection(file=absolute(config.documents.file)),
-        judgments=JudgmentsSection(
-            queries=absolute(config.judgments.queries),
-            qrels=absolute(config.judgments.qrels),
-            frequencies=config.judgments.frequencies and absolute(config.judgments.frequencies),
-        ),
-        store=absolute(config.store),
-        report=absolute(config.report),
-        title=config.title,
-        window=config.window,
-        ingest=config.ingest,
-        build=config.build,
-        train=_absolute_train(config.train, absolute),
-        evaluate=config.evaluate,
-        compare=_absolute_compare(config.compare, absolute),
-        promotion=config.promotion,
-        drift=config.drift,
-        publish=PublishSection(to=absolute(config.publish.to), set=config.publish.set),
-        limits=config.limits,
-        beam_options=config.beam_options,
-    )
-
-
-def _absolute_train(section: TrainSection, absolute: Callable[[str], str]) -> TrainSection:
-    recipe = absolute(section.recipe) if section.recipe.endswith(".toml") else section.recipe
-    vectors = section.word_vectors and absolute(section.word_vectors)
-    return replace(section, recipe=recipe, word_vectors=vectors, set=flat(section.set, Recipe))
-
-
-def _absolute_compare(section: CompareSection | None, absolute: Callable[[str], str]) -> CompareSection | None:
-    if section is None:
-        return None
-    logged, frequencies = (uri and absolute(uri) for uri in (section.logged, section.frequencies))
-    return replace(section, logged=logged, frequencies=frequencies, set=flat(section.set, Recipe))
 
 
 def is_dated(config: PipelineConfig) -> bool:
@@ -223,10 +193,7 @@ def dated(files: tuple[str, ...], date: str) -> tuple[str, ...]:
 
 
 def check_inputs(config: PipelineConfig, date: str) -> None:
-    """Look at every input before the first stage starts, so that a typing error costs seconds and not a night.
-
-    Raises UsageError naming all that is missing.
-    """
+    """Raise UsageError naming all inputs that are missing, so that a typing error costs seconds and not a night."""
     missing = [name for name in dated(config.log.files, date) if not storage.expand(name)]
     compared = (config.compare.logged, config.compare.frequencies) if config.compare else ()
     judged = (config.judgments.queries, config.judgments.qrels, config.judgments.frequencies)

@@ -1,4 +1,4 @@
-"""A TOML file that a user writes -> the frozen config that it describes."""
+"""A TOML file that a user writes, or `--set field=value` -> the frozen config that it describes."""
 
 import json
 import re
@@ -13,41 +13,35 @@ from schemas import storage
 from schemas.errors import UsageError
 from training.recipes.recipe import changed, flat, kinds_of_fields, nearest
 
-# `--set field=value` for any field of a frozen config, `section.field` for one of a section of it.
-
 Config = TypeVar("Config")
+Parsed = TypeVar("Parsed")
+_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
 
 
 def with_fields(config: Config, assignments: Sequence[str]) -> Config:
-    """The config with `field=value` assignments applied; values are read as the field's type, lists and tables as JSON.
+    """The config with `field=value` assignments applied, `section.field=value` for a field of a section.
 
-    Raises UsageError for an assignment of another form, and as `changed`.
+    Values are read as the field's type, lists and tables as JSON. Raises UsageError for an assignment of another form,
+    and as `changed`.
     """
     changes: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
+    for given in assignments:
+        name, equals, text = given.partition("=")
         if not equals:
-            raise UsageError(asked=f"--set {assignment}", found="there is no = in it", do="write --set field=value")
+            raise UsageError(asked=f"--set {given}", found="there is no = in it", do="write --set field=value")
         try:
             changes[name] = json.loads(text) if text.startswith(("[", "{")) else text
         except ValueError as error:
-            raise UsageError(asked=f"--set {assignment}", found=f"it is not JSON: {error}", do="mend it") from None
+            raise UsageError(asked=f"--set {given}", found=f"it is not JSON: {error}", do="mend it") from None
     try:
         return changed(config, changes)
     except UsageError as error:
         raise UsageError(asked=f"--set {' '.join(assignments)}", found=error.found, do=error.do) from None
 
 
-def assignments_of(fields: Mapping[str, Any], config: object) -> dict[str, str]:
-    """By dotted name, `field=value` for each of the fields that a section of a file sets."""
-    return {
-        name: f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in flat(fields, type(config)).items()
-    }
-
-
-Parsed = TypeVar("Parsed")
-_SECTION = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]")
+def assignment(name: str, value: Any) -> str:
+    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON."""
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Parsed:
@@ -87,16 +81,15 @@ def absolute(uri: str, base: Path) -> str:
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:
-    """Nothing. Raises UsageError where `config` would refuse one of the `fields` that a section of the file sets."""
-    assignments = assignments_of(fields, config)
+    """Raise UsageError where `config` would refuse one of the `fields` that a section of the file sets."""
+    given = [assignment(name, value) for name, value in flat(fields, type(config)).items()]
     try:
-        with_fields(config, list(assignments.values()))
+        with_fields(config, given)
     except UsageError as error:
-        wrong = [name for name, assignment in assignments.items() if _is_refused(config, assignment)]
-        text = storage.read_bytes(path).decode()
+        wrong = [one.partition("=")[0] for one in given if _is_refused(config, one)][:1]
+        line = line_of(storage.read_bytes(path).decode(), [section, *wrong])
         raise UsageError(
-            asked=f"[{section}] {wrong[0] if wrong else ''}".rstrip()
-            + f"{line_of(text, '.'.join([section, *wrong[:1]]).split('.'))} was to be read from {path}",
+            asked=f"{' '.join([f'[{section}]', *wrong])}{line} was to be read from {path}",
             found=error.found,
             follows="a stage would refuse it, so none was started",
             do=error.do,
@@ -104,11 +97,11 @@ def check_fields(path: str, section: str, fields: Mapping[str, Any], config: obj
 
 
 def check_names(path: str, section: str, names: Iterable[str], kind: type, also: Sequence[str] = ()) -> None:
-    """Nothing. Raises UsageError for a name in a section that no field of a dataclass has, nor is one of `also`."""
+    """Raise UsageError for a name in a section that no field of a dataclass has, nor is one of `also`."""
     known = [*also, *kinds_of_fields(kind)]
     for name in names:
         if name not in known:
-            line = line_of(storage.read_bytes(path).decode(), f"{section}.{name}".split("."))
+            line = line_of(storage.read_bytes(path).decode(), [section, name])
             raise UsageError(
                 asked=f"[{section}] was to be read from {path}",
                 found=f"the field {name}{line} is unknown{nearest(name, kind)}",

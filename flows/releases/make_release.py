@@ -13,8 +13,8 @@ from flows.releases import release_folder
 from flows.releases.encode_titles import encode_titles
 from flows.releases.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
 from flows.releases.model_card import model_card, origin_of
-from flows.releases.publish_config import PublishConfig
 from flows.releases.query_onnx import OPSET, CannotExport, query_onnx
+from flows.releases.release_folder import PublishConfig
 from flows.releases.release_index import IndexKind, build_index
 from flows.releases.release_table import Rows, write_rows
 from schemas import storage

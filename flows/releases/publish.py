@@ -1,31 +1,37 @@
-"""Publish: model + documents -> a release behind the pointer of a URI.
+"""Publishing, listing and rolling back: what moves the pointer of a release URI.
 
-    python: publish("store/train/DIGEST", documents="documents.tsv", to="release", config=PublishConfig())
+    publish("store/train/DIGEST", documents="documents.tsv", to="release", config=PublishConfig())
+    list_releases("release")                newest first, with why a candidate is not live
+    rollback("release")                     the one that was live before
+    rollback("release", release="DIGEST")   any that is kept, a candidate too
 
-Encodes the titles whose vectors no earlier release has, writes URI/releases/DIGEST (schemas.release), reads it back,
-measures its index against exact search, and only then moves the pointer. A failure before that leaves the old release
-live. A candidate is made completely, but does not go live.
+`publish` encodes the titles whose vectors no earlier release has, writes URI/releases/DIGEST (schemas.release), reads
+it back, measures its index against exact search, and only then moves the pointer. A failure before that leaves the old
+release live. A candidate is made completely, but does not go live.
+
+`rollback` checks every byte of the release first. The pointer moves by compare-and-swap, so a publisher at work
+meanwhile reports that the pointer moved. Rolling back twice returns to the start.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from flows.releases import release_folder
-from flows.releases.publish_config import PublishConfig
-from flows.releases.release_folder import swap
+from flows.releases.release_folder import PublishConfig, files_of, find, swap
 from schemas import storage
 from schemas.claim import claimed
-from schemas.errors import StageError, UsageError, os_error_kind
-from schemas.manifest import Request
+from schemas.errors import StageError, UsageError, os_error_kind, require_major
+from schemas.manifest import Request, damaged_files
 from schemas.release import (
     ENCODING,
     Decide,
     Decision,
     Pointer,
     Release,
+    read_decision,
     read_folder,
     read_pointer,
     remove_decision,
@@ -33,6 +39,7 @@ from schemas.release import (
 )
 from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
+from schemas.trigrams import CONTRACT_VERSION
 
 STAGE_VERSION = 3
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"
@@ -40,8 +47,9 @@ AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The result of publishing: the release's place, whether it is live and was before, and what was repaired."""
+    """The result of publishing or rolling back: the release, whether it is live and was before, what was repaired."""
 
+    stage: Literal["publish", "rollback"] = "publish"
     uri: str  # what `search` takes
     folder: str
     release: Release
@@ -59,29 +67,30 @@ class Published:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
+        release, pointer = self.release, self.pointer
         return {
-            "stage": "publish",
-            "digest": self.release.digest,
+            "stage": self.stage,
+            "digest": release.digest,
             "path": self.folder,
             "data": self.folder,
             "reused": self.reused,
             "repaired": list(self.repaired),
-            "counts": {"documents": self.release.num_documents},
+            "counts": {"documents": release.num_documents},
             "metrics": {
                 "release": self.uri,
                 "live": self.is_live,
                 "decision": asdict(self.decision) if self.decision else None,
-                "previous": self.pointer.previous if self.pointer else None,
-                "num_documents": self.release.num_documents,
-                "dimensions": self.release.dimensions,
-                "encoded": dict(self.release.encoded),
-                "index": dict(self.release.index),
-                "recall": self.release.index["recall"],
-                "query_tower": dict(self.release.query_tower),
+                "previous": pointer.previous if pointer else None,
+                "num_documents": release.num_documents,
+                "dimensions": release.dimensions,
+                "encoded": dict(release.encoded),
+                "index": dict(release.index),
+                "recall": release.index["recall"],
+                "query_tower": dict(release.query_tower),
                 "milliseconds_per_search": self.milliseconds_per_search,
                 "removed": list(self.removed),
             },
-            "labels": dict(self.release.labels),
+            "labels": dict(release.labels),
             "duration_seconds": self.duration_seconds,
         }
 
@@ -103,7 +112,7 @@ def publish(
     model, evaluation: folders of those stages. candidate: make it, and leave the pointer where it is. decide: asked
     once, when the release is made and before the pointer moves, whether it goes live; what it answers is recorded
     beside the release. The live release it is given is None where nothing is live, or what is cannot be read. workers:
-    of encoding (encode_titles); they change no byte.
+    of encoding (encode_texts); they change no byte.
 
     Raises UsageError or StageError; the pointer then stays where it was, and StageError too if another publisher moved
     it in the meantime.
@@ -120,12 +129,22 @@ def publish(
     if storage.size_bytes(documents) is None:
         raise UsageError(asked=f"documents were to be read from {documents}", found="there is no such file",
                          do="check the path")  # fmt: skip
-    request = _request(trained, documents, config, evaluated)
+    request = Request(
+        stage="publish",
+        stage_version=STAGE_VERSION,
+        config={name: value for name, value in asdict(config).items() if name != "keep"},
+        inputs={
+            "model": trained.manifest.digest,
+            "documents": storage.fingerprint(documents),
+            "evaluation": evaluated.manifest.digest if evaluated else "",
+        },
+        seed=config.seed,
+    )
     digest = request.digest
     folder = folder_of(to, digest)
     try:
         before = read_pointer(to)
-        release, wrong = release_folder.find(folder)
+        release, wrong = find(folder)
         if release and before and before.release == digest:
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
         milliseconds, is_there = None, release is not None
@@ -133,7 +152,7 @@ def publish(
             from flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
             with claimed(storage.join(to, ENCODING, digest), progress):
-                release, wrong = release_folder.find(folder)
+                release, wrong = find(folder)
                 if release:  # whoever was waited for made it
                     before, is_there = read_pointer(to), True
                 else:
@@ -157,46 +176,6 @@ def publish(
     )  # fmt: skip
 
 
-def _decision(
-    to: str, before: Pointer | None, release: Release, folder: str, *, candidate: bool, decide: Decide | None
-) -> Decision | None:
-    """The decision whether it goes live, recorded before it does; None without a `decide` function."""
-    if candidate:
-        decision = Decision(promote=False, reason=AS_A_CANDIDATE)
-    elif decide:
-        live_folder = folder_of(to, before.release) if before else None
-        live = _read_live(live_folder)
-        decision = decide(live, live_folder if live else None, release, folder)
-    else:
-        remove_decision(to, release.digest)  # what was said of it as a candidate no longer holds
-        return None
-    now = datetime.now(UTC).isoformat(timespec="microseconds")
-    write_decision(to, release.digest, decision, against=before.release if before else None, decided=now)
-    return decision
-
-
-def _read_live(folder: str | None) -> Release | None:
-    try:
-        return read_folder(folder) if folder else None
-    except StageError:
-        return None
-
-
-def _request(trained: StageResult, documents: str, config: PublishConfig, evaluated: StageResult | None) -> Request:
-    decides = {name: value for name, value in asdict(config).items() if name != "keep"}
-    return Request(
-        stage="publish",
-        stage_version=STAGE_VERSION,
-        config=decides,
-        inputs={
-            "model": trained.manifest.digest,
-            "documents": storage.fingerprint(documents),
-            "evaluation": evaluated.manifest.digest if evaluated else "",
-        },
-        seed=config.seed,
-    )
-
-
 def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult | None:
     if evaluation is None:
         return None
@@ -206,3 +185,113 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
                          found="it is of another model", follows="the release would carry wrong figures",
                          do="give the folder that `evaluate` printed for this model")  # fmt: skip
     return evaluated
+
+
+def _decision(
+    to: str, before: Pointer | None, release: Release, folder: str, *, candidate: bool, decide: Decide | None
+) -> Decision | None:
+    """The decision whether it goes live, recorded before it does; None without a `decide` function."""
+    if candidate:
+        decision = Decision(promote=False, reason=AS_A_CANDIDATE)
+    elif decide:
+        live_folder = folder_of(to, before.release) if before else None
+        try:
+            live = read_folder(live_folder) if live_folder else None
+        except StageError:
+            live = None
+        decision = decide(live, live_folder if live else None, release, folder)
+    else:
+        remove_decision(to, release.digest)  # what was decided about it as a candidate no longer holds
+        return None
+    _record(to, release.digest, decision, before)
+    return decision
+
+
+def _record(uri: str, digest: str, decision: Decision, before: Pointer | None) -> None:
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A kept release. candidate: made and not promoted; kept: it was live once, or is older than the previous one."""
+
+    digest: str
+    state: Literal["live", "previous", "candidate", "kept", "damaged"]
+    release: Release | None  # None where it is damaged
+    decision: Decision | None = None
+    wrong: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.release
+        return {
+            "digest": self.digest,
+            "state": self.state,
+            "created": found.created if found else None,
+            "num_documents": found.num_documents if found else None,
+            "model": found.inputs.get("model") if found else None,
+            "ndcg@10": found.evaluation.get("systems", {}).get("model", {}).get("ndcg@10") if found else None,
+            "index": found.index["kind"] if found else None,
+            "recall": found.index["recall"] if found else None,
+            "labels": dict(found.labels) if found else {},
+            "decision": asdict(self.decision) if self.decision else None,
+            "wrong": self.wrong,
+        }
+
+
+def list_releases(uri: str) -> list[Kept]:
+    """All kept releases, newest first. Raises UsageError where there is none, StageError for a damaged pointer."""
+    pointer = read_pointer(uri)
+    folders = storage.list_folders(storage.join(uri, "releases"))
+    digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
+    if not digests:
+        raise UsageError(asked=f"the releases at {uri} were to be listed", found="nothing was published there yet",
+                         do="run `clicktower publish` first, or check the URI")  # fmt: skip
+    states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
+    kept = [_kept(uri, digest, states.get(digest)) for digest in digests]
+    return sorted(kept, key=lambda one: one.release.created if one.release else "", reverse=True)
+
+
+def _kept(uri: str, digest: str, state: Any) -> Kept:
+    release, wrong = find(folder_of(uri, digest))
+    try:
+        decision = read_decision(uri, digest)
+    except StageError as error:
+        decision, wrong = None, [*wrong, error.found]
+    if release is None:
+        state, wrong = "damaged", wrong or ["it is not finished"]
+    elif not state:
+        state = "candidate" if decision and not decision.promote else "kept"
+    return Kept(digest=digest, state=state, release=release, decision=decision, wrong="; ".join(wrong[:3]))
+
+
+def rollback(uri: str, *, release: str | None = None) -> Published:
+    """Make `release`, or the one that was live before, live again; returns it.
+
+    Raises UsageError (nothing was published there, no such release, none was live before) and StageError (it is
+    damaged, of an unknown version, or somebody moved the pointer meanwhile); the pointer then stays where it was.
+    """
+    asked = f"{f'the release {release}' if release else 'the release before'} was to be made live at {uri}"
+    before = read_pointer(uri)
+    if before is None:
+        raise UsageError(asked=asked, found="nothing was published there yet", do="check the URI")
+    digest = release or before.previous
+    if digest is None:
+        raise UsageError(asked=asked, found=f"the release {before.release} is the first that was live there",
+                         do="name another with --release; `clicktower releases` lists what is kept")  # fmt: skip
+    if digest not in storage.list_folders(storage.join(uri, "releases")):
+        raise UsageError(asked=asked, found=f"no release {digest} is kept there",
+                         do="name one that `clicktower releases` lists")  # fmt: skip
+    folder = folder_of(uri, digest)
+    found = read_folder(folder)
+    require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
+    if wrong := damaged_files(folder, files_of(found), hashes=True):
+        raise StageError(asked=asked, found="; ".join(wrong[:3]),
+                         follows="its answers could not be trusted, so the live release stays",
+                         do="name another release, or publish again: that repairs it")  # fmt: skip
+    is_live = before.release == digest
+    if not is_live:
+        reason = f"made live by a rollback from {before.release}"
+        _record(uri, digest, Decision(promote=True, reason=reason), before)
+    pointer = swap(uri, expected=before, release=digest)
+    return Published(stage="rollback", uri=uri, folder=folder, release=found, pointer=pointer, reused=is_live)

@@ -14,6 +14,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from schemas import storage
 from schemas.claim import claimed
@@ -32,9 +35,24 @@ from schemas.release import (
     swap_name,
 )
 from schemas.stage import silent
+from training.recipes.section import Count, Natural, section
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
+
+
+@section
+class PublishConfig:
+    """How a release is made, and how many are kept."""
+
+    # auto: partitions (IVF) above `index_above` documents, every document compared up to it (1 ms a query at 50,000).
+    index: Literal["auto", "none", "ivf"] = "auto"
+    index_above: Natural = 20_000
+    recall_at: Count = 10
+    min_recall: Annotated[float, Field(gt=0, le=1)] = 0.95  # of the index, against exact search, or it is not used
+    num_recall_queries: Count = 200  # titles drawn by a keyed hash, encoded as queries
+    seed: int = 0
+    keep: Natural = 7  # earlier releases that stay, besides the live one and its predecessor
 
 
 @contextmanager
@@ -66,12 +84,17 @@ def list_built(folder: str) -> list[OutputFile]:
 def place(built: str, release: Release, folder: str) -> None:
     """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
 
-    A damaged one that stands there is given another name, not deleted. Raises StageError where what arrived is not
-    what was built.
+    A damaged one at that place is given another name, not deleted. Raises StageError where what arrived is not what
+    was built.
     """
     content = to_bytes(release.to_json())
     if find(folder)[1]:
-        _set_aside(folder, f"{folder}.damaged-{uuid.uuid4().hex[:8]}")
+        aside = f"{folder}.damaged-{uuid.uuid4().hex[:8]}"
+        if storage.is_local(folder):
+            storage.move(folder, aside)
+        else:
+            for name in storage.list_files(folder):
+                storage.move(storage.join(folder, name), storage.join(aside, name))
     if storage.is_local(folder):
         storage.write_atomic(os.path.join(built, RELEASE), content)
         try:
@@ -87,14 +110,6 @@ def place(built: str, release: Release, folder: str) -> None:
             raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
                              follows="what is live stays as it is", do="publish again")  # fmt: skip
         storage.write_new(storage.join(folder, RELEASE), content)
-
-
-def _set_aside(folder: str, aside: str) -> None:
-    if storage.is_local(folder):
-        storage.move(folder, aside)
-        return
-    for name in storage.list_files(folder):
-        storage.move(storage.join(folder, name), storage.join(aside, name))
 
 
 def find(folder: str) -> tuple[Release | None, list[str]]:
@@ -119,42 +134,27 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     Returns their digests. What publishers left that were killed more than a day ago goes too. What cannot be removed
     stays: the release that was published is live all the same.
     """
+    releases = storage.join(uri, "releases")
     with pointer_lock(uri):  # nobody makes one live meanwhile
-        return _prune(uri, keep, made)
-
-
-def _prune(uri: str, keep: int, made: str) -> list[str]:
-    releases = storage.filesystem(storage.join(uri, "releases"))[1]
-    spared = {made, *_pointed_to(uri)}
-    removed, earlier = [], []
-    for name in storage.list_folders(storage.join(uri, "releases")):
-        folder = storage.join(uri, "releases", name)
-        if name.startswith(_BUILDING):
-            if storage.is_local(uri) and _is_abandoned(f"{releases}/{name}"):
-                shutil.rmtree(f"{releases}/{name}", ignore_errors=True)
-        elif name not in spared and (release := find(folder)[0]):
-            earlier.append((release.created, name))
-    for _, name in sorted(earlier, reverse=True)[keep:]:
-        with suppress(OSError):
-            storage.remove(storage.join(uri, "releases", name))
-            remove_decision(uri, name)
-            removed.append(name)
-    if storage.is_local(uri):
-        encoding = storage.filesystem(storage.join(uri, ENCODING))[1]
-        for name in storage.list_files(encoding):
+        live = read_pointer(uri)
+        spared = {made, *((live.release, live.previous) if live else ())}
+        parts = storage.list_files(storage.join(uri, ENCODING)) if storage.is_local(uri) else ()
+        removed, earlier, abandoned = [], [], [storage.join(uri, ENCODING, name) for name in parts]
+        for name in storage.list_folders(releases):
+            if name.startswith(_BUILDING):  # only a local publisher builds there
+                abandoned.append(storage.join(releases, name))
+            elif name not in spared and (release := find(storage.join(releases, name))[0]):
+                earlier.append((release.created, name))
+        for _, name in sorted(earlier, reverse=True)[keep:]:
             with suppress(OSError):
-                if _is_abandoned(os.path.join(encoding, name)):
-                    os.unlink(os.path.join(encoding, name))
+                storage.remove(storage.join(releases, name))
+                remove_decision(uri, name)
+                removed.append(name)
+        for path in abandoned:
+            with suppress(OSError):
+                if time.time() - os.path.getmtime(storage.filesystem(path)[1]) > _ABANDONED_SECONDS:
+                    storage.remove(path)
     return removed
-
-
-def _pointed_to(uri: str) -> tuple[str, ...]:
-    live = read_pointer(uri)
-    return (live.release, *([live.previous] if live.previous else [])) if live else ()
-
-
-def _is_abandoned(path: str) -> bool:
-    return time.time() - os.path.getmtime(path) > _ABANDONED_SECONDS
 
 
 def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from flows.backfill import backfill, dates, require_date_in_log
-from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
+from flows.commands.pipelines import dates, require_date_in_log, run_dates
 from schemas.errors import StageError, UsageError
 
 DAYS = ["2026-09-01", "2026-09-02", "2026-09-03"]
@@ -37,44 +36,37 @@ def test_dates_that_are_none_or_go_backwards_are_refused(first, until):
 
 def test_every_date_is_ingested_in_order_and_only_the_last_goes_on():
     flow = Flow()
-    assert [one.state for one in backfill(DAYS, flow)] == ["done", "done", "done"]
+    assert [one.state for one in run_dates(DAYS, flow)] == ["done", "done", "done"]
     assert flow.asked == [(DAYS[0], "ingest"), (DAYS[1], "ingest"), (DAYS[2], "report")]
 
 
 def test_every_does_the_whole_of_each_and_ingest_only_of_none():
     flow = Flow()
-    backfill(DAYS, flow, every=True)
+    run_dates(DAYS, flow, every=True)
     assert [until for _, until in flow.asked] == ["report"] * 3
     flow = Flow()
-    backfill(DAYS, flow, ingest_only=True)
+    run_dates(DAYS, flow, ingest_only=True)
     assert [until for _, until in flow.asked] == ["ingest"] * 3
 
 
 def test_a_date_that_fails_is_told_the_later_are_ingested_and_nothing_is_made_until_it_is_mended():
     flow, told = Flow(DAYS[1]), []
-    done = backfill(DAYS, flow, ended=told.append)
+    done = run_dates(DAYS, flow, ended=told.append)
     assert [one.state for one in done] == ["done", "failed", "waiting"]
     assert "logs/2026-09-02" in done[1].found
     assert told == done
     assert flow.asked[-1] == (DAYS[2], "ingest")
 
     flow.missing = ()
-    assert [one.state for one in backfill(DAYS, flow)] == ["reused", "done", "done"]
+    assert [one.state for one in run_dates(DAYS, flow)] == ["reused", "done", "done"]
     assert flow.asked[-1] == (DAYS[2], "report")
 
 
-def test_what_is_no_error_of_a_stage_ends_the_backfill():
+def test_what_is_no_error_of_a_stage_ends_the_run_dates():
     def broken(date: str, until: str) -> dict:
         raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError):
-        backfill(DAYS, broken)
+        run_dates(DAYS, broken)
     with pytest.raises(StageError, match="Every date would be the same log"):
-        require_date_in_log(
-            PipelineConfig(
-                log=LogSection(files=("logs/*.gz",), date="2026-09-01"),
-                documents=DocumentsSection(file="d"),
-                judgments=JudgmentsSection(queries="q", qrels="r"),
-            ),
-            "pipeline.toml",
-        )
+        require_date_in_log(("logs/*.gz",), "pipeline.toml")

@@ -111,13 +111,13 @@ def test_a_dated_log_is_ingested_for_its_date_and_built_from_the_window_that_end
         commands.append(list(arguments))
         return {"stage": arguments[0], "path": "DAY", "counts": {"queries": 0}, "ledger": {"total": 0, "lines": {}}}
 
-    monkeypatch.setattr("flows.stages.run_stage_command", run)
+    monkeypatch.setattr("flows.chain.run_stage_command", run)
     monkeypatch.setattr("flows.show.present.stage_result", lambda result: None)
     monkeypatch.setattr("flows.show.present.headline", lambda result: "")
-    from flows import stages
+    from flows import chain
 
     date = config.log.date or "2026-09-01"
-    stages.build(config, stages.ingest(config, date), date)
+    chain.build(config, chain.ingest(config, date), date)
     first, second = commands
     assert [word for word in ingest if word not in first] == []
     assert ("--date" in first) == bool(ingest)

@@ -33,7 +33,7 @@ def environment_and_reporters(module: str, engines: str, **given: str) -> list:
 @pytest.mark.parametrize(
     "module",
     [
-        "flows.pipeline", "flows.run_by_hand", "flows.backfill",  # and what they start
+        "flows.pipeline", "flows.commands.pipelines",  # and what they start
         "training.run.ray_workers", "training.sweep.sweep_on_ray", "flows.releases.encode_on_ray",
         "beam_jobs.engine.beam_engine",
     ],

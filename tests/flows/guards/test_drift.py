@@ -155,7 +155,7 @@ def test_a_limit_of_ones_own_and_a_stop_and_an_accepted_date():
         ({"limits": {"lines": 0.5}}, "limits.lines must be above 1"),
         ({"limits": {"bots": 0}}, "limits.bots must be above 0"),
         ({"limits": {"typo": 1}}, "limits names typo"),
-        ({"days": 3}, "days must be"),
+        ({"days": 3}, "days"),
         ({"same_weekdays": 5}, "same_weekdays"),
     ],
 )

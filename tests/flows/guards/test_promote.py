@@ -150,8 +150,8 @@ def test_judgments_from_clicks_are_named_in_the_reason():
 @pytest.mark.parametrize(
     ("fields", "found"),
     [
-        ({"rule": "sometimes"}, "rule must be"),
-        ({"first": "no"}, "first always or above bm25"),
+        ({"rule": "sometimes"}, "rule"),
+        ({"first": "no"}, "first"),
         ({"min_gain": 1.0}, "min_gain"),
         ({"max_slice_drop": -0.1}, "max_slice_drop"),
         ({"slice_limits": {"1 word": -1}}, "slice_limits"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows import stages
+from flows import chain
 from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.pipeline_config import read_pipeline
 from flows.config.toml_file import with_fields
@@ -41,10 +41,10 @@ def test_the_rules_of_the_file_are_those_that_publish_is_given(tmp_path, monkeyp
         commands.append(list(arguments))
         return {"stage": arguments[0]}
 
-    monkeypatch.setattr(stages, "run_stage_command", run)
-    monkeypatch.setattr(stages.present, "stage_result", lambda result: None)
-    monkeypatch.setattr(stages.present, "headline", lambda result: "")
-    stages.publish(config, {"path": "MODEL"}, {"path": "EVALUATION"})
+    monkeypatch.setattr(chain, "run_stage_command", run)
+    monkeypatch.setattr(chain.present, "stage_result", lambda result: None)
+    monkeypatch.setattr(chain.present, "headline", lambda result: "")
+    chain.publish(config, {"path": "MODEL"}, {"path": "EVALUATION"})
     (words,) = commands
     rules = [words[at + 1] for at, word in enumerate(words) if word == "--rule"]
     assert with_fields(PromotionRules(), rules) == config.promotion
@@ -64,7 +64,7 @@ def test_without_a_section_a_release_has_to_be_better_and_nothing_stops_a_run(tm
     ("text", "found"),
     [
         ("[promotion]\nrule = 'sometimes'", "promotion.rule"),
-        ("[promotion]\nmin_gain = 2", "promotion \\(line 10\\) is wrong"),
+        ("[promotion]\nmin_gain = 2", "promotion.min_gain \\(line 11\\) is wrong"),
         ("[promotion]\nmargin = 0.1", "promotion.margin \\(line 11\\) is unknown"),
         ("[drift]\nstop = ['volume']", "stop names volume; it can hold lines, searches"),
         ("[drift]\ndays = 'many'", "drift.days"),

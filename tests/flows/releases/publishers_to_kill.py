@@ -23,8 +23,7 @@ import pyarrow.dataset  # noqa: F401
 
 import flows.releases.golden
 import flows.releases.query_onnx  # noqa: F401
-from flows.releases.publish import publish
-from flows.releases.publish_config import PublishConfig
+from flows.releases.publish import PublishConfig, publish
 
 STEPS = {"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.listdir", "os.scandir"}
 

@@ -7,8 +7,7 @@ import pytest
 
 from flows.releases import make_release as making
 from flows.releases.export_release import export
-from flows.releases.kept_releases import list_releases, rollback
-from flows.releases.publish import publish
+from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import search
 from flows.releases.verify import _of_pointer, verify
 from schemas.errors import StageError, UnknownVersionError

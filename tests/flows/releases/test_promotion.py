@@ -8,8 +8,7 @@ import pytest
 
 from flows.config.guard_rules import PARTS, PromotionRules
 from flows.guards.promotion import Judgments, asked, decide_by, of_release
-from flows.releases.kept_releases import rollback
-from flows.releases.publish import Published, publish
+from flows.releases.publish import Published, publish, rollback
 from schemas.documents import read_documents
 from schemas.errors import TransientError, UsageError
 from schemas.release import read_decision, read_pointer

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases.kept_releases import list_releases, rollback
-from flows.releases.publish import publish
+from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import OpenRelease, search
 from flows.releases.verify import verify
 from schemas import storage

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli import run as clicktower
-from flows.releases.kept_releases import list_releases, rollback
-from flows.releases.publish import publish
+from flows.releases.publish import list_releases, publish, rollback
 from flows.releases.search import search
 from flows.releases.verify import verify
 from schemas.errors import StageError, UnknownVersionError, UsageError

@@ -10,8 +10,7 @@ from flows.releases import make_release as making
 from flows.releases import publish as publishing
 from flows.releases import release_folder
 from flows.releases import release_folder as pointer
-from flows.releases.kept_releases import rollback
-from flows.releases.publish import Published, publish
+from flows.releases.publish import Published, publish, rollback
 from flows.releases.verify import verify
 from schemas import storage
 from schemas.errors import StageError

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from flows.releases.publish import publish
-from flows.releases.publish_config import PublishConfig
+from flows.releases.publish import PublishConfig, publish
 from tests.trained_model import trained_stage
 
 AWKWARD = [
