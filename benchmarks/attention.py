@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, first_grades, train  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
-from schemas.words import words  # noqa: E402
+from schemas.text_contract import words  # noqa: E402
 from training.analysis.attention import overlap  # noqa: E402
 from training.analysis.traces import Side, trace  # noqa: E402
 from training.models.model import Model, load_model  # noqa: E402

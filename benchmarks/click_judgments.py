@@ -47,7 +47,7 @@ from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from flows.simulation.simulated_searches import ATTRACTION, EXAMINED
 from flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
 from schemas.judgments import read_qrels, read_queries
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 RESULTS = Path(__file__).parent / "results" / "click_judgments.json"
 MEASURES = ("order", "in_query", "ndcg@10", "same_grade")

@@ -36,8 +36,11 @@ from flows.releases.publish import PublishConfig, publish  # noqa: E402
 from flows.releases.search import OpenRelease  # noqa: E402
 from schemas.manifest import Outcome, Request  # noqa: E402
 from schemas.stage import run_stage  # noqa: E402
-from schemas.trigrams import DEFAULT_TABLE_ROWS  # noqa: E402
-from schemas.words import normalise, words  # noqa: E402
+from schemas.text_contract import (  # noqa: E402
+    DEFAULT_TABLE_ROWS,
+    normalise,
+    words,
+)
 from training.labelled.rerank import Confidence, confidence_of  # noqa: E402
 from training.models.model import write_model  # noqa: E402
 from training.network.parameters import (  # noqa: E402

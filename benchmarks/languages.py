@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from beam_jobs.checking.languages import MIN_SHARE, identify, language_shares
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 RESULT = Path(__file__).parent / "results" / "languages.json"
 REAL = {

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.negatives import draw, pair_keys
-from schemas.text_columns import normalise_column, words_of_column
-from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
+from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids, words_of_column
 from training.data.ragged import Ragged, WordRows, starts
 from training.data.shard_data import Shard, ShardData
 from training.data.shared_pool import ExcludedBy

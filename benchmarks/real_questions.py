@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.real_pairs import table_of
-from schemas.text_columns import normalise_column
+from schemas.text_contract import normalise_column
 from training.data.ragged import Ragged
 from training.data.text_batch import TextTable
 

@@ -25,9 +25,15 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from beam_jobs.build.shard_writer import index_words  # noqa: E402
-from schemas.text_columns import normalise_column, words_of_column  # noqa: E402
-from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS, trigram_ids  # noqa: E402
-from schemas.words import normalise, split_normalised  # noqa: E402
+from schemas.text_contract import (  # noqa: E402  # noqa: E402  # noqa: E402
+    COMPUTED_IDS,
+    DEFAULT_TABLE_ROWS,
+    normalise,
+    normalise_column,
+    split_normalised,
+    trigram_ids,
+    words_of_column,
+)
 
 RESULTS = ROOT / "benchmarks" / "results" / "trigrams.json"
 COLLECTIONS = ("homedepot", "dbpedia_entity", "sogou_qt")

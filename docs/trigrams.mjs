@@ -1,5 +1,5 @@
-// The text contract in JavaScript: a text -> its words -> the ids of their letter trigrams (schemas/words.py and
-// schemas/trigrams.py define it). With query.onnx this is all that a client needs to make a query's vector.
+// The text contract in JavaScript: a text -> its words -> the ids of their letter trigrams (schemas/text_contract.py
+// defines it). With query.onnx this is all that a client needs to make a query's vector.
 //
 //   node docs/trigrams.mjs release/releases/DIGEST/golden.jsonl      does this machine's Unicode agree with the release?
 

@@ -20,8 +20,8 @@ from flows.report.run_page import promotion, ranking, usual
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError
-from schemas.ledger import FATES, Ledger
 from schemas.release import CARD
+from schemas.search_log import FATES, Ledger
 
 NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import cyclopts
 from cyclopts import App, CycloptsError
 
-from schemas.scratch import use_scratch
+from schemas.process import use_scratch
 
 HELP = """Turn a search engine's click log into sentence embeddings that rank.
 

@@ -11,8 +11,8 @@ from flows.config.pipeline_config import PipelineConfig
 from flows.report import Example, RankedTitle, RunSummary, StageSummary, TrainingSummary
 from flows.show import present
 from schemas import storage
-from schemas.ledger import Ledger
 from schemas.release import read_decision
+from schemas.search_log import Ledger
 from schemas.stage import open_result
 from training.recipes.objectives import Classify, Clicks, Generate, ObjectiveSettings
 from training.recipes.recipe import Nesterov, Recipe, flat

@@ -8,10 +8,18 @@ Two Arrow IPC file sets, both split by hash bucket of the query, so that all row
     queries-BBBBB.arrow     QUERIES: one row per normalised query
     exposures-BBBBB.arrow   EXPOSURES: one row per query, document and position
 
-and `rejects-BBBBB.arrow` (log_row.REJECT), split by the place of the line.
+and `rejects-BBBBB.arrow` (search_log.REJECT), split by the place of the line.
 """
 
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
 import pyarrow as pa
+
+from schemas import storage
+from schemas.errors import StageError, require_major
 
 SCHEMA_VERSION = "1.0"
 VERSION_KEY = b"clicktower.day"
@@ -45,3 +53,109 @@ EXPOSURES = pa.schema(
     ],
     metadata=_METADATA,
 )
+
+
+# The versions of a date: each is a small immutable file that lists its ingests; the newest counts.
+#
+#     STORE/days/2026-09-01/version-00002.json
+#
+# A late log file is ingested alone, and the next version lists its aggregate beside those that were there: aggregates
+# merge where they are read. Versions are numbered from 1 without a gap, since a version is only written where the one
+# before it is the newest, and of two writers of one number exactly one wins.
+
+_VERSION_SCHEMA = "1.0"
+_FOLDER = "days"
+_PREFIX, _SUFFIX = "version-", ".json"
+
+# Why a version was made, in plain words.
+FIRST = "first ingest of this date"
+LATE = "late log files were added"
+ANEW = "made anew from all log files of this date"
+AGAIN = "log files were delivered again, with all their lines and more"
+REPLACED = "replaced, as --replace-day asked"
+ERASED = "a person was erased"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DayPart:
+    """One of the ingests of a date.
+
+    `ingest`: its digest. `logs`: fingerprints of its log files, ascending. `person_key`: the id of the key that its
+    people are hashed under. `settings`: a digest of all else that it was asked for.
+    """
+
+    ingest: str
+    logs: tuple[str, ...]
+    person_key: str
+    settings: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DayVersion:
+    date: str  # ISO 8601
+    version: int
+    parts: tuple[DayPart, ...]
+    because: str
+    created: str  # ISO 8601, UTC
+
+    @property
+    def logs(self) -> set[str]:
+        return {log for part in self.parts for log in part.logs}
+
+    def to_json(self) -> dict:
+        return {
+            "schema_version": _VERSION_SCHEMA,
+            "date": self.date,
+            "version": self.version,
+            "supersedes": self.version - 1 or None,
+            "because": self.because,
+            "parts": [asdict(part) | {"logs": list(part.logs)} for part in self.parts],
+            "created": self.created,
+        }
+
+
+def list_dates(store: str) -> list[str]:
+    """The dates in a store, ascending."""
+    return storage.list_folders(storage.join(store, _FOLDER))
+
+
+def newest_version(store: str, date: str) -> DayVersion | None:
+    """The newest version of a date, or None where the date is not there. Raises StageError for a damaged file."""
+    folder = storage.join(store, _FOLDER, date)
+    names = [name for name in storage.list_files(folder) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
+    return read_version(storage.join(folder, max(names))) if names else None
+
+
+def read_version(uri: str) -> DayVersion:
+    """The version in the file at a URI. Raises StageError if it is not a version."""
+    try:
+        value: Mapping[str, Any] = json.loads(storage.read_bytes(uri))
+        require_major(uri, value["schema_version"], _VERSION_SCHEMA)
+        return DayVersion(
+            date=value["date"],
+            version=value["version"],
+            parts=tuple(DayPart(**part | {"logs": tuple(part["logs"])}) for part in value["parts"]),
+            because=value["because"],
+            created=value["created"],
+        )
+    except (ValueError, KeyError, TypeError, FileNotFoundError):
+        raise StageError(
+            asked=f"the version of a day was to be read from {uri}",
+            found="there is no such file, or it does not hold a version of a day",
+            do="give a file below STORE/days, or bring this one back from a copy",
+        ) from None
+
+
+def write_version(store: str, version: DayVersion) -> bool:
+    """Write a version. False, and nothing written, if somebody else wrote that number first."""
+    content = json.dumps(version.to_json(), indent=1).encode()
+    return storage.write_new(version_uri(store, version), content)
+
+
+def version_uri(store: str, version: DayVersion) -> str:
+    return storage.join(store, _FOLDER, version.date, f"{_PREFIX}{version.version:05d}{_SUFFIX}")
+
+
+def is_version_file(uri: str) -> bool:
+    name = uri.rsplit("/", 1)[-1]
+    return name.startswith(_PREFIX) and name.endswith(_SUFFIX)

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.words import words
+from schemas.text_contract import words
 
 DOCUMENT = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("title", pa.string(), nullable=False)])
 FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")

@@ -21,14 +21,22 @@ can change unseen.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from schemas import storage
 from schemas.errors import StageError, require_major
 from schemas.manifest import is_broken, sealed, to_bytes
-from schemas.similarity import Similarity
 
 SCHEMA_VERSION = "1.2"
+
+# The similarity of a query's vector and a document's: a model is trained for one, and a release records which. A higher
+# score is nearer.
+#
+# cosine      vectors of length 1: a score is their dot product
+# euclidean   vectors as they are: a score is minus their distance. For means and deviations concatenated the distance
+#             is W2, the 2-Wasserstein distance of the two diagonal Gaussians
+Similarity = Literal["cosine", "euclidean"]
+
 POINTER = "pointer.json"
 RELEASE = "release.json"
 TABLE = "documents"

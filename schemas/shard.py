@@ -17,6 +17,7 @@ Text `i` of `texts` has the words words[texts.words[i]]; its trigram counts are 
 
 import hashlib
 from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -122,3 +123,33 @@ class LogicalDigest:
 
     def hexdigest(self) -> str:
         return f"{self._sum % (1 << 256):064x}"
+
+
+# Labelled shards: texts or pairs of texts, each with a label. Below the data folder of a `build-labelled`:
+#
+#     train-00000/words.arrow, train-00000/texts.arrow     as in click shards, so that the same code encodes both
+#     train-00000/labelled.arrow   `labelled_schema`       the rows, as indices into texts
+#     dev-00000/...                the same for the held-out rows
+#     labelled.json                what the rows are, their classes, text contract, table rows, shards
+#     rejects.json                 the first unreadable lines, as file, offset and reason
+#
+# No text of a dev row is a text of a train row.
+
+LABELLED_VERSION = "1.0"
+LABELLED_CATALOGUE = "labelled.json"
+
+Unit = Literal["pairs", "texts"]
+LabelKind = Literal["class", "value"]
+
+
+def labelled_schema(unit: Unit, label: LabelKind) -> pa.Schema:
+    """The columns of labelled.arrow: `first` and `second`, or `text`, as int32 indices into texts; `label`.
+
+    A class is an int32 index into the catalogue's `classes`, a value a float64.
+    """
+    texts = ("first", "second") if unit == "pairs" else ("text",)
+    kind = pa.int32() if label == "class" else pa.float64()
+    return pa.schema(
+        [*(pa.field(name, pa.int32(), nullable=False) for name in texts), pa.field("label", kind, nullable=False)],
+        metadata={VERSION_KEY: LABELLED_VERSION.encode()},
+    )

@@ -2,8 +2,7 @@
 
 from schemas.manifest import Outcome, Request
 from schemas.stage import run_stage
-from schemas.trigrams import CONTRACT_VERSION
-from schemas.words import UNICODE_VERSION
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
 from training.models.model import Model, write_model
 from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of

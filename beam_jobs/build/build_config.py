@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
 from schemas.manifest import Request
-from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS
+from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS
 
 # Raised on purpose when the same days give other rows.
 STAGE_VERSION = 2

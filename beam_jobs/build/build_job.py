@@ -35,14 +35,14 @@ from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
 from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
 from beam_jobs.engine.progress import advance
 from beam_jobs.ingest.days import DayFile, read_day_file
-from schemas import shard, storage, trigrams, words
+from schemas import shard, storage
 from schemas.day import QUERIES
 from schemas.documents import no_title, repeated_ids
 from schemas.errors import StageError
 from schemas.judgments import read_queries
-from schemas.ledger import Ledger, continue_with
 from schemas.manifest import Outcome
-from schemas.words import normalise
+from schemas.search_log import Ledger, continue_with
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
 JUDGED = pa.schema([pa.field("query", pa.string(), nullable=False)])
@@ -357,8 +357,8 @@ def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, job: BuildJob) ->
     config = job.attempt.request.config
     return {
         "schema_version": shard.SCHEMA_VERSION,
-        "text_contract": trigrams.CONTRACT_VERSION,
-        "unicode": words.UNICODE_VERSION,
+        "text_contract": CONTRACT_VERSION,
+        "unicode": UNICODE_VERSION,
         **{name: config[name] for name in ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")},
         "pool": {"name": pool.name, **pool.counts},
         "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],

@@ -12,7 +12,7 @@ from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.days import day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.ingest.windows import Window
 from schemas import storage
-from schemas.ledger import merge
+from schemas.search_log import merge_ledgers
 from schemas.stage import Progress, StageResult, silent
 
 __all__ = ["BuildConfig", "build"]
@@ -60,7 +60,7 @@ def build(
             documents_parts=tuple(parts),
             judged_queries=judged_queries,
             adult_terms=adult.terms,
-            ledger=merge(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
+            ledger=merge_ledgers(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
             labels=inherited_labels(ingests),
             window=opened.to_json(),
             asked=f"shards were to be built from {len(ingests)} days and {documents}",

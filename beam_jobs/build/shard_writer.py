@@ -10,8 +10,7 @@ from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import BATCH_ROWS, write_table
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from schemas.text_columns import words_of_column
-from schemas.trigrams import trigram_ids
+from schemas.text_contract import trigram_ids, words_of_column
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from schemas import storage
 from schemas.documents import as_documents, not_of_form, parse_documents, require_documents
-from schemas.text_columns import normalise_column
+from schemas.text_contract import normalise_column
 
 # A document with a title. `title`: normalised. `hash`: its place in the order of the pool.
 HASHED = pa.schema(

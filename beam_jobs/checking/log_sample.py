@@ -28,10 +28,9 @@ from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError
-from schemas.ledger import Ledger
-from schemas.log_row import KINDS, LOG_ROW, SIMULATED_APPLICATION
+from schemas.search_log import KINDS, LOG_ROW, SIMULATED_APPLICATION, Ledger
 from schemas.stage import Progress, silent
-from schemas.text_columns import normalise_column
+from schemas.text_contract import normalise_column
 
 SAMPLE_LINES = 500_000
 MAX_PLACES = 16

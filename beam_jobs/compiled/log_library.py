@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.compiled_library import load
-from schemas.log_row import LOG_ROW
+from schemas.process import load_compiled
+from schemas.search_log import LOG_ROW
 from schemas.shard import LogicalDigest
 
 INTERFACE = 4  # raised with every change of what the C++ functions take or give
@@ -30,7 +30,7 @@ def why_not() -> str:
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    found, reason = load(_NAME, "compiled_interface", INTERFACE)
+    found, reason = load_compiled(_NAME, "compiled_interface", INTERFACE)
     if found is not None:
         found.ubi_rows_new.restype = ctypes.c_void_p
         found.ubi_rows_new.argtypes = (

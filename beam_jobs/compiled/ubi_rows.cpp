@@ -1,4 +1,4 @@
-// A block of whole UBI lines -> the columns of schemas.log_row, in Arrow's layout; and which lines are left to Python.
+// A block of whole UBI lines -> the columns of schemas.search_log, in Arrow's layout; and which lines are left to Python.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t MOST_APPLICATIONS = 64;  // of a block; whatever has more is no everyday log
 constexpr size_t LINE_HASH_BYTES = 16;
-constexpr int8_t SEARCH = 0;  // schemas.log_row.KINDS
+constexpr int8_t SEARCH = 0;  // schemas.search_log.KINDS
 
 struct Bits {
     std::vector<uint8_t> bytes;

@@ -37,7 +37,6 @@ from beam_jobs.engine.engine_start import (
     was_cancelled_there,
 )
 from beam_jobs.engine.forked_workers import ForkedWorkers
-from schemas import scratch
 from schemas.errors import (
     JobGoesOn,
     LostSight,
@@ -47,7 +46,7 @@ from schemas.errors import (
     UsageError,
     store_error,
 )
-from schemas.signals import sigterm_as_exit
+from schemas.process import keep_folder, kept_path, sigterm_as_exit
 from schemas.stage import EngineJob, Progress, silent
 
 # What Beam and the engines say while a job runs goes to files, not to the terminal: what matters is an exception.
@@ -67,7 +66,7 @@ class EngineLog:
     @property
     def kept(self) -> str:
         """Where it is in the end, if it is kept."""
-        return scratch.kept(self.folder)
+        return kept_path(self.folder)
 
     def keep_what_others_said(self) -> bool:
         """Keep the folder, and True, where a process other than this one wrote into it."""
@@ -100,7 +99,7 @@ def engine_log() -> Iterator[EngineLog]:
         threading.excepthook, root.handlers = hook, others
         handler.close()
         if log.keep:
-            scratch.keep(log.folder)
+            keep_folder(log.folder)
         else:
             shutil.rmtree(log.folder, ignore_errors=True)
 

@@ -26,7 +26,7 @@ class Tally:
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed
-    fates: Mapping[str, int] = field(default_factory=dict)  # lines by schemas.ledger fate
+    fates: Mapping[str, int] = field(default_factory=dict)  # lines by schemas.search_log fate
     counts: Mapping[str, int] = field(default_factory=dict)
     first_ms: int | None = None
     last_ms: int | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from schemas import storage
-from schemas.scratch import make_scratch
+from schemas.process import make_scratch
 
 _RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner", "PortableRunner")
 _IN_THIS_PROCESS = ("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")

@@ -12,7 +12,7 @@ from beam_jobs.ingest.bots import NO_RULE, RULES, Bots, rule_of_lines
 from beam_jobs.ingest.content_filters import says_nothing
 from beam_jobs.ingest.person_key import collect_people, merge_people
 from schemas.day import EXPOSURES, QUERIES
-from schemas.log_row import KINDS
+from schemas.search_log import KINDS
 from schemas.shard import LogicalDigest
 
 SEARCH, IMPRESSION, CLICK = (KINDS.index(kind) for kind in ("search", "impression", "click"))

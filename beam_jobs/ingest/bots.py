@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
 from schemas.errors import UsageError
-from schemas.log_row import KINDS
+from schemas.search_log import KINDS
 
 MS_PER_HOUR = 3_600_000
 HOURS_PER_DAY = 24
@@ -121,7 +121,7 @@ RULES_VERSION = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A verdict: its name, and the fate of the lines of whom it catches (schemas.ledger)."""
+    """A verdict: its name, and the fate of the lines of whom it catches (schemas.search_log)."""
 
     name: str
     fate: str

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 # Word characters for the adult list: a term must not begin or end inside a word.
 _NOT_INSIDE_WORD = (r"(?<![^\W_])", r"(?![^\W_])")

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.engine.arrow_files import read_table, write_table
-from schemas import day_version, manifest, storage
-from schemas.day_version import AGAIN, ANEW, ERASED, FIRST, LATE, REPLACED, DayPart, DayVersion
+from schemas import manifest, storage
+from schemas.day import AGAIN, ANEW, ERASED, FIRST, LATE, REPLACED, DayPart, DayVersion, newest_version, write_version
 from schemas.errors import StageError, require_major
 from schemas.manifest import Request
 from schemas.stage import StageResult, open_result
@@ -136,7 +136,7 @@ def find_held(store: str, request: Request, *, replace: bool = False) -> str | N
     if is_erased(own):
         return follow(own)
     date = data_date(request)
-    newest = day_version.newest(store, date) if date else None
+    newest = newest_version(store, date) if date else None
     if newest is None or replace:
         return None
     part = part_of(request)
@@ -161,7 +161,7 @@ def register(store: str, request: Request, *, replace: bool = False) -> DayVersi
         return None
     part = part_of(request)
     while True:
-        newest = day_version.newest(store, date)
+        newest = newest_version(store, date)
         held = [other.ingest for other in newest.parts] if newest else []
         if newest and (
             held == [part.ingest]
@@ -175,14 +175,14 @@ def register(store: str, request: Request, *, replace: bool = False) -> DayVersi
         if next_parts is None:
             return newest
         version = _following(date, newest, *next_parts)
-        if day_version.write(store, version):
+        if write_version(store, version):
             return version
 
 
 def replace_erased(store: str, date: str) -> DayVersion | None:
     """The newest version of a date, in which every part that was erased has given way to what the erasure left."""
     while True:
-        newest = day_version.newest(store, date)
+        newest = newest_version(store, date)
         if newest is None:
             return None
         ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in newest.parts]
@@ -193,7 +193,7 @@ def replace_erased(store: str, date: str) -> DayVersion | None:
             for end, part in zip(ends, newest.parts, strict=True)
         ]
         version = _following(date, newest, parts, ERASED)
-        if day_version.write(store, version):
+        if write_version(store, version):
             return version
 
 

@@ -1,6 +1,6 @@
 """The days a window is built from: found, checked to be countable together, and read as Arrow tables.
 
-What a store stands for: of every date the newest version (schemas.day_version), and all ingests without a date. A
+What a store stands for: of every date the newest version (schemas.day), and all ingests without a date. A
 window (windows) takes dates only. What an older version of a day was made of stays readable: by the folder
 of an ingest, or by the version's file.
 """
@@ -16,8 +16,16 @@ import pyarrow as pa
 
 from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
 from beam_jobs.ingest.windows import Window, missing_dates, require_complete
-from schemas import day, day_version, manifest, storage
-from schemas.day_version import DayVersion
+from schemas import manifest, storage
+from schemas.day import (
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    DayVersion,
+    is_version_file,
+    list_dates,
+    newest_version,
+    read_version,
+)
 from schemas.errors import StageError, UsageError, require_major
 from schemas.stage import StageResult, open_result
 
@@ -60,8 +68,8 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     stores = [uri for uri in days if not _is_one(uri)]
     held: dict[str, list[tuple[str, DayVersion]]] = {}  # date -> its newest version in each store
     for store in stores:
-        for date in day_version.list_dates(store):
-            if version := day_version.newest(store, date):
+        for date in list_dates(store):
+            if version := newest_version(store, date):
                 held.setdefault(date, []).append((store, version))
     first, until = (min(held), max(held)) if held else (None, None)
     if not window.is_all:
@@ -157,8 +165,8 @@ def read_day_file(file: DayFile) -> pa.Table:
             do="bring the file back from a copy; or ingest that log once more (above 64 MiB: remove the folder first)",
         )
     table = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-    found = (table.schema.metadata or {}).get(day.VERSION_KEY, b"none").decode()
-    require_major(file.uri, found, day.SCHEMA_VERSION)
+    found = (table.schema.metadata or {}).get(VERSION_KEY, b"none").decode()
+    require_major(file.uri, found, SCHEMA_VERSION)
     return table
 
 
@@ -174,14 +182,14 @@ def inherited_labels(days: Sequence[StageResult]) -> dict:
 def _is_one(uri: str) -> bool:
     """Whether this is an ingest, or a version of a day, and no store."""
     is_ingest = storage.exists(storage.join(uri, manifest.FILE_NAME)) or follow(uri) != uri
-    return is_ingest or day_version.is_version_file(uri)
+    return is_ingest or is_version_file(uri)
 
 
 def _parts_of(uri: str) -> list[str]:
-    if not day_version.is_version_file(uri):
+    if not is_version_file(uri):
         return [follow(uri)]
     store = uri.rsplit("/", 3)[0]
-    return [follow(storage.join(store, "ingest", part.ingest)) for part in day_version.read(uri).parts]
+    return [follow(storage.join(store, "ingest", part.ingest)) for part in read_version(uri).parts]
 
 
 def _require_whole(result: StageResult) -> None:

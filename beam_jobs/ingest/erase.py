@@ -35,10 +35,11 @@ from beam_jobs.ingest.day_versions import (
 )
 from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
-from schemas import day_version, manifest, storage
+from schemas import manifest, storage
+from schemas.day import list_dates, newest_version
 from schemas.errors import StageError, UsageError
-from schemas.ledger import Ledger
 from schemas.manifest import Manifest, Outcome, Request
+from schemas.search_log import Ledger
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
@@ -308,14 +309,14 @@ def _outcome(before: Manifest, changes: Sequence[_Change], num_people: int) -> O
 
 
 def _versions(store: str) -> dict[str, int]:
-    newest = {date: day_version.newest(store, date) for date in day_version.list_dates(store)}
+    newest = {date: newest_version(store, date) for date in list_dates(store)}
     return {date: version.version for date, version in newest.items() if version}
 
 
 def _finish(store: str) -> None:
     """Bring to its end what this or an earlier erasure began."""
     folders = [storage.join(store, "ingest", name) for name in storage.list_folders(storage.join(store, "ingest"))]
-    for date in day_version.list_dates(store):
+    for date in list_dates(store):
         replace_erased(store, date)
     for folder in folders:
         if is_erased(folder):

@@ -45,9 +45,8 @@ from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas import storage
 from schemas.errors import StageError, TransientError
-from schemas.ledger import FATES, Ledger
-from schemas.log_row import KINDS, REJECT, SIMULATED_APPLICATION
 from schemas.manifest import Outcome
+from schemas.search_log import FATES, KINDS, REJECT, SIMULATED_APPLICATION, Ledger
 from schemas.shard import LogicalDigest
 from schemas.storage import join
 

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from beam_jobs.compiled.log_library import first_rows
 from beam_jobs.ingest import bots
 from beam_jobs.ingest.person_key import hash_people
-from schemas.log_row import KINDS
-from schemas.text_columns import normalise_column
+from schemas.search_log import KINDS
+from schemas.text_contract import normalise_column
 
 SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
 _REPEAT = -1  # in the place of a kind
 _NO_TIME = 2**63 - 1  # sorts last
 
-# A line whose query is known, and normalised (schemas.words). `owns_query`: it has the query from itself, being a
+# A line whose query is known, and normalised. `owns_query`: it has the query from itself, being a
 # search, or an event without its search in the log; all others have it from their search. `person` is the client of the
 # line, or of the search where an event names none; `searcher` is the client of the line that the query is from,
 # `names_bot` that its user agent is a bot's.

@@ -20,11 +20,10 @@ from beam_jobs.sources.parquet import ParquetSource
 from beam_jobs.sources.source import Source, Values
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.labelled import LabelKind, Unit
 from schemas.manifest import Request
 from schemas.negatives import absorb
-from schemas.text_columns import normalise_column
-from schemas.trigrams import COMPUTED_IDS, DEFAULT_TABLE_ROWS
+from schemas.shard import LabelKind, Unit
+from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS, normalise_column
 
 # `first`, `second`: normalised, `second` null in labelled texts. `label`: a class by its name, or a float as `repr`
 # spells it. The ids are of the sentences; a text alone is both of them.

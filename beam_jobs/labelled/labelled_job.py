@@ -5,7 +5,7 @@
           -> rows of each split -> exchange by shard -> words, texts, labelled rows
           -> one last step: names for the folders that count, the ledger, the manifest
 
-Reads files through the sources of ingest; writes schemas.labelled to STORE/build-labelled/DIGEST. Whatever the runner,
+Reads files through the sources of ingest; writes schemas.shard to STORE/build-labelled/DIGEST. Whatever the runner,
 the number of workers, the file names and the order of the lines, the logical rows are the same.
 """
 
@@ -34,11 +34,12 @@ from beam_jobs.labelled.labelled_config import KEYED, LabelledConfig, distinct, 
 from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
-from schemas import labelled, storage, trigrams, words
+from schemas import storage
 from schemas.errors import StageError
-from schemas.labelled import LabelKind, labelled_schema
-from schemas.ledger import FATES, Ledger
 from schemas.manifest import Outcome
+from schemas.search_log import FATES, Ledger
+from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, LabelKind, labelled_schema
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"
 IDS = pa.schema([pa.field("sentence", pa.uint64(), nullable=False)])
@@ -257,9 +258,9 @@ def commit_labelled(results: Sequence[Tally | Rejects | SplitDecision | FolderMa
     attempt = job.attempt.folder
     digest = give_names(shards, attempt)
     for name, content in (
-        (labelled.CATALOGUE, _catalogue(shards, decision, job)),
+        (LABELLED_CATALOGUE, _catalogue(shards, decision, job)),
         (
-            labelled.REJECTS,
+            "rejects.json",
             [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]],
         ),
     ):
@@ -285,9 +286,9 @@ def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, job: Label
     config = job.attempt.request.config
     split = "dev file" if job.attempt.request.inputs["dev"] else "keyed hash of components of sentences"
     return {
-        "schema_version": labelled.SCHEMA_VERSION,
-        "text_contract": trigrams.CONTRACT_VERSION,
-        "unicode": words.UNICODE_VERSION,
+        "schema_version": LABELLED_VERSION,
+        "text_contract": CONTRACT_VERSION,
+        "unicode": UNICODE_VERSION,
         "table_rows": config["table_rows"],
         "unit": job.config.mapping.unit,
         **{name: config[name] for name in ("label", "lowest", "highest", "ordered")},

@@ -8,7 +8,7 @@ import pyarrow as pa
 from beam_jobs.build.build_config import held_out
 from beam_jobs.labelled.labelled_config import LabelledConfig
 from schemas.errors import StageError
-from schemas.labelled import LabelKind
+from schemas.shard import LabelKind
 
 MAX_CLASSES = 1_000
 

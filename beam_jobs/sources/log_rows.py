@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.sources.mapping import Mapping as LogMapping
-from schemas.log_row import KINDS, LOG_ROW
+from schemas.search_log import KINDS, LOG_ROW
 
 LINE_HASH_BYTES = 16
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))

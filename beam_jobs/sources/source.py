@@ -34,7 +34,7 @@ class ParsedLines:
 
     rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
     reject_offsets: np.ndarray  # int64, from the start of the lines, ascending: in bytes, in rows for Parquet
-    reject_reasons: Sequence[str]  # fates of schemas.ledger
+    reject_reasons: Sequence[str]  # fates of schemas.search_log
     num_action_lines: int = 0
 
 

@@ -37,7 +37,7 @@ from beam_jobs.sources.lines import (
 from beam_jobs.sources.log_rows import LogColumns, log_rows
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.source import LineSource, LogForm, ParsedLines
-from schemas.log_row import KINDS, LOG_ROW
+from schemas.search_log import KINDS, LOG_ROW
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

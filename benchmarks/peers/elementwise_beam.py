@@ -28,7 +28,7 @@ from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.content_filters import by_first_run, content_fate
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
 PAIR = pa.schema([("query", pa.string()), ("title", pa.string()), ("clicks", pa.int64()), ("dev", pa.bool_())])

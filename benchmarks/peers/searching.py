@@ -11,8 +11,7 @@ import numpy as np
 from flows.releases.golden import onnx_inputs
 from flows.releases.search import OpenRelease
 from schemas.release import QUERY_TOWER, TABLE
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 
 _PROBES = (5, 10, 20, 40, 80, 160)
 

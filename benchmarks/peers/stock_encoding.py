@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from training.data.ragged import Ragged, starts
 from training.data.text_batch import TextTable
 

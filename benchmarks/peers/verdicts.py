@@ -27,7 +27,7 @@ from beam_jobs.ingest.bots import (
     tell_clients,
 )
 from beam_jobs.ingest.content_filters import content_fates
-from schemas.text_columns import normalise_column
+from schemas.text_contract import normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]
 

@@ -12,9 +12,7 @@ from benchmarks.peers.stock_encoding import StockEncoder, StockServing
 from benchmarks.real_pairs import table_of
 from benchmarks.speed.agreement import Parts, matrix_of
 from benchmarks.speed.contest import Entrant, Tell, in_turns, rounded
-from schemas.text_columns import normalise_column
-from schemas.trigrams import CONTRACT_VERSION, trigram_ids
-from schemas.words import UNICODE_VERSION, words
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise_column, trigram_ids, words
 from training.models.model import Model, encode_table
 from training.network.parameters import layout_of
 from training.recipes.recipe import Recipe

@@ -13,7 +13,7 @@ from flows.report.comparison_wording import capital, counted, sentence
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console, terminal
 from flows.show.present import program
-from schemas.ledger import Ledger
+from schemas.search_log import Ledger
 from training.wording import duration
 
 if TYPE_CHECKING:

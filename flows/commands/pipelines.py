@@ -13,7 +13,7 @@ from rich.text import Text
 from flows.show import console, present
 from flows.submit import run_stage_command
 from schemas.errors import StageError, UsageError
-from schemas.signals import sigterm_as_exit
+from schemas.process import sigterm_as_exit
 
 
 def run(config: str, *, date: str | None = None, json: bool = False) -> None:

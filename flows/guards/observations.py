@@ -19,7 +19,7 @@ from flows.config.pipeline_config import PipelineConfig, is_dated
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import require_major
-from schemas.ledger import Ledger, merge
+from schemas.search_log import Ledger, merge_ledgers
 from schemas.stage import open_result
 
 SCHEMA_VERSION = "1.0"
@@ -78,7 +78,7 @@ def _parts_of(store: str, day: Mapping[str, Any]) -> list[manifests.Manifest]:
 
 
 def _with_day(seen: Observation, parts: Sequence[manifests.Manifest], request: manifests.Request) -> Observation:
-    ledger = merge(part.outcome.ledger for part in parts if part.outcome.ledger)
+    ledger = merge_ledgers(part.outcome.ledger for part in parts if part.outcome.ledger)
     lines = max(ledger.total, 1)
     values = {
         "lines": ledger.total,

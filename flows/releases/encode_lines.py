@@ -10,7 +10,7 @@ import numpy as np
 from schemas.errors import StageError, UsageError
 from schemas.release import MODEL, read_release
 from schemas.stage import open_result
-from schemas.words import words
+from schemas.text_contract import words
 from training.models.ensemble import Ensemble, load_encoder
 from training.models.model import Model
 from training.ranking.embedding import search_vectors

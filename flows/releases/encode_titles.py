@@ -25,7 +25,7 @@ from schemas.errors import StageError
 from schemas.manifest import damaged_files
 from schemas.release import ENCODING, Release, read_folder, read_pointer, release_folder
 from schemas.stage import Progress, StageResult
-from schemas.words import normalise
+from schemas.text_contract import normalise
 from training.models.ensemble import Ensemble
 from training.models.model import Model
 from training.ranking.embedding import search_vectors

@@ -23,7 +23,7 @@ from schemas.errors import StageError, UsageError, os_error_kind
 from schemas.judgments import read_queries, run_lines
 from schemas.release import Release
 from schemas.stage import Progress, silent
-from schemas.words import words
+from schemas.text_contract import words
 
 Form = Literal["parquet", "opensearch", "trec"]
 _BATCH_ROWS = 8_192

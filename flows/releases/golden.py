@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.trigrams import golden_cases
-from schemas.words import words
+from schemas.text_contract import golden_cases, words
 from training.data.ragged import WordRows
 from training.models.ensemble import Ensemble
 from training.models.model import Model

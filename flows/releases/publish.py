@@ -39,7 +39,7 @@ from schemas.release import (
 )
 from schemas.release import release_folder as folder_of
 from schemas.stage import Progress, StageResult, open_result, silent
-from schemas.trigrams import CONTRACT_VERSION
+from schemas.text_contract import CONTRACT_VERSION
 
 STAGE_VERSION = 3
 AS_A_CANDIDATE = "published as a candidate: it goes live when a person decides so"

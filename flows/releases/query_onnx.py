@@ -1,6 +1,6 @@
 """The query tower as an ONNX graph, for clients in any language: the trigrams of one text in, its vector out.
 
-    trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.trigrams)
+    trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.text_contract)
     word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
     vector           float32 [dimensions], of length 1 where vectors are compared by cosine
 

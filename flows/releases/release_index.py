@@ -18,7 +18,7 @@ import safetensors.numpy
 from flows.releases.release_table import Rows
 from schemas import storage
 from schemas.errors import StageError
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from schemas.stage import Progress, silent
 from training.ranking.embedding import keys_at_once, scores_one_by_one
 from training.ranking.measure import score_blocks, top_k

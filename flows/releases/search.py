@@ -13,8 +13,7 @@ from flows.releases.release_table import read_columns
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
-from schemas.trigrams import CONTRACT_VERSION
-from schemas.words import words
+from schemas.text_contract import CONTRACT_VERSION, words
 from training.labelled.rerank import Confidence, rerank
 from training.models.ensemble import load_encoder
 from training.ranking.bm25 import TitleBM25

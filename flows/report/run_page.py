@@ -26,7 +26,7 @@ from flows.report.blocks import (
 from flows.report.comparison_page import comparison_blocks
 from flows.report.figures import ChartRow, Line, dot_of, line_chart, row_chart
 from flows.report.summary import Example, RunSummary, TrainingSummary
-from schemas.ledger import FATES, Ledger
+from schemas.search_log import FATES, Ledger
 from training.wording import duration, measure_name
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.ledger import Ledger
+from schemas.search_log import Ledger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

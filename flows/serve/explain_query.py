@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import UsageError
-from schemas.words import words
+from schemas.text_contract import words
 from training.analysis.keywords import gate_keywords
 from training.models.ensemble import Ensemble
 from training.models.model import Model

@@ -19,7 +19,7 @@ import pyarrow as pa
 from flows.releases.search import OpenRelease
 from schemas.errors import StageError, place
 from schemas.release import read_pointer
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 RETRY_SECONDS = 60.0  # after a release that could not be opened: reading it again and again would help nobody
 

@@ -14,8 +14,8 @@ from flows.report.comparison_wording import headline as comparison_headline
 from flows.report.run_page import ledger_table, ranking
 from flows.show import terminal
 from flows.show.console import errors, output, plain
-from schemas import day_version
-from schemas.ledger import Ledger
+from schemas.day import newest_version, version_uri
+from schemas.search_log import Ledger
 from schemas.stage import StageResult
 from training.wording import counted, in_full
 
@@ -279,8 +279,8 @@ NUM_EXAMPLES = 5
 def day_of(store: str, result: StageResult) -> dict:
     """{"day": the newest version of the ingest's date}, with the file that holds it; nothing for an undated ingest."""
     date = result.manifest.request.config.get("date")
-    version = day_version.newest(store, date) if date else None
-    return {"day": version.to_json() | {"path": day_version.uri_of(store, version)}} if version else {}
+    version = newest_version(store, date) if date else None
+    return {"day": version.to_json() | {"path": version_uri(store, version)}} if version else {}
 
 
 def notes_on_days(result: Mapping[str, Any]) -> list[str]:

@@ -24,8 +24,7 @@ from flows.simulation.simulated_searches import (
 )
 from flows.simulation.simulated_shop import document_id
 from flows.simulation.simulation_config import SimulationConfig, bits_of, uniform_of
-from schemas.ledger import FATES
-from schemas.log_row import SIMULATED_APPLICATION
+from schemas.search_log import FATES, SIMULATED_APPLICATION
 
 FATE_NAMES = tuple(FATES)
 FATE = {name: number for number, name in enumerate(FATE_NAMES)}

@@ -50,7 +50,7 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request
 from schemas.stage import Progress, silent
-from schemas.words import normalise, words
+from schemas.text_contract import normalise, words
 
 JudgedQuery = tuple[str, dict[int, int]]  # its text, and the grades of documents
 BLOCK_SEARCHES = 8_192

@@ -11,7 +11,7 @@ from functools import cache
 
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.content_filters import says_nothing
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 KINDS = {"click": "click", "click_through": "click", "impression": "impression"}
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from beam_jobs.ingest.ingest_config import IngestConfig, open_source
-from schemas.log_row import LOG_ROW
+from schemas.search_log import LOG_ROW
 
 NAMES = [name for name in LOG_ROW.names if name != "line_hash"]
 

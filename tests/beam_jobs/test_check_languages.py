@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.checking.check_log import check_log
 from beam_jobs.checking.languages import MIN_QUERIES, find_languages, language_shares, most_likely_shares
-from schemas.words import normalise
+from schemas.text_contract import normalise
 from tests.beam_jobs.test_check_log import write
 from tests.beam_jobs.ubi_lines import event, search
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.content_lists import ADULT_ENGLISH, BOT_USER_AGENTS, shipped_list
 from beam_jobs.ingest.content_filters import by_first_run, content_fate, content_fates
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)
 

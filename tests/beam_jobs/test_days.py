@@ -16,7 +16,8 @@ from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.ingest.windows import Window
-from schemas import day_version, storage
+from schemas import storage
+from schemas.day import ANEW, FIRST, LATE, newest_version
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request, damage
 from schemas.stage import Outcome, run_stage
@@ -47,14 +48,14 @@ def _put(store, date_: str, logs: list[str], **more) -> str:
 
 
 def _parts(store, date_: str) -> tuple[int, set[str], str]:
-    version = day_version.newest(str(store), date_)
+    version = newest_version(str(store), date_)
     return version.version, {part.ingest for part in version.parts}, version.because
 
 
 def test_a_late_file_makes_a_new_version_and_the_old_one_stays_readable(tmp_path):
     first = _put(tmp_path, "2026-09-01", ["a", "b"])
     late = _put(tmp_path, "2026-09-01", ["c"])
-    assert _parts(tmp_path, "2026-09-01") == (2, {first, late}, day_version.LATE)
+    assert _parts(tmp_path, "2026-09-01") == (2, {first, late}, LATE)
     assert {day.manifest.digest for day in open_window([str(tmp_path)]).ingests} == {first, late}
     old = tmp_path / "days" / "2026-09-01" / "version-00001.json"
     assert {day.manifest.digest for day in open_window([str(old)]).ingests} == {first}
@@ -67,16 +68,16 @@ def test_what_is_in_a_day_already_is_not_added_again(tmp_path):
     whole = _put(tmp_path, "2026-09-01", ["a", "b"])
     assert _put(tmp_path, "2026-09-01", ["a", "b"]) == whole
     _put(tmp_path, "2026-09-01", ["a"])
-    assert _parts(tmp_path, "2026-09-01") == (1, {whole}, day_version.FIRST)
+    assert _parts(tmp_path, "2026-09-01") == (1, {whole}, FIRST)
 
 
 def test_all_files_of_a_date_together_make_it_anew(tmp_path):
     _put(tmp_path, "2026-09-01", ["a"])
     _put(tmp_path, "2026-09-01", ["b"])
     whole = _put(tmp_path, "2026-09-01", ["a", "b", "c"])
-    assert _parts(tmp_path, "2026-09-01") == (3, {whole}, day_version.ANEW)
+    assert _parts(tmp_path, "2026-09-01") == (3, {whole}, ANEW)
     other_rules = _put(tmp_path, "2026-09-01", ["a", "b", "c"], rules=1)
-    assert _parts(tmp_path, "2026-09-01") == (4, {other_rules}, day_version.ANEW)
+    assert _parts(tmp_path, "2026-09-01") == (4, {other_rules}, ANEW)
     assert [day.manifest.digest for day in open_window([str(tmp_path)]).ingests] == [other_rules]
 
 
@@ -191,7 +192,7 @@ def test_the_last_step_of_the_job_registers_the_day_so_that_a_dead_client_loses_
     )  # as if the client had died by then
     log = write_lines(tmp_path / "log.ndjson", day_lines("2026-09-01", 1))
     result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2026-09-01"))
-    assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, day_version.FIRST)
+    assert _parts(tmp_path / "store", "2026-09-01") == (1, {result.manifest.digest}, FIRST)
 
 
 @pytest.mark.slow

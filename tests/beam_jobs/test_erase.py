@@ -19,8 +19,8 @@ from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_stage import ingest
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from beam_jobs.ingest.windows import Window
-from schemas import day_version, storage
-from schemas.day import EXPOSURES, QUERIES
+from schemas import storage
+from schemas.day import EXPOSURES, QUERIES, newest_version
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damage
 from tests.beam_jobs.dated_logs import day_lines, write_lines
@@ -164,7 +164,7 @@ def test_ingesting_the_same_log_again_does_not_bring_the_person_back(store, tmp_
         again = ingest([str(tmp_path / f"{day}.ndjson")], store=store, config=IngestConfig(date=day))
         assert again.reused
     assert _bytes_with(store, who) == []
-    assert {day_version.newest(store, day).version for day in DATES} == {2}
+    assert {newest_version(store, day).version for day in DATES} == {2}
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
     erase([WHO], store=store)
     assert _queries(store) == after
     assert _bytes_with(store, who) == []
-    assert {day_version.newest(store, day).version for day in DATES} == {2}
+    assert {newest_version(store, day).version for day in DATES} == {2}
     finished = [name for name in storage.list_files(f"{store}/ingest") if name.endswith("/manifest.json")]
     assert len(finished) == 2
 

@@ -15,7 +15,7 @@ from beam_jobs.ingest.ingest_config import open_source
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.join_search_events import join_search_events
 from beam_jobs.sources.read_lines import Unit
-from schemas.ledger import FATES
+from schemas.search_log import FATES
 from tests.beam_jobs.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line
 
 KEY = b"k" * 32

@@ -18,7 +18,7 @@ from beam_jobs.ingest.ingest_config import ingest_request
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
-from schemas.log_row import REJECT, SIMULATED_APPLICATION
+from schemas.search_log import REJECT, SIMULATED_APPLICATION
 from schemas.stage import StageResult
 from tests.beam_jobs.day_folders import read_pairs
 from tests.beam_jobs.reference_ingest import is_any_bot_agent, reference_ingest

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from schemas import day_version
+from schemas.day import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.stage import open_result
 from tests.beam_jobs.dated_logs import day_lines
@@ -48,13 +48,13 @@ def half(tmp_path):
 @pytest.mark.parametrize(
     ("again", "because"),
     [
-        ({"a.ndjson": LINES}, day_version.AGAIN),  # grown
-        ({"a.ndjson": LINES[:HALF + 1]}, day_version.AGAIN),  # by a line
-        ({"a.ndjson.gz": LINES[:HALF]}, day_version.AGAIN),  # packed
-        ({"b.ndjson": LINES[:HALF]}, day_version.FIRST),  # renamed
-        ({"a.ndjson.1": LINES[:HALF] + LINES[HALF:-3], "a.ndjson": LINES[-3:]}, day_version.AGAIN),  # rotated
-        ({"x.ndjson": LINES[:5], "y.ndjson": LINES[5:HALF]}, day_version.AGAIN),  # split
-        ({"late.ndjson": LINES[HALF:]}, day_version.LATE),
+        ({"a.ndjson": LINES}, AGAIN),  # grown
+        ({"a.ndjson": LINES[:HALF + 1]}, AGAIN),  # by a line
+        ({"a.ndjson.gz": LINES[:HALF]}, AGAIN),  # packed
+        ({"b.ndjson": LINES[:HALF]}, FIRST),  # renamed
+        ({"a.ndjson.1": LINES[:HALF] + LINES[HALF:-3], "a.ndjson": LINES[-3:]}, AGAIN),  # rotated
+        ({"x.ndjson": LINES[:5], "y.ndjson": LINES[5:HALF]}, AGAIN),  # split
+        ({"late.ndjson": LINES[HALF:]}, LATE),
     ],
 )  # fmt: skip
 def test_what_holds_all_lines_takes_the_place_of_what_was_there(half, again, because):
@@ -62,7 +62,7 @@ def test_what_holds_all_lines_takes_the_place_of_what_was_there(half, again, bec
     put(half, *(write(half / name, lines) for name, lines in again.items()))
     every = {*LINES[:HALF], *(line for lines in again.values() for line in lines)}
     assert total_lines(half) == len(every)
-    newest = day_version.newest(str(half / "store"), DATE)
+    newest = newest_version(str(half / "store"), DATE)
     assert newest is not None
     assert newest.because == because
 
@@ -89,11 +89,11 @@ def test_what_would_count_lines_twice_is_refused_and_leaves_the_day_as_it_was(ha
     assert total_lines(half) == HALF
     put(half, log, replace_day=True)
     assert total_lines(half) == len(lines)
-    newest = day_version.newest(str(half / "store"), DATE)
+    newest = newest_version(str(half / "store"), DATE)
     assert newest is not None
-    assert (newest.version, newest.because) == (2, day_version.REPLACED)
+    assert (newest.version, newest.because) == (2, REPLACED)
     put(half, log, replace_day=True)
-    assert day_version.newest(str(half / "store"), DATE) == newest
+    assert newest_version(str(half / "store"), DATE) == newest
 
 
 def test_a_day_is_replaced_only_by_a_dated_log():
@@ -128,7 +128,7 @@ def test_a_log_that_is_written_to_while_it_is_read_is_not_kept(tmp_path, monkeyp
     monkeypatch.setitem(ingest.__globals__, "ingest_request", appended)
     with pytest.raises(TransientError, match=r"a\.ndjson was written to meanwhile"):
         put(tmp_path, log)
-    assert not day_version.list_dates(str(tmp_path / "store"))
+    assert not list_dates(str(tmp_path / "store"))
     monkeypatch.undo()
     before = os.stat(log)
     put(tmp_path, log)

@@ -11,8 +11,7 @@ from beam_jobs.engine.arrow_files import read_table
 from schemas import storage
 from schemas.documents import DOCUMENT
 from schemas.shard import LogicalDigest
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from tests.beam_jobs.pools import pool_of
 
 TITLES = [f"{kind} {size}" for kind in ("angle bracket", "hose", "# paint", "螺丝刀", "türgriff") for size in range(6)]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.build import titles as steps
 from beam_jobs.build.titles import ANSWERED, SHOWN, WANTED, answer_titles, title_rows, wanted_titles
-from schemas.words import normalise
+from schemas.text_contract import normalise
 from tests.beam_jobs.pools import documents_of, pool_of, titled
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.sources import ubi
 from beam_jobs.sources.mapping import Events
-from schemas.log_row import LOG_ROW
+from schemas.search_log import LOG_ROW
 from tests.beam_jobs.reference_ingest import reference_line
 from tests.beam_jobs.ubi_lines import event, random_log, search
 

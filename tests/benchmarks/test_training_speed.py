@@ -21,8 +21,7 @@ from benchmarks.speed.encoding import model_of
 from benchmarks.speed.several_workers import WARM_UP, Setting, measure_workers
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, stock, trainers
-from schemas.text_columns import normalise_column
-from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
+from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from training.data.order import MicroBatch, Order, pair_lengths

@@ -3,7 +3,7 @@
 from math import sin
 
 from flows.report import Example, RankedTitle, RunSummary, StageSummary, TrainingSummary
-from schemas.ledger import Ledger
+from schemas.search_log import Ledger
 
 NASTY = "<script>alert('x')</script> 1/2 in. Angle & \"Brace\""
 

@@ -11,7 +11,7 @@ from flows.report import RunSummary, TrainingSummary, write_report
 from flows.report import html as page_html
 from flows.report.run_page import page as page_of
 from flows.report.run_page import percent, result, verdict
-from schemas.ledger import FATES, Ledger
+from schemas.search_log import FATES, Ledger
 from tests.flows.sample_run import NASTY, sample_run
 from training.wording import duration, measure_name
 

@@ -1,7 +1,7 @@
 import pytest
 
 from schemas.errors import StageError
-from schemas.ledger import Ledger, continue_with, merge
+from schemas.search_log import Ledger, continue_with, merge_ledgers
 
 
 def test_fates_that_add_up_pass_and_others_do_not():
@@ -16,7 +16,9 @@ def test_a_fate_without_a_name_is_refused():
 
 
 def test_build_brings_every_line_of_the_days_to_an_end():
-    days = merge([Ledger(total=5, lines={"repeat": 2, "day_click": 3}), Ledger(total=2, lines={"day_search": 2})])
+    days = merge_ledgers(
+        [Ledger(total=5, lines={"repeat": 2, "day_click": 3}), Ledger(total=2, lines={"day_search": 2})]
+    )
     whole = continue_with(days, {"click_train": 2, "query_below_k": 1, "search": 2})
     assert whole == Ledger(total=7, lines={"repeat": 2, "click_train": 2, "query_below_k": 1, "search": 2})
     with pytest.raises(StageError):

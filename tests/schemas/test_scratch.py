@@ -8,13 +8,13 @@ from pathlib import Path
 
 WRITES = """
 import os, sys, tempfile, time
-from schemas.scratch import keep, kept, use_scratch
+from schemas.process import keep_folder, kept_path, use_scratch
 use_scratch()
 log = tempfile.mkdtemp(prefix="kept-")
-keep(log)
+keep_folder(log)
 with tempfile.NamedTemporaryFile(delete=False) as file:
     file.write(b"of mine")
-print(file.name, kept(log), flush=True)
+print(file.name, kept_path(log), flush=True)
 sys.stdin.read()
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 CODE = """
 import signal, sys
-from schemas.signals import sigterm_as_exit
+from schemas.process import sigterm_as_exit
 {before}
 try:
     with sigterm_as_exit():

@@ -2,9 +2,14 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.text_columns import normalise_column, words_of_column
-from schemas.trigrams import golden_cases, trigram_ids
-from schemas.words import normalise, split_normalised
+from schemas.text_contract import (
+    golden_cases,
+    normalise,
+    normalise_column,
+    split_normalised,
+    trigram_ids,
+    words_of_column,
+)
 
 # Plain words, every kind of white space, letters that folding changes, scripts with and without spaces.
 LETTERS = st.text(
@@ -20,7 +25,7 @@ COLUMNS = st.lists(st.one_of(LETTERS, ASCII), max_size=12)
 
 
 def slowly(texts: list[str]) -> tuple[list[str], list[int], list[int], list[str]]:
-    """(normalised, offsets, word codes, distinct words) by `schemas.words`, one text at a time."""
+    """(normalised, offsets, word codes, distinct words) by `normalise` and `split_normalised`, one text at a time."""
     normalised = [normalise(text) for text in texts]
     of_texts = [split_normalised(text) for text in normalised]
     words = [word for of_text in of_texts for word in of_text]

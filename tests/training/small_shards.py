@@ -11,8 +11,7 @@ from schemas.manifest import Outcome, Request
 from schemas.negatives import sampling_probability
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS
 from schemas.stage import run_stage
-from schemas.trigrams import CONTRACT_VERSION, trigram_ids
-from schemas.words import words
+from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 
 Pair = tuple[str, str, Sequence[str]]  # query, clicked title, unclicked titles
 TABLE_ROWS = 50_700  # 47 rows for hashed trigrams

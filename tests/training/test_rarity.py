@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from schemas.stage import open_result
-from schemas.trigrams import trigram_ids
+from schemas.text_contract import trigram_ids
 from tests.recipes import made, varied
 from tests.training.small_shards import TABLE_ROWS, write_build
 from training.data.shard_data import load_shards

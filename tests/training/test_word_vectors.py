@@ -14,11 +14,10 @@ from flows.releases.golden import golden
 from flows.releases.query_onnx import CannotExport, query_onnx
 from schemas import storage
 from schemas.errors import StageError, UnknownVersionError, UsageError
-from schemas.labelled import CATALOGUE, SCHEMA_VERSION, labelled_schema
 from schemas.manifest import Outcome, Request
+from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.stage import open_result, run_stage
-from schemas.trigrams import CONTRACT_VERSION, trigram_ids
-from schemas.words import words
+from schemas.text_contract import CONTRACT_VERSION, trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
@@ -261,7 +260,7 @@ def test_labels_take_them_too(where, files):
             with pa.ipc.new_file(f"{folder}/{name}/labelled.arrow", rows.schema) as writer:
                 writer.write_table(rows)
         catalogue = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": LABELLED_VERSION,
             "text_contract": CONTRACT_VERSION,
             "unit": "texts",
             "label": "class",
@@ -269,7 +268,7 @@ def test_labels_take_them_too(where, files):
             "table_rows": TABLE_ROWS,
             "shards": [{"name": name, "split": name.split("-")[0]} for name in shards],
         }
-        storage.write_atomic(f"{folder}/{CATALOGUE}", json.dumps(catalogue).encode())
+        storage.write_atomic(f"{folder}/{LABELLED_CATALOGUE}", json.dumps(catalogue).encode())
         return Outcome()
 
     request = Request(stage="build-labelled", stage_version=1, config={}, inputs={})

@@ -11,7 +11,7 @@ import numpy as np
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.stage import Progress, silent
-from schemas.words import words
+from schemas.text_contract import words
 from training.analysis.attention import as_json as attention_json
 from training.analysis.attenuation import InputGates
 from training.analysis.attenuation import as_json as attenuation_json

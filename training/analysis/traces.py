@@ -23,7 +23,7 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.words import words
+from schemas.text_contract import words
 from training.compute.threads import alone
 from training.data.text_batch import TextBatch, text_batch
 from training.models.model import Model, text_table

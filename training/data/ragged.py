@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.trigrams import trigram_ids
+from schemas.text_contract import trigram_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def from_arrow(column: pa.ChunkedArray) -> Ragged:
 
 # Words -> rows of the table W, whose sum is a tower's input; shared by training and encoding.
 #
-# A word's rows are those of its letter trigrams (schemas.trigrams). A model that was given word vectors knows some
+# A word's rows are those of its letter trigrams (schemas.text_contract). A model that was given word vectors knows some
 # words by themselves: such a word has one row, behind all trigrams' (word_vectors says which words, in which
 # order).
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from schemas.errors import StageError, require_major
 from schemas.negatives import ListedExclusions, draw_allowed, pair_keys
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
-from schemas.trigrams import CONTRACT_VERSION
+from schemas.text_contract import CONTRACT_VERSION
 from training.compute.elementary import ln
 from training.data.ragged import Ragged, WordRows, from_arrow
 from training.data.shard_folder import local_folder

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import OutputFile, damaged_files
-from schemas.scratch import make_scratch
+from schemas.process import make_scratch
 from schemas.shard import TEXTS, open_table
 from schemas.stage import open_result
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.ranking.measure import JudgedCollection, Measured
 
 _COMPARED = "collection_ndcg@10"

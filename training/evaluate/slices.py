@@ -11,7 +11,7 @@ from schemas.errors import StageError
 from schemas.judgments import read_queries
 from schemas.shard import PAIRS, TEXTS, open_table
 from schemas.stage import open_result
-from schemas.words import normalise, words
+from schemas.text_contract import normalise, words
 from training.data.shard_folder import local_folder
 from training.ranking.measure import JudgedCollection
 

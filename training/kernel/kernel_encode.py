@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.compute.threads import compute_threads
 from training.data.ragged import Ragged
 from training.data.text_batch import TextTable

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.compiled_library import load
+from schemas.process import load_compiled
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
 INTERFACE = 9
@@ -55,7 +55,7 @@ def fma_peak(seconds: float = 0.2) -> float:
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    found, reason = load(_NAME, "kernel_interface", INTERFACE)
+    found, reason = load_compiled(_NAME, "kernel_interface", INTERFACE)
     if found is None:
         return None, reason
     found.kernel_instructions.restype = ctypes.c_char_p

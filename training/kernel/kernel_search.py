@@ -23,7 +23,7 @@ from functools import cache
 
 import numpy as np
 
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from training.kernel.kernel_library import library, require_memory
 
 _LEVELS = 127  # of a component, either side of 0

@@ -1,7 +1,7 @@
-// The text contract in C++ (schemas/words.py and schemas/trigrams.py define it): words, and the trigram ids of a word.
+// The text contract in C++ (schemas/text_contract.py defines it): words, and the trigram ids of a word.
 //
 // Lower case and white space are decided here for ASCII only. A text with any other byte must come already normalised
-// and cut, its words with a space between them, as schemas.words decides.
+// and cut, its words with a space between them, as schemas.text_contract decides.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-"""Texts -> words -> trigram ids by the text contract (schemas.words, schemas.trigrams), compiled.
+"""Texts -> words -> trigram ids by the text contract (schemas.text_contract), compiled.
 
 ASCII texts are lower-cased and split in C++. Any other text is split by Python's own `words`, and its words are counted
 and split into trigrams with the rest.
@@ -12,8 +12,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from schemas.trigrams import COMPUTED_IDS
-from schemas.words import words
+from schemas.text_contract import COMPUTED_IDS, words
 from training.data.ragged import Ragged
 from training.data.text_batch import TextTable
 from training.kernel.kernel_library import library, view

@@ -1,4 +1,4 @@
-"""Labelled shards (schemas.labelled): of each shard flat arrays to train on, of each split texts to evaluate on."""
+"""Labelled shards (schemas.shard): of each shard flat arrays to train on, of each split texts to evaluate on."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import StageError, require_major
-from schemas.labelled import CATALOGUE, SCHEMA_VERSION, Unit, labelled_schema
-from schemas.shard import TEXTS, open_table, require_within
-from schemas.trigrams import CONTRACT_VERSION
+from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, TEXTS, Unit, labelled_schema, open_table, require_within
+from schemas.text_contract import CONTRACT_VERSION
 from training.data.ragged import WordRows
 from training.data.shard_data import require_rows, shard_texts
 from training.data.shard_folder import local_folder
@@ -151,9 +150,9 @@ def _split(folder: str, catalogue: dict[str, Any], split: str) -> LabelledRows:
 def _catalogue(folder: str, asked: str) -> Iterator[dict[str, Any]]:
     """The catalogue of a folder. Within, what cannot be read is a StageError."""
     try:
-        with open(f"{folder}/{CATALOGUE}", encoding="utf-8") as file:
+        with open(f"{folder}/{LABELLED_CATALOGUE}", encoding="utf-8") as file:
             catalogue = json.load(file)
-        require_major(f"{folder}/{CATALOGUE}", catalogue.get("schema_version"), SCHEMA_VERSION)
+        require_major(f"{folder}/{LABELLED_CATALOGUE}", catalogue.get("schema_version"), LABELLED_VERSION)
         require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
         yield catalogue
     except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.ranking.bm25 import K1, B
 from training.ranking.term_counts import count_terms
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas.errors import StageError, UsageError
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from training.compute.threads import alone
 from training.labelled.classifying import of_vectors
 from training.models.ensemble import Ensemble

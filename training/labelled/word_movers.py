@@ -18,8 +18,7 @@ import scipy.optimize
 import scipy.sparse
 
 from schemas.stage import Progress, silent
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 
 MAX_UNITS = 192  # an assignment of so many equal units takes about as long as the programme does
 _TOLD_EVERY = 500

@@ -17,7 +17,7 @@ import torch
 
 from schemas.errors import UsageError
 from schemas.manifest import Outcome, Request
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from schemas.stage import StageResult, open_result, run_stage
 from training.models.model import SCHEMA_VERSION, Model, as_stored, load_models, write_folder
 from training.ranking.embedding import unit

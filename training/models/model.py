@@ -25,9 +25,8 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError, UsageError, require_major
-from schemas.similarity import Similarity
-from schemas.trigrams import CONTRACT_VERSION
-from schemas.words import UNICODE_VERSION, words
+from schemas.release import Similarity
+from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, words
 from training.compute.threads import alone, compute_threads
 from training.data.ragged import CONTRACT_VERSION as WORDS_VERSION
 from training.data.ragged import Ragged, WordRows, grouped_order, starts

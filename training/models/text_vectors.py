@@ -1,7 +1,7 @@
 """Vectors of texts that some other encoder made, to be learnt from (teacher): any transformer, any service.
 
 A Parquet file with a column `text` and a column `vector` of as many numbers each. Both sides of a comparison are
-normalised (schemas.words), so it may hold texts as they were written or as `clicktower texts` lists them; of those that
+normalised, so it may hold texts as they were written or as `clicktower texts` lists them; of those that
 are one text then, the first counts. Vectors are compared by cosine, whatever their lengths.
 
 Shapes: T texts, D columns.
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.stage import open_result
-from schemas.text_columns import normalise_column
+from schemas.text_contract import normalise_column
 from training.ranking.embedding import unit
 from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe, changed

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.data.ragged import Ragged, invert, starts
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.towers.lstm import LSTMTower
@@ -108,7 +108,7 @@ class TargetVocabulary:
         return FIRST_WORD + len(self.words)
 
     def ids(self, texts: Sequence[str]) -> Ragged:
-        """The words of each text (schemas.words) and its end, int64; of a text without words the end alone."""
+        """The words of each text (schemas.text_contract) and its end, int64; of a text without words the end alone."""
         found = [[self._id_of.get(word, UNKNOWN) for word in words(text)] for text in texts]
         lengths = np.array([len(text) + 1 for text in found], np.int64)
         return Ragged(starts(lengths), np.array([i for text in found for i in (*text, END)], np.int64))

@@ -21,7 +21,7 @@ import torch
 
 from schemas.errors import UsageError
 from schemas.judgments import Judged
-from schemas.labelled import CATALOGUE as LABELLED
+from schemas.shard import LABELLED_CATALOGUE
 from training.compute.reduction import RowGradient
 from training.data.order import MicroBatch
 from training.data.ragged import Ragged
@@ -42,7 +42,7 @@ MOST_MEASURED = 4_096  # held-out examples of each kind, from the first on
 
 def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> "GenerateTask":
     shards: LabelledShards | ShardData
-    if Path(folder, LABELLED).exists():
+    if Path(folder, LABELLED_CATALOGUE).exists():
         shards, file = load_labelled(folder, recipe, words), "labelled.arrow"
         train, dev = _of_labels(shards, recipe)
     else:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from schemas.words import words
+from schemas.text_contract import words
 from training import kernel
 from training.kernel.kernel_search import Postings
 from training.ranking.term_counts import Titles, count_terms, known_words

@@ -25,7 +25,7 @@ import numpy as np
 
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
-from schemas.words import normalise, words
+from schemas.text_contract import normalise, words
 from training.ranking.embedding import distinct_texts
 
 

@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 import numpy as np
 
 from schemas.errors import StageError
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from schemas.stage import Progress, silent
-from schemas.words import normalise
+from schemas.text_contract import normalise
 
 Side = Literal["query", "document"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from schemas.errors import StageError
 from schemas.judgments import Run
-from schemas.words import normalise
+from schemas.text_contract import normalise
 from training.ranking.measure import System
 from training.ranking.ndcg import Gain, JudgedPairs, ndcg_of_judged
 

@@ -16,7 +16,7 @@ from schemas.documents import Documents
 from schemas.errors import StageError
 from schemas.judgments import Qrels, Run
 from schemas.stage import Progress, silent
-from schemas.words import words
+from schemas.text_contract import words
 from training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
 
 

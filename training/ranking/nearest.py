@@ -1,6 +1,6 @@
 """Nearest-neighbour search in memory: over all vectors, or over the partitions nearest to the query (IVF).
 
-The metric is the cosine of vectors of length 1, or the distance (schemas.similarity). Partitions are made by k-means on
+The metric is the cosine of vectors of length 1, or the distance (schemas.release). Partitions are made by k-means on
 a sample, spherical for the cosine; a search compares the query with every centre and then with all vectors of the
 nearest partitions. Equal vectors are always in one partition, so documents with the same title are found together.
 
@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from schemas.stage import Progress, silent
 from training import kernel
 from training.kernel.kernel_search import Int8Rows

@@ -29,8 +29,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from schemas.errors import StageError, UsageError
-from schemas.similarity import Similarity
-from schemas.words import words
+from schemas.release import Similarity
+from schemas.text_contract import words
 from training.ranking.embedding import Side
 
 _BATCH_TEXTS = 128

@@ -10,8 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from schemas.text_columns import normalise_column, words_of_column
-from schemas.words import words
+from schemas.text_contract import normalise_column, words, words_of_column
 
 Titles: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 _CHUNK_TITLES = 1 << 20  # cut into words at once

@@ -17,7 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from schemas import storage
-from schemas.scratch import make_scratch
+from schemas.process import make_scratch
 from schemas.stage import Progress
 from training.data.order import Order
 from training.network.encoder import Encoder

@@ -10,11 +10,9 @@ from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, 
 from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.labelled import labelled_schema
 from schemas.manifest import damage
-from schemas.shard import TEXTS, WORDS, open_table
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.shard import TEXTS, WORDS, labelled_schema, open_table
+from schemas.text_contract import trigram_ids, words
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)
 CONFIG = LabelledConfig(mapping=PAIRS, dev_share=0.3)

@@ -15,7 +15,7 @@ from flows.releases.publish import publish
 from flows.releases.release_table import open_table
 from flows.releases.verify import verify
 from schemas.stage import open_result
-from schemas.words import normalise
+from schemas.text_contract import normalise
 from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage

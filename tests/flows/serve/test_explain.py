@@ -7,8 +7,7 @@ import pytest
 
 from flows.serve.explain_query import MOST_WORDS, explain
 from schemas.errors import UsageError
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from tests.rounding import rounded
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model

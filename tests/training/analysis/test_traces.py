@@ -10,8 +10,7 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model

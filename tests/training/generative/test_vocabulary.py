@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.network.decoder import END, FIRST_WORD, UNKNOWN, TargetVocabulary, vocabulary_of
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)

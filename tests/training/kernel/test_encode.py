@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from schemas.errors import UsageError
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference

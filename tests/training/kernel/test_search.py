@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.similarity import Similarity
+from schemas.release import Similarity
 from training.kernel.kernel_library import library, status
 from training.kernel.kernel_search import Int8Rows
 from training.ranking.nearest import Nearest, Partitions, partition

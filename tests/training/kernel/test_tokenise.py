@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.trigrams import golden_cases, trigram_ids
-from schemas.words import words
+from schemas.text_contract import golden_cases, trigram_ids, words
 from training.data.ragged import WordRows
 from training.data.text_batch import TextTable
 from training.kernel import status

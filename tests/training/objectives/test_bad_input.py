@@ -12,8 +12,7 @@ import torch
 
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.judgments import Judged
-from schemas.labelled import labelled_schema
-from schemas.shard import open_table
+from schemas.shard import labelled_schema, open_table
 from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.objectives.examples import labelled_case, rephrasing_case

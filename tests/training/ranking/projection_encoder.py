@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.similarity import Similarity
-from schemas.trigrams import DEFAULT_TABLE_ROWS, trigram_ids
-from schemas.words import words
+from schemas.release import Similarity
+from schemas.text_contract import DEFAULT_TABLE_ROWS, trigram_ids, words
 
 
 class ProjectionEncoder:

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.words import words
+from schemas.text_contract import words
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from training.ranking.bm25 import TitleBM25
 

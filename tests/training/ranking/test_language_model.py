@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.words import words
+from schemas.text_contract import words
 from tests.rounding import assert_sums_equal
 from training.ranking.language_model import TitleLanguageModel
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.words import words
+from schemas.text_contract import words
 from training.ranking.plsa import TITLE_PRIOR, TitlePLSA, train_topics
 from training.ranking.term_counts import count_terms
 

@@ -14,8 +14,7 @@ import torch
 from flows.releases.query_onnx import CannotExport, query_onnx
 from schemas import storage
 from schemas.errors import UsageError
-from schemas.trigrams import trigram_ids
-from schemas.words import words
+from schemas.text_contract import trigram_ids, words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
 from training.data.text_batch import TextBatch

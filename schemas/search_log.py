@@ -1,13 +1,48 @@
-"""The ledger: every input line has exactly one terminal fate, and the fates add up to the lines read.
-
-Line mass travels as a column through every partial aggregate; engine metrics are not used, because a
-retried bundle counts twice there.
-"""
+"""The lines of a log: each is read into a row of one common form, and has exactly one terminal fate in the ledger."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from schemas.errors import StageError
+
+KINDS = ("search", "impression", "click", "other")
+
+# `line_hash` identifies the line's bytes (SHA-256, its first 16 bytes, without the line end), to detect exact repeats.
+# `query_id` is derived from it where the log has none. `query` is null on an event that does not repeat it.
+# `position` is the rank shown, counted as the log counts it, -1 where the log does not say.
+# `time` is None where the line has none. Texts are as in the log: nothing is normalised yet.
+LOG_ROW = pa.schema(
+    [
+        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("client_id", pa.string()),
+        pa.field("query", pa.string()),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("time", pa.timestamp("ms", tz="UTC")),
+        pa.field("user_agent", pa.string()),
+        pa.field("application", pa.dictionary(pa.int16(), pa.string())),
+        pa.field("line_hash", pa.binary(16), nullable=False),
+    ]
+)
+
+# A line that could not be read. Its text may be private and can no longer be counted, so only its place is kept.
+# `offset` is in bytes of the uncompressed file, in rows of a Parquet file.
+REJECT = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),  # one of FATES
+    ]
+)
+
+# Every line made by the simulator says so in its `application` field, and what is made from it inherits the label.
+SIMULATED_APPLICATION = "clicktower-simulated"
+
+# The ledger: the fates of all lines add up to the lines read. Line mass travels as a column through every partial
+# aggregate; engine metrics are not used, because a retried bundle counts twice there.
 
 # fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
 FATES: Mapping[str, tuple[str, str]] = {
@@ -89,7 +124,7 @@ class Ledger:
         return Ledger(total=int(value["total"]), lines={k: int(v) for k, v in value["lines"].items()})
 
 
-def merge(ledgers: Iterable[Ledger]) -> Ledger:
+def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
     """The ledger of several disjoint inputs together."""
     total, lines = 0, dict[str, int]()
     for ledger in ledgers:
@@ -102,4 +137,4 @@ def merge(ledgers: Iterable[Ledger]) -> Ledger:
 def continue_with(before: Ledger, after: Mapping[str, int]) -> Ledger:
     """The ledger from the log to the shards: the day_* lines of `before` replaced by the fates that build gave them."""
     ended = {fate: count for fate, count in before.lines.items() if not fate.startswith("day_")}
-    return merge([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()
+    return merge_ledgers([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()

@@ -1,0 +1,112 @@
+"""A process and its machine: temporary folders that go even if it is killed, its end by SIGTERM, compiled libraries."""
+
+import atexit
+import ctypes
+import fcntl
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_PREFIX = "clicktower-scratch-"
+
+
+def make_scratch() -> str:
+    """The path of a new folder that is removed when this process ends, or, where it is killed, by the next call.
+
+    This process and its forks hold a lock on the folder as long as they live; folders that nobody holds are removed.
+    """
+    parent = tempfile.gettempdir()
+    if os.path.basename(parent).startswith(_PREFIX):  # another process's, which this one may outlive
+        parent = os.path.dirname(parent)
+    _remove_left_behind(parent)
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+        with suppress(OSError):  # one that was removed before it was locked
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.path.exists(folder):
+                break
+            os.close(lock)
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def use_scratch() -> None:
+    """Let temporary files of this process, and of all that it starts, be made in a scratch folder of its own."""
+    tempfile.tempdir = os.environ["TMPDIR"] = make_scratch()
+
+
+def kept_path(folder: str) -> str:
+    """The path that a folder of temporary files has after `keep_folder`."""
+    scratch, name = os.path.split(folder)
+    beside = os.path.basename(scratch).startswith(_PREFIX)
+    return os.path.join(os.path.dirname(scratch), name) if beside else folder
+
+
+def keep_folder(folder: str) -> None:
+    """Let a folder of temporary files outlive this process."""
+    os.rename(folder, kept_path(folder))
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork that ends earlier
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_behind(parent: str) -> None:
+    for name in os.listdir(parent):
+        if name.startswith(_PREFIX):
+            with suppress(OSError):  # of somebody else, in use, or gone meanwhile
+                lock = os.open(os.path.join(parent, name), os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+                finally:
+                    os.close(lock)
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """Within, SIGTERM raises SystemExit, so that what was started is ended too; unless somebody handles it already.
+
+    It is by SIGTERM that schedulers and shells end what they started.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def load_compiled(name: str, interface_of: str, interface: int) -> tuple[ctypes.CDLL | None, str]:
+    """(the library of plain C functions in the place of a module `name`, or None; the reason why there is none).
+
+    Its build is optional (pyproject.toml), so that an install without a compiler succeeds: whatever is compiled has a
+    reference in Python.
+    `interface_of`: its function that says which interface it was built with; another one than `interface` is not
+    called.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        return None, "nothing was compiled when clicktower was installed: there was no working C++ compiler"
+    try:
+        found = ctypes.CDLL(str(spec.origin))
+        built = getattr(found, interface_of)()
+    except (OSError, AttributeError) as error:
+        return (
+            None,
+            f"the compiled library does not load ({str(error).splitlines()[0][:160]}): install clicktower again",
+        )
+    if built != interface:
+        return None, f"the compiled library is of other sources (interface {built}, not {interface}): install again"
+    return found, ""

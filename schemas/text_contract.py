@@ -1,0 +1,234 @@
+"""Text -> words -> letter-trigram ids: W_h of eq. 1 as a public contract, with a version and a golden file.
+
+Whoever serves a model, in any language, must cut a text into the same words and trigrams. The definition of the words
+is Python's `unicodedata` and `str.lower`; the Unicode version in use is recorded with every model.
+
+A word stands between two boundary marks and is cut into letter trigrams: `good` -> #go goo ood od#. The mark is a
+position, not a character; a literal `#` in a text is an ordinary other character. A word of L characters has
+L trigrams, and l(t) is the vector of their counts.
+
+A trigram of marks, a-z and 0-9 has the id 37² a + 37 b + c < 50,653 with mark 0, a-z 1-26 and 0-9 27-36: no vocabulary,
+no state, no collision. Any other is hashed into the rest of the table, from its three code points (mark:
+0x110000) as 64-bit unsigned numbers: FNV-1a over the three, then the finaliser of MurmurHash3, modulo the rest's size.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from importlib import resources
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+CONTRACT_VERSION = "1.0"
+UNICODE_VERSION = unicodedata.unidata_version
+
+# Scripts written without spaces between words, as code point ranges:
+# Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar.
+UNSPACED_RANGES = (
+    (0x0E01, 0x0E3A), (0x0E40, 0x0E5B), (0x0E80, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x19E0, 0x19FF),
+    (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B), (0x3041, 0x30FF), (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F), (0xF900, 0xFAFF),
+    (0x1B000, 0x1B16F), (0x20000, 0x323AF),
+)  # fmt: skip
+_UNSPACED_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in UNSPACED_RANGES) + "]+)")
+
+
+def normalise(text: str) -> str:
+    """The normalised form of a text: NFKC, lower case, NFKC again, runs of white space as one space.
+
+    Digits stay and nothing is stemmed. Two queries with the same form are the same query.
+    """
+    if text.isascii():  # NFKC is the identity on ASCII
+        return " ".join(text.lower().split())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower())
+    return " ".join(folded.split())
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in reading order; a text without any has no embedding.
+
+    White space separates words. A run of an unspaced script is cut into overlapping pairs of characters, as Lucene's
+    CJKBigramFilter does; a lone character stays alone.
+    """
+    return split_normalised(normalise(text))
+
+
+def split_normalised(normalised: str) -> list[str]:
+    """`words` of a text that `normalise` made."""
+    if normalised.isascii():
+        return normalised.split()
+    found: list[str] = []
+    for spaced in normalised.split():
+        for piece in _UNSPACED_RUN.split(spaced):
+            if not piece:
+                continue
+            if len(piece) > 1 and _UNSPACED_RUN.fullmatch(piece):
+                found.extend(piece[i : i + 2] for i in range(len(piece) - 1))
+            else:
+                found.append(piece)
+    return found
+
+
+COMPUTED_IDS = 37**3
+DEFAULT_TABLE_ROWS = 65_536
+MARK = 0x110000  # one past the last code point
+
+_FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_MIX_1, _MIX_2, _SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
+
+_LETTER_CODE = np.full(128, -1, np.int32)
+for _code, _letter in enumerate("abcdefghijklmnopqrstuvwxyz0123456789", start=1):
+    _LETTER_CODE[ord(_letter)] = _code
+
+
+def trigram_ids(
+    words: Sequence[str] | pa.StringArray, table_rows: int = DEFAULT_TABLE_ROWS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ids of many words at once: (offsets, ids), where word w has ids[offsets[w]:offsets[w + 1]].
+
+    offsets: int64 (len(words) + 1); ids: uint32, in reading order, repeated as often as they occur. No word may be
+    empty. A column of words need not become Python strings. Raises ValueError for a table without room for hashed
+    trigrams.
+    """
+    if table_rows <= COMPUTED_IDS:
+        raise ValueError(
+            f"table_rows = {table_rows} leaves no row for hashed trigrams; it must be above {COMPUTED_IDS}"
+        )
+    if isinstance(words, pa.StringArray):
+        lengths = pc.utf8_length(words).to_numpy().astype(np.int64)
+        line = _bytes_of(words)[1].tobytes().decode().encode("utf-32-le")
+    else:
+        lengths = np.fromiter((len(word) for word in words), np.int64, len(words))
+        line = "".join(words).encode("utf-32-le", "surrogatepass")
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    # All words in one line, one mark between neighbours: it ends the one word and begins the next.
+    points = np.full(int(offsets[-1]) + len(words) + 1, MARK, np.uint32)
+    letter_at = np.arange(offsets[-1]) + np.repeat(np.arange(1, len(words) + 1), lengths)
+    points[letter_at] = np.frombuffer(line, np.uint32)
+
+    codes = np.where(points < 128, _LETTER_CODE[np.minimum(points, 127)], -1)
+    codes[points == MARK] = 0
+    before, here, after = codes[letter_at - 1], codes[letter_at], codes[letter_at + 1]
+    ids = (before * 37 + here) * 37 + after
+    hashed = np.flatnonzero((before < 0) | (here < 0) | (after < 0))
+    if len(hashed):
+        at = letter_at[hashed]
+        digest = _hash(points[at - 1], points[at], points[at + 1])
+        ids[hashed] = COMPUTED_IDS + (digest % np.uint64(table_rows - COMPUTED_IDS)).astype(np.int64)
+    return offsets, ids.astype(np.uint32)
+
+
+def golden_cases() -> list[tuple[str, list[str], list[list[int]]]]:
+    """The golden file that ships with the package: (text, its words, the ids of each word at 65,536 rows)."""
+    content = (resources.files("schemas") / "golden" / "trigrams.tsv").read_text(encoding="utf-8")
+    cases = []
+    for line in content.splitlines():
+        if line.startswith("# "):
+            continue
+        text, words, ids = line.split("\t")
+        cases.append((text, words.split(), [[int(i) for i in word.split(" ")] for word in ids.split("|") if word]))
+    return cases
+
+
+def _hash(*points: np.ndarray) -> np.ndarray:
+    digest = np.full(len(points[0]), _FNV_OFFSET)
+    for point in points:
+        digest = (digest ^ point.astype(np.uint64)) * _FNV_PRIME
+    digest = (digest ^ (digest >> _SHIFT)) * _MIX_1
+    digest = (digest ^ (digest >> _SHIFT)) * _MIX_2
+    return digest ^ (digest >> _SHIFT)
+
+
+# The same rules for whole columns, a million texts per second. Nearly every title is ASCII, and for ASCII they are a
+# few operations on the column's bytes. The other texts are normalised one by one; so are words of other scripts cut,
+# each distinct one once.
+
+_SPACE = 32
+# What str.split() takes for white space among the characters below the space.
+_IS_OTHER_SPACE = np.zeros(_SPACE + 1, bool)
+_IS_OTHER_SPACE[[*range(0x09, 0x0E), *range(0x1C, 0x20)]] = True
+
+
+def normalise_column(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """`normalise` of each text. `texts`: string, without nulls."""
+    texts, data, offsets = _bytes_of(texts)
+    is_odd = _has_odd_space(data, offsets) | ~pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
+    lowered = pc.ascii_lower(texts)
+    if not is_odd.any():
+        return lowered
+    odd = pa.array(is_odd)
+    one_by_one = pa.array([normalise(text) for text in texts.filter(odd).to_pylist()], pa.string())
+    return pc.replace_with_mask(lowered, odd, one_by_one)
+
+
+def words_of_column(normalised: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, pa.DictionaryArray]:
+    """The words of texts that `normalise` made, one after the other: (offsets, words).
+
+    Text t has words[offsets[t]:offsets[t + 1]]; offsets: int64 (len(normalised) + 1). The dictionary holds each
+    distinct word once, in order of first appearance.
+    """
+    normalised, data, offsets = _bytes_of(normalised)
+    # A piece is a word with the space behind it, if there is one: pieces cover the bytes without a gap, so they are a
+    # column of their own without a byte being moved.
+    is_bound = np.zeros(len(data) + 1, bool)
+    is_bound[1:] = data == _SPACE
+    is_bound[offsets] = True
+    bounds = np.flatnonzero(is_bound).astype(np.int32)
+    pieces = pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), pa.py_buffer(data)).dictionary_encode()
+    # A word is up to two pieces, so the few distinct pieces are encoded once more as words.
+    distinct = pc.utf8_rtrim(pieces.dictionary, " ").dictionary_encode()
+    codes = distinct.indices.take(pieces.indices)
+    return _cut_unspaced(np.searchsorted(bounds, offsets), codes, distinct.dictionary)
+
+
+def _cut_unspaced(offsets: np.ndarray, codes: pa.Array, spaced: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
+    """Offsets and words, from those that white space parts: the words of unspaced scripts are cut in pieces."""
+    other = np.flatnonzero(~pc.string_is_ascii(spaced).to_numpy(zero_copy_only=False))
+    parts = map(split_normalised, spaced.take(pa.array(other)).to_pylist())
+    cut = {code: found for code, found in zip(other.tolist(), parts, strict=True) if len(found) > 1}
+    if not cut:
+        return offsets, pa.DictionaryArray.from_arrays(codes, spaced)
+    # Still in order of first appearance: what appears first is in the word that appears first.
+    every_part = [part for code, word in enumerate(spaced.to_pylist()) for part in cut.get(code, (word,))]
+    encoded = pa.array(every_part, pa.string()).dictionary_encode()
+    num_parts = np.ones(len(spaced), np.int64)
+    num_parts[list(cut)] = list(map(len, cut.values()))
+    first_part = np.cumsum(num_parts) - num_parts
+    word = codes.to_numpy()
+    parts_before = np.concatenate([[0], np.cumsum(num_parts[word])])
+    part = np.arange(parts_before[-1]) + np.repeat(first_part[word] - parts_before[:-1], num_parts[word])
+    return parts_before[offsets], pa.DictionaryArray.from_arrays(
+        encoded.indices.take(pa.array(part)), encoded.dictionary
+    )
+
+
+def _has_odd_space(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Whether each text has white space that is not one space between two words, bool; its ASCII alone is looked at."""
+    at = np.flatnonzero(data <= _SPACE)
+    found = data[at]
+    is_space = found == _SPACE
+    # The start of a text is no place for a space, nor is the place after one, nor the end.
+    is_border = np.zeros(len(data) + 1, bool)
+    is_border[offsets] = True
+    follows = np.zeros(len(at), bool)
+    follows[1:] = (at[1:] == at[:-1] + 1) & is_space[:-1]
+    is_odd = _IS_OTHER_SPACE[found] | (is_space & (follows | is_border[at] | is_border[at + 1]))
+    odd_texts = np.zeros(len(offsets) - 1, bool)
+    odd_texts[np.searchsorted(offsets, at[is_odd], side="right") - 1] = True
+    return odd_texts
+
+
+def _bytes_of(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """(the column in one piece, its bytes, where each text begins in them and the last one ends)."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    if texts.null_count:
+        raise AssertionError("a column of texts holds nulls")
+    _, offset_buffer, data_buffer = texts.buffers()
+    if not len(texts) or data_buffer is None:
+        return texts, np.zeros(0, np.uint8), np.zeros(len(texts) + 1, np.int32)
+    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return texts, data, offsets - offsets[0]
