@@ -125,7 +125,7 @@ def compare(
                 seeds=seeds or [],
                 against=against,
                 frequencies=frequencies,
-                where=compare_stage.Where(threads=threads),
+                threads=threads,
                 progress=progress,
                 render=as_markdown,
                 row_ended=lambda one, done, total: row_line(

@@ -25,9 +25,8 @@ from schemas.judgments import Judged, are_click_derived, read_qrels, read_querie
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compare.compare_table import comparison, difference
-from training.compare.measured_row import EndedRow, best_model, hybrid_row, measure_request, write_row
-from training.compare.rows import BASELINE, Row
-from training.compare.system import Material, from_model, from_texts
+from training.compare.measured_row import EndedRow, measure_request, of_baseline, of_hybrid, of_model, write_row
+from training.compare.rows import BASELINE, HYBRID, Material, Row
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
 from training.ranking.measure import judged_collection
@@ -36,79 +35,102 @@ from training.recipes.recipe import Recipe, changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import Told, TrialProcess, interrupts_held
 
-# A row's towers: what the store has already, and the rest trained, each in a process of its own.
-#
-# A training that runs out of memory or diverges ends its process and its row, not the comparison.
-
-
+STAGE_VERSION = 2
 _LISTEN_SECONDS = 0.5
 
-
-def of_seeds(recipe: Recipe, seeds: Sequence[int]) -> list[Recipe]:
-    """The recipe with each of some seeds; with its own where none is given."""
-    return [changed(recipe, {"seed": seed}) for seed in seeds] or [recipe]
+# Told of each row when it has ended: itself, how many have ended, of how many.
+RowEnded = Callable[[EndedRow, int, int], None]
 
 
-def requests(shards: str, recipes: Sequence[Recipe], where: Mapping[str, Any]) -> list[Request]:
-    """What trains each recipe. `where`: device and path, as in launch.train_request."""
-    built = open_result(shards)
-    return [train_request(built, recipe, **where) for recipe in recipes]
+class UnfinishedComparison(StageError):
+    """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
+
+    def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
+        super().__init__(**facts)
+        self.comparison, self.labels = comparison, labels
 
 
-def trained(
-    shards: str,
-    recipe: Recipe,
+def compare(
+    rows: Sequence[Row],
     *,
+    shards: str,
+    files: Judged,
     store: str,
-    judged: Judged,
-    threads: int,
-    where: Mapping[str, Any],
-    progress: Progress,
+    config: EvaluateConfig | None = None,
+    seeds: Sequence[int] = (),
+    against: str = BASELINE,
+    frequencies: str | None = None,
+    threads: int = 0,
+    progress: Progress = silent,
+    row_ended: RowEnded = lambda *_: None,
+    render: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> StageResult:
-    """The trained model of a recipe.
+    """The comparison of some rows (rows) on one set of judgments.
 
-    A training that watched the judgments of this comparison (as a pipeline's does) made the same bytes, and counts.
-    Raises the training's own StageError.
+    `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
+    row that the others are tested against. `frequencies`: a file of how often each query was asked. `threads`: of a
+    training; 0 for as many as there are cores. `render`: a page of the comparison's JSON, with its labels. Raises
+    UsageError and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all
+    others are done.
     """
-    built = open_result(shards)
-    for watched in (None, judged):
-        found, _ = find_finished(store, train_request(built, recipe, judged=fingerprints(watched), **where))
-        if found:
-            return found
-    arguments = {"shards": shards, "store": store, "recipe": recipe, "threads": threads, **where}
-    with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
-        while True:
-            let_interrupts_through()
-            if not wait([process.pipe], _LISTEN_SECONDS):
-                continue
-            told = process.read()
-            if isinstance(told, Told):
-                progress(told.what, told.done, told.total)
-            elif told.result:
-                return told.result
-            elif told.error:
-                raise told.error
+    config = config or EvaluateConfig()
+    if tuple(config.cutoffs) != CUTOFFS:
+        raise UsageError(
+            asked=f"NDCG was to be compared at {', '.join(map(str, config.cutoffs))}",
+            found="the table is of NDCG at 1, 3 and 10, as the paper's",
+            do="leave cutoffs as they are; `clicktower evaluate` takes others",
+        )
+    if against not in {row.name for row in rows}:
+        raise UsageError(
+            asked=f"the rows were to be set against {against}",
+            found="that is not one of the rows to compare",
+            do=f"add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}",
+        )
+    work = _Work(rows, shards, files, store, config, tuple(seeds), frequencies, threads)
+
+    def produce(attempt: str) -> Outcome:
+        ended: list[EndedRow] = []
+        progress("read the documents and the judgments", 0, len(rows))
+        collection = work.material.collection  # what cannot be measured is told before anything is trained
+        for row in sorted(rows, key=_when):
+            ended.append(work.end(row, ended, progress))
+            row_ended(ended[-1], len(ended), len(rows))
+        ended.sort(key=lambda one: rows.index(one.row))
+        progress("intervals and tests", 0, None)
+        value = comparison(collection, ended, work.slices, config, against)
+        value["difference"] = difference(collection, ended, against, config)
+        labels = dict(work.built.manifest.outcome.labels)
+        if are_click_derived(collection.qrels):
+            labels["judgments"] = "click-derived"
+        failed = [one for one in ended if one.state == "failed"]
+        if failed:
+            reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
+            raise UnfinishedComparison(
+                comparison=value,
+                labels=labels,
+                asked=f"{len(ended)} rows were to be compared",
+                found=f"{len(failed)} failed: {reasons}",
+                follows="the others are finished and kept, and the table above is without those that failed",
+                do="mend that and run the same command again, which tries only those; or leave them out with --rows",
+            )
+        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
+        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
+        if render:
+            storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
+        counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
+        return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
+
+    return run_stage(store, work.request(against), produce, progress)
 
 
-STAGE_VERSION = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Where:
-    """Where trainings run; device and path as in launch.train."""
-
-    threads: int = 0  # 0: as many as there are cores
-    device: str = "auto"
-    path: str = "auto"
-
-    @property
-    def arithmetic(self) -> dict[str, str]:
-        return {"device": self.device, "path": self.path}
+def _when(row: Row) -> int:
+    """What takes seconds first, then what is trained, then what is made from the others."""
+    return 2 if row.name == HYBRID else 1 if row.recipe else 0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What all rows share, read when the first of them needs it."""
+class _Work:
+    """The rows, and what all of them share, read when the first of them needs it."""
 
     rows: Sequence[Row]
     shards: str
@@ -117,7 +139,7 @@ class Work:
     config: EvaluateConfig
     seeds: tuple[int, ...]
     frequencies: str | None
-    where: Where
+    threads: int
 
     @cached_property
     def built(self) -> StageResult:
@@ -149,11 +171,14 @@ class Work:
 
     def request(self, against: str) -> Request:
         """What the comparison is: every row by what it is made from, so that it is known before any is made."""
-        described = {row.name: self._request_of(row).digest for row in self.rows}
         return Request(
             stage="compare",
             stage_version=STAGE_VERSION,
-            config={"rows": described, "against": against, "evaluate": asdict(self.config)},
+            config={
+                "rows": {row.name: self._request_of(row).digest for row in self.rows},
+                "against": against,
+                "evaluate": asdict(self.config),
+            },
             inputs={
                 **self.judged,
                 "shards": self.built.manifest.digest,
@@ -162,24 +187,16 @@ class Work:
             seed=self.config.seed,
         )
 
-    def _request_of(self, row: Row) -> Request:
-        return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)
-
-    def _made_from(self, row: Row) -> Any:
-        """What identifies the source of a row's system."""
-        if row.recipe:
-            return [r.digest for r in requests(self.shards, of_seeds(row.recipe, self.seeds), self.where.arithmetic)]
-        if row.family == "model" and row.source:
-            return [open_result(row.source).manifest.digest]
-        if row.source:
-            return _fingerprint(row.source)
-        return self.built.manifest.digest if row.name == "doc2vec" else None  # it learns from training queries too
-
     def end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
         """A row made and measured, or why not. `before`: the rows that have ended. Only an interrupt comes through."""
         began = time.monotonic()
+        where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
+
+        def tell(what: str, done: int, total: int | None) -> None:
+            progress(f"{where}\n{what}", done, total)
+
         try:
-            ended = self._end(row, before, progress)
+            ended = self._end(row, before, tell)
         except StageError as error:
             ended = EndedRow(row=row, state="failed", why=f"{error.found}; {error.do}")
         except MemoryError:
@@ -189,148 +206,80 @@ class Work:
             ended = EndedRow(row=row, state="failed", why=why)
         return replace(ended, seconds=time.monotonic() - began)
 
-    def _end(self, row: Row, before: Sequence[EndedRow], progress: Progress) -> EndedRow:
-        where = f"{len(before)} of {len(self.rows)} rows done, now {row.name}"
-
-        def tell(what: str, done: int, total: int | None) -> None:
-            progress(f"{where}\n{what}", done, total)
-
-        if row.family == "hybrid":
-            best = best_model(before)
-            if best is None:
+    def _end(self, row: Row, before: Sequence[EndedRow], tell: Progress) -> EndedRow:
+        best, request = None, self._request_of(row)
+        if row.needs:
+            return EndedRow(row=row, state="empty", why=row.needs)
+        if row.name == HYBRID:
+            best = _best_model(before)
+            if not (best and best.result):
                 return EndedRow(row=row, state="empty", why="it needs a finished row of a tower or a model")
-            return hybrid_row(
-                row, best, lambda: self._models(best.row, tell), self.material,
-                store=self.store, inputs=self.judged, progress=tell,
-            )  # fmt: skip
-        if row.name == "skip-thought" and not row.source:
-            return EndedRow(row=row, state="empty", why="no published weights were given (--skip-thought FOLDER)")
-        return EndedRow(row=row, state="done", result=self._measured(row, tell))
+            made_from = {"best": best.result.manifest.digest, "second": BASELINE}
+            request = measure_request(row, {**self.judged, "from": made_from}, self.config)
+        result, _ = find_finished(self.store, request)
+        if result is None:
+            if best:
+                made = of_hybrid(row, best.row.name, self._models(best.row, tell), self.material, tell)
+            elif row.recipe or row.family == "model":
+                made = [of_model(row, model, self.material, tell) for model in self._models(row, tell)]
+            else:
+                made = [of_baseline(row, self.material, tell)]
+            result = write_row(self.store, request, row, made)
+        return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
 
-    def _measured(self, row: Row, tell: Progress) -> StageResult:
-        request = self._request_of(row)
-        finished, _ = find_finished(self.store, request)
-        if finished:
-            return finished
-        if row.recipe or row.family == "model":
-            made = [from_model(row, model, self.material, tell) for model in self._models(row, tell)]
-        else:
-            made = [from_texts(row, self.material, tell)]
-        return write_row(self.store, request, row, made)
+    def _request_of(self, row: Row) -> Request:
+        return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)
+
+    def _made_from(self, row: Row) -> Any:
+        """What identifies the source of a row's system."""
+        if row.recipe:
+            return [train_request(self.built, recipe).digest for recipe in self._of_seeds(row.recipe)]
+        if row.source and row.family == "model":
+            return [open_result(row.source).manifest.digest]
+        if row.source:
+            names = storage.list_files(row.source)
+            of_files = {name: storage.fingerprint(storage.join(row.source, name)) for name in names}
+            return of_files or storage.fingerprint(row.source)
+        return self.built.manifest.digest if row.learns_from_queries else None
 
     def _models(self, row: Row, tell: Progress) -> list[StageResult]:
         """The models of a row, one for each seed: those in the store, the others trained."""
-        if row.family == "model":
-            assert row.source
-            return [open_result(row.source)]
-        assert row.recipe
-        threads = self.where.threads or len(os.sched_getaffinity(0))
-        return [
-            trained(self.shards, recipe, store=self.store, judged=self.files, threads=threads,
-                    where=self.where.arithmetic, progress=tell)
-            for recipe in of_seeds(row.recipe, self.seeds)
-        ]  # fmt: skip
+        if row.recipe:
+            return [self._trained(recipe, tell) for recipe in self._of_seeds(row.recipe)]
+        assert row.source
+        return [open_result(row.source)]
+
+    def _of_seeds(self, recipe: Recipe) -> list[Recipe]:
+        return [changed(recipe, {"seed": seed}) for seed in self.seeds] or [recipe]
+
+    def _trained(self, recipe: Recipe, tell: Progress) -> StageResult:
+        """The trained model of a recipe: that of the store, or trained now, in a process of its own.
+
+        A training that watched the judgments of this comparison (as a pipeline's does) made the same bytes, and counts.
+        One that runs out of memory or diverges ends its process and its row, not the comparison. Raises the training's
+        own StageError.
+        """
+        for watched in (None, self.judged):
+            found, _ = find_finished(self.store, train_request(self.built, recipe, judged=watched))
+            if found:
+                return found
+        threads = self.threads or len(os.sched_getaffinity(0))
+        arguments = {"shards": self.shards, "store": self.store, "recipe": recipe, "threads": threads}
+        with interrupts_held() as let_interrupts_through, TrialProcess(arguments) as process:
+            while True:
+                let_interrupts_through()
+                if not wait([process.pipe], _LISTEN_SECONDS):
+                    continue
+                told = process.read()
+                if isinstance(told, Told):
+                    tell(told.what, told.done, told.total)
+                elif told.result:
+                    return told.result
+                elif told.error:
+                    raise told.error
 
 
-def _fingerprint(uri: str) -> Any:
-    """Of a file, or of every file of a folder."""
-    names = storage.list_files(uri)
-    return {name: storage.fingerprint(storage.join(uri, name)) for name in names} if names else storage.fingerprint(uri)
-
-
-__all__ = ["UnfinishedComparison", "Where", "compare"]
-
-# Told of each row when it has ended: itself, how many have ended, of how many.
-RowEnded = Callable[[EndedRow, int, int], None]
-
-
-class UnfinishedComparison(StageError):
-    """Some rows failed. `comparison`: of those that did not; `labels`: what must be said of it."""
-
-    def __init__(self, *, comparison: Mapping[str, Any], labels: Mapping[str, Any], **facts: str) -> None:
-        super().__init__(**facts)
-        self.comparison, self.labels = comparison, labels
-
-
-def compare(
-    rows: Sequence[Row],
-    *,
-    shards: str,
-    files: Judged,
-    store: str,
-    config: EvaluateConfig | None = None,
-    seeds: Sequence[int] = (),
-    against: str = BASELINE,
-    frequencies: str | None = None,
-    where: Where | None = None,
-    progress: Progress = silent,
-    row_ended: RowEnded = lambda *_: None,
-    render: Callable[[Mapping[str, Any]], str] | None = None,
-) -> StageResult:
-    """The comparison of some rows (rows) on one set of judgments.
-
-    `seeds`: of each tower; its values are the mean over them, its recipe's own seed where none is given. `against`: the
-    row that the others are tested against. `frequencies`: a file of how often each query was asked.
-    `render`: a page of the comparison's JSON, with its labels. Raises UsageError
-    and StageError for inputs that cannot be measured; UnfinishedComparison where rows failed, once all others are done.
-    """
-    config, where = config or EvaluateConfig(), where or Where()
-    if tuple(config.cutoffs) != CUTOFFS:
-        raise UsageError(
-            asked=f"NDCG was to be compared at {', '.join(map(str, config.cutoffs))}",
-            found="the table is of NDCG at 1, 3 and 10, as the paper's",
-            do="leave cutoffs as they are; `clicktower evaluate` takes others",
-        )
-    if against not in {row.name for row in rows}:
-        raise UsageError(
-            asked=f"the rows were to be set against {against}",
-            found="that is not one of the rows to compare",
-            do=f"add it to --rows, or set --against to one of {', '.join(row.name for row in rows)}",
-        )
-    work = Work(rows, shards, files, store, config, tuple(seeds), frequencies, where)
-    request = work.request(against)
-
-    def produce(attempt: str) -> Outcome:
-        ended: list[EndedRow] = []
-        progress("read the documents and the judgments", 0, len(rows))
-        collection = work.material.collection  # what cannot be measured is told before anything is trained
-        for row in sorted(rows, key=_when):
-            ended.append(work.end(row, ended, progress))
-            row_ended(ended[-1], len(ended), len(rows))
-        ended.sort(key=lambda one: rows.index(one.row))
-        progress("intervals and tests", 0, None)
-        value = comparison(collection, ended, work.slices, config, against)
-        value["difference"] = difference(collection, ended, against, config)
-        labels = dict(work.built.manifest.outcome.labels)
-        if are_click_derived(collection.qrels):
-            labels["judgments"] = "click-derived"
-        failed = [one for one in ended if one.state == "failed"]
-        if failed:
-            raise _unfinished(failed, len(ended), value, labels)
-        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
-        storage.write_atomic(storage.join(attempt, "comparison.json"), content)
-        if render:
-            storage.write_atomic(storage.join(attempt, "compare.md"), render(value | {"labels": labels}).encode())
-        counts = {"rows": len(ended), "rows_reused": sum(bool(one.result and one.result.reused) for one in ended)}
-        return Outcome(counts={**collection.counts, **counts}, metrics=value, labels=labels)
-
-    return run_stage(store, request, produce, progress)
-
-
-def _when(row: Row) -> int:
-    """What takes seconds first, then what is trained, then what is made from the others."""
-    return 2 if row.family == "hybrid" else 1 if row.recipe else 0
-
-
-def _unfinished(
-    failed: Sequence[EndedRow], num_rows: int, value: Mapping[str, Any], labels: Mapping[str, Any]
-) -> UnfinishedComparison:
-    reasons = "; ".join(f"{one.row.name}: {one.why}" for one in failed)
-    return UnfinishedComparison(
-        comparison=value,
-        labels=labels,
-        asked=f"{num_rows} rows were to be compared",
-        found=f"{len(failed)} failed: {reasons}",
-        follows="the others are finished and kept, and the table above is without those that failed",
-        do="mend that and run the same command again, which tries only those; or leave them out with --rows",
-    )
+def _best_model(ended: Sequence[EndedRow]) -> EndedRow | None:
+    """The tower or model with the highest NDCG@10."""
+    done = [one for one in ended if one.state == "done" and one.row.family in ("tower", "model")]
+    return max(done, key=lambda one: one.metrics["ndcg@10"], default=None)

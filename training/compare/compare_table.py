@@ -7,7 +7,6 @@ import numpy as np
 
 from schemas.judgments import Run, are_click_derived
 from training.compare.measured_row import EndedRow
-from training.compare.rows import paper_to_baseline
 from training.evaluate.evaluate_stage import RULES, EvaluateConfig, warnings
 from training.evaluate.slices import Slice
 from training.ranking.measure import JudgedCollection
@@ -65,7 +64,7 @@ def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) 
         "state": one.state,
         "why": one.why,
         "paper": dict(zip(("ndcg@1", "ndcg@3", "ndcg@10"), one.row.paper, strict=True)) if one.row.paper else None,
-        "paper_to_bm25": paper_to_baseline(one.row),
+        "paper_to_bm25": one.row.paper_to_baseline,
         "values": values.get(name, {}),
         "to_against": differences.get(name),
         "parameters": metrics.get("parameters"),

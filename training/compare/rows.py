@@ -1,80 +1,94 @@
-"""The rows of the comparison, in Table IV's order, with the figures the paper prints for them."""
+"""The rows of the comparison in Table IV's order: what makes each row's system, and the figures the paper prints.
+
+A new baseline is a file in training/ranking and an entry in `all_rows`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from schemas.documents import Documents
 from schemas.errors import UsageError
+from schemas.stage import Progress
+from training.evaluate.evaluate_stage import EvaluateConfig
+from training.ranking.bm25 import TitleBM25
+from training.ranking.doc2vec import TitleDoc2Vec
+from training.ranking.language_model import TitleLanguageModel
+from training.ranking.measure import JudgedCollection, RandomOrder
 from training.ranking.ndcg import CUTOFFS
+from training.ranking.plsa import ITERATIONS, TitlePLSA
+from training.ranking.skip_thought import SkipThought
 from training.recipes.named_recipes import Recipe, recipe
 from training.recipes.recipe import changed
 
-Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
-
 HYBRID, BASELINE = "hybrid", "bm25"
+Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
+Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
+BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Material:
+    """What baselines are made from: the documents, the judged collection, and the texts that were trained on."""
+
+    documents: Documents
+    collection: JudgedCollection
+    training_queries: Sequence[str]
+    config: EvaluateConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """A system to measure.
 
-    `name`: what a user types; `title`: what a reader sees. `paper`: NDCG@1, 3 and 10 in percent, where the paper has
-    the row. `recipe`: what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model
-    folder, a TREC run or published weights that the user brings.
+    `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV).
+    `make`: makes a baseline, a `System` or a `TextEncoder`, which may have `parameters` and `dimensions`. `recipe`:
+    what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder, a TREC run or
+    published weights that the user brings; `needs`: why the row is empty, if they were not given.
     """
 
     name: str
     title: str
     family: Family
-    paper: tuple[float, float, float] | None = None
+    paper: Figures | None = None
+    make: Callable[[Material, Progress], Any] | None = None
+    learns_from_queries: bool = False  # those of the shards
     recipe: Recipe | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None
+    needs: str | None = None
+
+    @property
+    def paper_to_baseline(self) -> dict[str, float] | None:
+        """What the paper prints for the row minus what it prints for BM25, in points of NDCG by measure."""
+        if self.paper is None:
+            return None
+        return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
 
 
-# Palangi et al., Table IV: NDCG@1, @3, @10 in percent.
-_PAPER: Mapping[str, tuple[float, float, float]] = {
-    "skip-thought": (26.9, 29.7, 36.2),
-    "doc2vec": (29.1, 31.8, 38.4),
-    "ulm": (30.4, 32.7, 38.5),
-    "bm25": (30.5, 32.8, 38.8),
-    "plsa": (30.8, 33.7, 40.2),
-    "dssm": (31.0, 34.4, 41.7),
-    "clsm-1": (31.8, 35.1, 42.6),
-    "clsm-3": (32.1, 35.2, 42.7),
-    "clsm-5": (32.0, 35.2, 42.6),
-    "rnn-288": (31.7, 35.0, 42.3),
-    "lstm-32": (31.9, 35.5, 42.7),
-    "lstm-64": (32.9, 36.3, 43.4),
-    "lstm-96-n2": (32.6, 36.0, 43.4),
-    "lstm-96": (33.1, 36.5, 43.6),
-    "lstm-96-n6": (33.1, 36.6, 43.6),
-    "lstm-96-n8": (33.1, 36.4, 43.7),
-    "bilstm-96": (33.2, 36.6, 43.6),
-}
-
-_TOWERS: Sequence[tuple[str, str, Callable[[], Recipe]]] = (
-    ("dssm", "DSSM, 288 and 96 units", lambda: recipe("dssm")),
-    ("clsm-1", "CLSM, windows of 1 word", lambda: recipe("clsm-1")),
-    ("clsm-3", "CLSM, windows of 3 words", lambda: recipe("clsm-3")),
-    ("clsm-5", "CLSM, windows of 5 words", lambda: recipe("clsm-5")),
-    ("rnn-288", "RNN, 288 cells", lambda: recipe("rnn-288")),
-    ("lstm-32", "LSTM, 32 cells", lambda: recipe("lstm-32")),
-    ("lstm-64", "LSTM, 64 cells", lambda: recipe("lstm-64")),
-    ("lstm-96-n2", "LSTM, 96 cells, n = 2", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 2})),
-    ("lstm-96", "LSTM, 96 cells, n = 4", lambda: recipe("lstm-96")),
-    ("lstm-96-n6", "LSTM, 96 cells, n = 6", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 6})),
-    ("lstm-96-n8", "LSTM, 96 cells, n = 8", lambda: changed(recipe("lstm-96"), {"objective.num_negatives": 8})),
-    ("bilstm-96", "bidirectional LSTM", lambda: recipe("bilstm-96")),
-    ("lstm-full-96", "full LSTM, 96 cells", lambda: recipe("lstm-full-96")),
-    ("lstm-pool-96", "LSTM against a pool", lambda: recipe("lstm-pool-96")),
-    ("lstm-pool-192", "the same, 192 cells", lambda: recipe("lstm-pool-192")),
-    ("lstm-long-96", "full LSTM for long texts", lambda: recipe("lstm-long-96")),
-    ("self-attentive", "self-attention, 4 hops", lambda: recipe("self-attentive")),
-    ("max-pooled", "LSTM both ways, maximum", lambda: recipe("max-pooled")),
-    ("variational", "normal distribution", lambda: recipe("variational")),
-    ("bag-512", "bag of trigrams, 512 units", lambda: recipe("bag-512")),
-    ("bag-pool-512", "the bag against a pool", lambda: recipe("bag-pool-512")),
+# A tower's name is that of its recipe, unless its negatives are given besides.
+_TOWERS: Sequence[tuple[str, str, Figures | None, int | None]] = (
+    ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7), None),
+    ("clsm-1", "CLSM, windows of 1 word", (31.8, 35.1, 42.6), None),
+    ("clsm-3", "CLSM, windows of 3 words", (32.1, 35.2, 42.7), None),
+    ("clsm-5", "CLSM, windows of 5 words", (32.0, 35.2, 42.6), None),
+    ("rnn-288", "RNN, 288 cells", (31.7, 35.0, 42.3), None),
+    ("lstm-32", "LSTM, 32 cells", (31.9, 35.5, 42.7), None),
+    ("lstm-64", "LSTM, 64 cells", (32.9, 36.3, 43.4), None),
+    ("lstm-96-n2", "LSTM, 96 cells, n = 2", (32.6, 36.0, 43.4), 2),
+    ("lstm-96", "LSTM, 96 cells, n = 4", (33.1, 36.5, 43.6), None),
+    ("lstm-96-n6", "LSTM, 96 cells, n = 6", (33.1, 36.6, 43.6), 6),
+    ("lstm-96-n8", "LSTM, 96 cells, n = 8", (33.1, 36.4, 43.7), 8),
+    ("bilstm-96", "bidirectional LSTM", (33.2, 36.6, 43.6), None),
+    ("lstm-full-96", "full LSTM, 96 cells", None, None),
+    ("lstm-pool-96", "LSTM against a pool", None, None),
+    ("lstm-pool-192", "the same, 192 cells", None, None),
+    ("lstm-long-96", "full LSTM for long texts", None, None),
+    ("self-attentive", "self-attention, 4 hops", None, None),
+    ("max-pooled", "LSTM both ways, maximum", None, None),
+    ("variational", "normal distribution", None, None),
+    ("bag-512", "bag of trigrams, 512 units", None, None),
+    ("bag-pool-512", "the bag against a pool", None, None),
 )
 
 
@@ -96,18 +110,44 @@ def all_rows(
     if topics < 1:
         raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
     rows = [
-        Row(name="random", title="random order", family="floor"),
+        Row(
+            name="random", title="random order", family="floor",
+            make=lambda given, _: RandomOrder(given.documents.ids, seed=given.config.seed),
+        ),
         *([Row(name="logged", title="as the search engine ranked", family="logged", source=logged)] if logged else []),
-        Row(name="skip-thought", title="Skip-Thought", family="paragraph", source=skip_thought),
-        Row(name="doc2vec", title="Doc2Vec", family="paragraph"),
-        Row(name="ulm", title="ULM, Dirichlet", family="lexical"),
-        Row(name=BASELINE, title="BM25", family="lexical"),
-        Row(name="plsa", title=f"PLSA, {topics} topics", family="topics", settings={"topics": topics}),
-        *(Row(name=name, title=title, family="tower", recipe=change(make())) for name, title, make in _TOWERS),
+        Row(
+            name="skip-thought", title="Skip-Thought", family="paragraph", paper=(26.9, 29.7, 36.2),
+            make=lambda *_: SkipThought(skip_thought or ""), source=skip_thought,
+            needs=None if skip_thought else "no published weights were given (--skip-thought FOLDER)",
+        ),
+        Row(
+            name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4),
+            make=_doc2vec, learns_from_queries=True,
+        ),
+        Row(
+            name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
+            make=lambda given, _: TitleLanguageModel(given.documents.titles),
+        ),
+        Row(
+            name=BASELINE, title="BM25", family="lexical", paper=BM25_IN_THE_PAPER,
+            make=lambda given, _: TitleBM25(given.documents.titles),
+        ),
+        Row(
+            name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2),
+            make=lambda given, progress: TitlePLSA(
+                given.documents.titles, topics=topics, seed=given.config.seed,
+                tell=lambda step: progress("train topics", step, ITERATIONS),
+            ),
+            settings={"topics": topics},
+        ),
+        *(
+            Row(name=name, title=title, family="tower", paper=paper, recipe=change(_tower(name, negatives)))
+            for name, title, paper, negatives in _TOWERS
+        ),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
         *(Row(name=name, title=name, family="run", source=uri) for name, uri in (runs or {}).items()),
-    ]
+    ]  # fmt: skip
     names = [row.name for row in rows]
     if taken := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
@@ -115,7 +155,19 @@ def all_rows(
             found=f"there is a row named {', '.join(taken)} already",
             do="give them other names, name=PATH",
         )
-    return [replace(row, paper=_PAPER.get(row.name)) for row in rows]
+    return rows
+
+
+def _doc2vec(given: Material, progress: Progress) -> TitleDoc2Vec:
+    judged = [given.collection.queries[query_id] for query_id in given.collection.searchable]
+    texts = [*given.training_queries, *judged]
+    return TitleDoc2Vec(given.documents.titles, texts, seed=given.config.seed, progress=progress)
+
+
+def _tower(name: str, num_negatives: int | None) -> Recipe:
+    if num_negatives is None:
+        return recipe(name)
+    return changed(recipe(name.rpartition("-")[0]), {"objective.num_negatives": num_negatives})
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
@@ -128,10 +180,3 @@ def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
             do=f"choose from {', '.join(known)}",
         )
     return [row for row in rows if not names or row.name in names]
-
-
-def paper_to_baseline(row: Row) -> dict[str, float] | None:
-    """What the paper prints for a row minus what it prints for BM25, in points of NDCG by measure."""
-    if row.paper is None:
-        return None
-    return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, row.paper, _PAPER[BASELINE], strict=True)}

@@ -11,7 +11,7 @@ from schemas.errors import UsageError
 from schemas.judgments import read_qrels
 from tests.recipes import varied
 from tests.training.compare.judged_shop import judged_shop
-from training.compare.compare_stage import UnfinishedComparison, Where, compare
+from training.compare.compare_stage import UnfinishedComparison, compare
 from training.compare.rows import Row, all_rows, chosen
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
@@ -61,7 +61,7 @@ def compared(inputs, tmp_path_factory):
     [dssm] = rows(["dssm"])
     train_here(inputs, store, dssm)
     ended = []
-    result = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1), render=str,
+    result = compare(rows(), **inputs, store=store, config=CONFIG, threads=1, render=str,
                      row_ended=lambda one, done, total: ended.append((one.row.name, done, total)))  # fmt: skip
     assert len(list(Path(store, "train").iterdir())) == 2, "what is in the store counts"
     return store, result, ended
@@ -138,11 +138,11 @@ def test_slices_hold_each_query_once_but_those_of_unknown_frequency(compared):
 
 def test_the_same_comparison_is_reused_and_another_reuses_its_rows(compared, inputs):
     store, result, _ = compared
-    again = compare(rows(), **inputs, store=store, config=CONFIG, where=Where(threads=1))
+    again = compare(rows(), **inputs, store=store, config=CONFIG, threads=1)
     assert again.reused
     assert again.manifest.digest == result.manifest.digest
     against = compare(rows(["random", "bm25", "dssm"]), **inputs, store=store, config=CONFIG, against="random",
-                      where=Where(threads=1))  # fmt: skip
+                      threads=1)  # fmt: skip
     assert not against.reused
     assert all(row["reused"] for row in against.manifest.outcome.metrics["rows"])
     values = {row["name"]: row["values"] for row in result.manifest.outcome.metrics["rows"]}
@@ -156,7 +156,7 @@ def test_a_finished_row_needs_its_model_no_more(inputs, compared, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(compared[0], store)
     shutil.rmtree(store / "train")
-    compare(rows(["ulm", "bm25", "dssm"]), **inputs, store=str(store), config=CONFIG, where=Where(threads=1))
+    compare(rows(["ulm", "bm25", "dssm"]), **inputs, store=str(store), config=CONFIG, threads=1)
     assert not (store / "train").exists()
 
 
@@ -179,7 +179,7 @@ def test_a_row_that_fails_stops_no_other_and_is_tried_again(inputs, compared, tm
 def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
     store, result, _ = compared
     train_here(inputs, store, rows(["dssm"])[0], seed=2)
-    two = compare(rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], where=Where(threads=1))
+    two = compare(rows(["bm25", "dssm"]), **inputs, store=store, config=CONFIG, seeds=[1, 2], threads=1)
     row = two.manifest.outcome.metrics["rows"][1]
     manifest = json.loads(Path(store, "measure", row["digest"], "manifest.json").read_text())
     by_seed = [one["ndcg@10"] for one in manifest["outcome"]["metrics"]["by_seed"]]
@@ -192,13 +192,36 @@ def test_several_seeds_make_a_row_of_their_mean(inputs, compared):
 def test_the_hybrid_is_made_from_the_best_tower_with_weights_of_the_other_half(inputs, compared):
     store, _, _ = compared
     result = compare(rows(["bm25", "dssm", "lstm-32", "hybrid"]), **inputs, store=store, config=CONFIG,
-                     where=Where(threads=1))  # fmt: skip
+                     threads=1)  # fmt: skip
     found = {row["name"]: row for row in result.manifest.outcome.metrics["rows"]}
     best = max(("dssm", "lstm-32"), key=lambda name: found[name]["values"]["ndcg@10"]["mean"])
     assert found["hybrid"]["made_from"] == [best, "bm25"]
     assert "each chosen on the other half" in found["hybrid"]["notes"][0]
     alone = compare(rows(["bm25", "hybrid"]), **inputs, store=store, config=CONFIG)
     assert [row["state"] for row in alone.manifest.outcome.metrics["rows"]] == ["done", "empty"]
+
+
+class LongestTitles:
+    """A baseline that is no part of the package: the longer a title, the better, whatever is asked."""
+
+    parameters = 0
+
+    def __init__(self, titles) -> None:
+        self._lengths_N = np.array([len(title) for title in titles], np.float32)
+
+    def scores(self, queries) -> np.ndarray:
+        return np.tile(self._lengths_N, (len(queries), 1))
+
+
+def test_a_baseline_is_a_class_and_a_row(inputs, compared):
+    store, _, _ = compared
+    longest = Row(name="longest", title="the longest titles", family="lexical",
+                  make=lambda given, _: LongestTitles(given.documents.titles))  # fmt: skip
+    result = compare([*rows(["bm25"]), longest], **inputs, store=store, config=CONFIG)
+    _, row = result.manifest.outcome.metrics["rows"]
+    assert (row["name"], row["state"], row["parameters"], row["paper_to_bm25"]) == ("longest", "done", 0, None)
+    assert 0 < row["values"]["ndcg@10"]["mean"] < 1
+    assert row["to_against"]["ndcg@10"]["p"] <= 1
 
 
 def test_without_weights_skip_thought_is_a_row_that_says_why_it_is_empty(inputs, compared):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import StageError
 from tests.training.ranking.test_measure import documents
-from training.compare.system import measure_run
-from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
+from training.ranking.measure import RandomOrder, Rules, judged_collection, measure, measure_run
 
 TITLES = {f"d{i}": f"title {i}" for i in range(12)}
 QUERIES = {"q1": "angle", "q2": "hose"}
