@@ -3,9 +3,8 @@
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.text import Text
 
-from flows.report.blocks import Table
+from flows.report.blocks import Block, Items, Table
 from flows.show import console, terminal
 from flows.show.console import output, plain
 from flows.show.present import stage_line
@@ -82,7 +81,7 @@ def pool(
     if read and not runs:
         if not qrels or sheet:
             raise _usage("sheets were to be read", "where the qrels are to go is not said", "give --qrels FILE")
-        from flows.pool_files import read_pool
+        from training.judging.judged_pool import read_pool
 
         result = read_pool(read, qrels=qrels, queries=write_queries, merge=merge, allow_partial=allow_partial)
         console.emit(result, json, show_judged)
@@ -97,7 +96,7 @@ def pool(
         raise _usage("a pool was to be written", "a file is missing", "give --queries, --documents and --sheet")
     if depth < 1 or (num_queries is not None and num_queries < 1):
         raise _usage("a pool was to be written", "--depth or --num-queries is below 1", "give at least 1")
-    from flows.pool_files import write_pool
+    from training.judging.judged_pool import write_pool
 
     result = write_pool(
         runs, queries=queries, documents=documents, sheet=sheet, depth=depth, num_queries=num_queries,
@@ -113,38 +112,38 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
 def show_sheet(result: dict[str, Any]) -> None:
     """Print what the sheet contains, and what to do with it."""
     c = result["counts"]
-    state = "reused" if result["reused"] else "new"
-    stage_line(
-        "pool", f"{c['pairs']:,} pairs of {c['queries']:,} queries to judge, from {c['runs']:,} runs", state=state
-    )
-    lines = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
-    lines += [f"{c['found_by_several']:,} of them repeat another run's"] if c["found_by_several"] else []
-    lines += [f"{c['judged_before']:,} pairs are judged already and left out"] if c["judged_before"] else []
-    output.print(Text("; ".join(lines), style="dim"))
-    output.print(plain(result["path"]), soft_wrap=True)
+    told = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
+    told += [f"{c['found_by_several']:,} of them repeat another run's"] if c["found_by_several"] else []
+    told += [f"{c['judged_before']:,} pairs are judged already and left out"] if c["judged_before"] else []
     grades = ", ".join(f"{grade} {word.capitalize()}" for grade, word in enumerate(GRADES))
-    output.print(Text(f"write {grades} into the column grade, save as CSV, and read it with --read", style="dim"))
+    told.append(f"write {grades} into the column grade, save as CSV, and read it with --read")
+    headline = f"{c['pairs']:,} pairs of {c['queries']:,} queries to judge, from {c['runs']:,} runs"
+    _show(result, headline, [Items(items=told)])
 
 
 def show_judged(result: dict[str, Any]) -> None:
     """Print the number of judgments, their grades, and the agreement of assessors."""
     c, metrics = result["counts"], result["metrics"]
-    state = "reused" if result["reused"] else "new"
-    stage_line("pool", f"{c['judgments']:,} judgments of {c['queries']:,} queries by people", state=state)
     grades = ", ".join(f"{c[f'grade_{grade}']:,} {word.capitalize()}" for grade, word in enumerate(GRADES))
-    output.print(Text(grades, style="dim"))
+    blocks: list[Block] = [Items(items=[grades])]
     if open_rows := c["rows_without_grade"] + c["rows_missing"]:
-        output.print(Text(f"not judged: {open_rows:,} of {c['judgments'] + open_rows:,}", style="yellow"))
+        blocks.append(Items(items=[f"not judged: {open_rows:,} of {c['judgments'] + open_rows:,}"], tone="alarm"))
     if metrics["agreement"]:
-        terminal.show([_agreement_table(metrics["agreement"])])
-        output.print(
-            Text("kappa: Cohen's, agreement beyond chance; weighted: by the square of the steps apart", style="dim")
-        )
-        output.print(Text(f"one grade of several: {metrics['merge']}", style="dim"))
+        remarks = [
+            "kappa: Cohen's, agreement beyond chance; weighted: by the square of the steps apart",
+            f"one grade of several: {metrics['merge']}",
+        ]
+        blocks += [_agreement(metrics["agreement"]), Items(items=remarks)]
+    _show(result, f"{c['judgments']:,} judgments of {c['queries']:,} queries by people", blocks)
+
+
+def _show(result: dict[str, Any], headline: str, blocks: list[Block]) -> None:
+    stage_line("pool", headline, state="reused" if result["reused"] else "new")
+    terminal.show(blocks)
     output.print(plain(result["path"]), soft_wrap=True)
 
 
-def _agreement_table(agreement: list[dict[str, Any]]) -> Table:
+def _agreement(agreement: list[dict[str, Any]]) -> Table:
     rows = []
     for row in agreement:
         kappas = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("kappa", "weighted_kappa"))

@@ -1,38 +1,132 @@
-"""The best documents of several systems, each pair of query and document once, in an order that tells nothing of them.
+"""Judgments by people: the best of several systems as a sheet for assessors, and filled-in sheets as qrels.
 
-So the paper's test set was made, and TREC's: what no system found is not judged, and counts as not relevant.
+So the paper's test set was made, and TREC's: what no system found is not judged, and counts as not relevant. No file is
+ever replaced.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
-from itertools import chain
+from itertools import chain, combinations
+from statistics import median_low
+from typing import Any, Literal
 
 import numpy as np
 
-from schemas.errors import StageError
-from schemas.judgments import CLICK_DERIVED, Run
+from schemas import storage
+from schemas.documents import read_documents
+from schemas.errors import StageError, UsageError
+from schemas.judgments import CLICK_DERIVED, Qrels, Run, are_click_derived, read_qrels, read_queries, read_run
+from training.judging.sheet import GRADES, Item, Sheet, named_rows, read_sheet, sheet_bytes
+
+Merge = Literal["median", "refuse"]
+MERGES: dict[Merge, str] = {
+    "median": "the median; of an even number of grades the lower of the two in the middle",
+    "refuse": "none: where assessors differ, nothing is written",
+}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
-    """One document to judge for one query."""
+def write_pool(
+    runs: Sequence[str],
+    *,
+    queries: str,
+    documents: str,
+    sheet: str,
+    depth: int = 10,
+    num_queries: int | None = None,
+    judged: Sequence[str] = (),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The JSON object of a sheet that was written to `sheet`. Raises UsageError and StageError."""
+    sheet_bytes((), sheet)  # a name that cannot be written is refused before anything is read
+    catalogue = read_documents(documents)
+    items, counts = pooled(
+        {uri: read_run(uri) for uri in runs},
+        read_queries(queries),
+        dict(zip(catalogue.ids, catalogue.titles, strict=True)),
+        depth=depth,
+        judged=_judged_by_people(judged),
+        num_queries=num_queries,
+        seed=seed,
+    )
+    return _written({sheet: sheet_bytes(items, sheet)}, counts, {"depth": depth})
 
-    query_id: str
-    query: str
-    document_id: str
-    title: str
+
+def read_pool(
+    sheets: Sequence[str],
+    *,
+    qrels: str,
+    queries: str | None = None,
+    merge: Merge = "median",
+    allow_partial: bool = False,
+) -> dict[str, Any]:
+    """The JSON object of judgments that were written to `qrels`, their queries to `queries` if that is given.
+
+    Raises UsageError and StageError.
+    """
+    if len(set(sheets)) < len(sheets):
+        raise UsageError(
+            asked="the sheets of several assessors were to be read",
+            found="one is given twice",
+            follows="it would agree with itself",
+            do="give each once",
+        )
+    filled = [read_sheet(uri) for uri in sheets]
+    found, counts = judged_by(filled, merge=merge, allow_partial=allow_partial)
+    lines = [f"{query_id} 0 {d} {grade}\n" for query_id, grades in found.items() for d, grade in grades.items()]
+    files = {qrels: "".join(lines).encode()}
+    if queries:
+        texts = {query_id: text for sheet in filled for query_id, text in sheet.queries.items()}
+        files[queries] = "".join(f"{query_id}\t{texts[query_id]}\n" for query_id in found).encode()
+    return _written(files, counts, {"agreement": agreements(filled), "merge": MERGES[merge]})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedPool:
-    """What there is to judge. `counts` says of the results of all runs how many repeat another run's, and how many
-    pairs were judged before."""
+def _judged_by_people(uris: Sequence[str]) -> Qrels:
+    together: Qrels = {}
+    for uri in uris:
+        found = read_qrels(uri)
+        if are_click_derived(found):
+            raise StageError(
+                asked=f"what is judged in {uri} was to be left out of the sheet",
+                found="its judgments are derived from clicks",
+                follows="no person has judged these documents",
+                do="give qrels of people",
+            )
+        for query_id, grades in found.items():
+            together.setdefault(query_id, {}).update(grades)
+    return together
 
-    items: Sequence[Item]
-    counts: Mapping[str, int]
+
+def _written(files: Mapping[str, bytes], counts: Mapping[str, int], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object of files that are written, the first its path. Raises UsageError for one with other bytes."""
+    there = {uri: storage.read_bytes(uri) for uri in files if storage.exists(uri)}
+    for uri, content in there.items():
+        if content != files[uri]:
+            raise _taken(uri)
+    for uri, content in files.items():
+        if uri not in there and not storage.write_new(uri, content):
+            raise _taken(uri)
+    return {
+        "stage": "pool",
+        "digest": hashlib.sha256(b"".join(files.values())).hexdigest()[:24],
+        "path": next(iter(files)),
+        "reused": len(there) == len(files),
+        "counts": dict(counts),
+        "metrics": dict(metrics),
+    }
+
+
+def _taken(uri: str) -> UsageError:
+    return UsageError(
+        asked=f"{uri} was to be written",
+        found="there is such a file, and it holds something else",
+        follows="perhaps hours of an assessor's work would be lost",
+        do="give another name, or move the file away",
+    )
+
+
+# Runs -> what to judge: each pair of query and document once, in an order that tells nothing of the runs.
 
 
 def pooled(
@@ -44,8 +138,9 @@ def pooled(
     judged: Mapping[str, Collection[str]] | None = None,
     num_queries: int | None = None,
     seed: int = 0,
-) -> JudgedPool:
-    """The `depth` best documents of each run and query, without those `judged` already.
+) -> tuple[list[Item], dict[str, int]]:
+    """The `depth` best documents of each run and query, without those `judged` already; and counts: of the results of
+    all runs, how many repeat another run's, and how many pairs were judged before.
 
     Queries come in the order of a keyed hash, so that the first of them are a sample, and `num_queries` draws so many
     of those that have something left to judge; the documents of a query too, so that no place tells a system or a
@@ -61,9 +156,17 @@ def pooled(
         _require_known(asked, name, "documents", chain.from_iterable(of_run.values()), titles)
         for query_id, document_ids in of_run.items():
             best.setdefault(query_id, []).extend(document_ids)
-    _require_one_kind(asked, best)
+    derived = sum(query_id.startswith(CLICK_DERIVED) for query_id in best)
+    if 0 < derived < len(best):
+        raise StageError(
+            asked=asked,
+            found=f"of their {len(best):,} queries {derived:,} are those of click-derived judgments",
+            follows="a query could be judged under two ids",
+            do="pool them apart from the others",
+        )
     items: list[Item] = []
-    counts = Counter[str](runs=len(runs))
+    counts = dict.fromkeys(("queries", "pairs", "runs", "results", "found_by_several", "judged_before"), 0)
+    counts["runs"] = len(runs)
     for query_id in sorted(best, key=lambda query_id: _draw(seed, query_id)):
         if counts["queries"] == num_queries:
             break
@@ -71,21 +174,18 @@ def pooled(
         distinct = sorted(set(best[query_id]), key=lambda document_id: _draw(seed, query_id, document_id))
         left = [document_id for document_id in distinct if document_id not in (judged or {}).get(new_id, ())]
         items += [Item(query_id=new_id, query=queries[query_id], document_id=d, title=titles[d]) for d in left]
-        counts += Counter(
-            queries=int(bool(left)),
-            pairs=len(left),
-            results=len(best[query_id]),
-            found_by_several=len(best[query_id]) - len(distinct),
-            judged_before=len(distinct) - len(left),
-        )
+        counts["queries"] += bool(left)
+        counts["pairs"] += len(left)
+        counts["results"] += len(best[query_id])
+        counts["found_by_several"] += len(best[query_id]) - len(distinct)
+        counts["judged_before"] += len(distinct) - len(left)
     if not items:
         raise StageError(
             asked=asked,
             found=f"all {counts['judged_before']:,} pairs of a query and a document among them are judged already",
             do="raise --depth, or add runs",
         )
-    told = ("queries", "pairs", "runs", "results", "found_by_several", "judged_before")
-    return JudgedPool(items=items, counts={name: counts[name] for name in told})
+    return items, counts
 
 
 def _best(results: Mapping[str, float], depth: int) -> list[str]:
@@ -112,12 +212,107 @@ def _require_known(asked: str, run: str, what: str, ids: Iterable[str], known: C
         )
 
 
-def _require_one_kind(asked: str, query_ids: Collection[str]) -> None:
-    derived = sum(query_id.startswith(CLICK_DERIVED) for query_id in query_ids)
-    if 0 < derived < len(query_ids):
-        raise StageError(
-            asked=asked,
-            found=f"of their {len(query_ids):,} queries {derived:,} are those of click-derived judgments",
-            follows="a query could be judged under two ids",
-            do="pool them apart from the others",
+# Filled-in sheets -> one grade of each pair, and how far assessors agree.
+
+
+def judged_by(
+    sheets: Sequence[Sheet], *, merge: Merge = "median", allow_partial: bool = False
+) -> tuple[Qrels, dict[str, int]]:
+    """What the assessors of these sheets say together, and how much of what was asked for is judged.
+
+    Raises StageError where nothing is graded, where something is not and `allow_partial` does not say that this is
+    meant, and as `merged` does.
+    """
+    asked_pairs = {pair for sheet in sheets for pair in sheet.rows}
+    # Sheets of as many rows are taken for copies of one, so that assessors may share its rows out.
+    num_lost = max(0, sum({sheet.num_written for sheet in sheets}) - len(asked_pairs))
+    qrels = merged(sheets, merge)
+    num_judged = sum(map(len, qrels.values()))
+    num_ungraded = len(asked_pairs) - num_judged
+    if not num_judged or (num_ungraded + num_lost and not allow_partial):
+        ungraded = (
+            (sheet.name, [row for (query_id, d), row in sheet.rows.items() if d not in qrels.get(query_id, {})])
+            for sheet in sheets
         )
+        where = [f"{named_rows(rows)} of {name} without a grade" for name, rows in ungraded if rows]
+        where += [f"{num_lost:,} rows that were written are gone"] if num_lost else []
+        raise StageError(
+            asked=f"{len(asked_pairs) + num_lost:,} pairs of a query and a document were to be judged",
+            found=f"{num_judged:,} are: {'; '.join(where)}",
+            follows="what is not judged counts as not relevant wherever these judgments are used",
+            do="fill in the rest" + (", or say --allow-partial to take what is there" if num_judged else ""),
+        )
+    grades = Counter(grade for of_query in qrels.values() for grade in of_query.values())
+    given = Counter(pair for sheet in sheets for pair in sheet.grades)
+    return qrels, {
+        "sheets": len(sheets),
+        "queries": len(qrels),
+        "judgments": num_judged,
+        **{f"grade_{grade}": grades[grade] for grade in range(len(GRADES))},
+        "judged_by_several": sum(number > 1 for number in given.values()),
+        "rows_without_grade": num_ungraded,
+        "rows_missing": num_lost,
+    }
+
+
+def merged(sheets: Sequence[Sheet], merge: Merge = "median") -> Qrels:
+    """One grade of each graded pair, by query and document id ascending (MERGES says how).
+
+    Raises StageError where assessors differ and `merge` is "refuse".
+    """
+    differing = [
+        f"row {one.rows[pair]:,} of {one.name}: {grade}, row {other.rows[pair]:,} of {other.name}: {other.grades[pair]}"
+        for one, other in combinations(sheets, 2)
+        for pair, grade in one.grades.items()
+        if other.grades.get(pair, grade) != grade
+    ]
+    if differing and merge == "refuse":
+        raise StageError(
+            asked="one grade of each pair was to be written, and assessors that differ to be refused",
+            found=f"they differ {len(differing):,} times: {'; '.join(differing[:3])}",
+            do="let them settle it in one of the sheets, or use --merge median",
+        )
+    qrels: Qrels = {}
+    for pair in sorted({pair for sheet in sheets for pair in sheet.grades}):
+        given = [sheet.grades[pair] for sheet in sheets if pair in sheet.grades]
+        qrels.setdefault(pair[0], {})[pair[1]] = median_low(given)
+    return qrels
+
+
+def agreements(sheets: Sequence[Sheet]) -> list[dict[str, Any]]:
+    """How far every two sheets agree that have graded pairs in common.
+
+    `kappa`: Cohen's (1960), agreement beyond what their shares of grades give by chance, 1 at best; `weighted_kappa`:
+    Cohen's (1968), a difference of two steps counted four times one of one step. None where chance already explains all
+    (both gave one and the same grade everywhere).
+    """
+    found = []
+    grades = np.arange(len(GRADES))
+    steps = grades[:, None] - grades
+    for one, other in combinations(sheets, 2):
+        common = [pair for pair in one.grades if pair in other.grades]
+        if not common:
+            continue
+        a, b = (np.array([sheet.grades[pair] for pair in common]) for sheet in (one, other))
+        found.append(
+            {
+                "one": one.name,
+                "other": other.name,
+                "num_pairs": len(common),
+                "num_same": int((a == b).sum()),
+                "kappa": cohens_kappa(a, b, (steps != 0).astype(float)),
+                "weighted_kappa": cohens_kappa(a, b, steps.astype(float) ** 2),
+            }
+        )
+    return found
+
+
+def cohens_kappa(a: np.ndarray, b: np.ndarray, weight_of_difference: np.ndarray) -> float | None:
+    """1 - (observed disagreement / disagreement by chance) of two assessors' grades; None where the latter is 0.
+
+    `weight_of_difference`: float64 [grades, grades], how much each combination of two grades counts.
+    """
+    num_grades = len(weight_of_difference)
+    together = np.bincount(a * num_grades + b, minlength=num_grades**2).reshape(num_grades, num_grades) / len(a)
+    by_chance = (weight_of_difference * np.outer(together.sum(axis=1), together.sum(axis=0))).sum()
+    return float(1 - (weight_of_difference * together).sum() / by_chance) if by_chance > 0 else None

@@ -10,10 +10,10 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from training.judging.judged_pool import Item
 
 # Text in the cells of a spreadsheet: that it stays text, and that what comes back is what was written.
 #
@@ -74,6 +74,15 @@ _GRADE_HEADER = (
 )
 
 
+class Item(NamedTuple):
+    """One document to judge for one query."""
+
+    query_id: str
+    query: str
+    document_id: str
+    title: str
+
+
 def sheet_bytes(items: Sequence[Item], name: str) -> bytes:
     """The sheet of these items. Raises UsageError where `name` ends neither with .csv nor with .tsv."""
     delimiter = next((sign for ending, sign in DELIMITERS.items() if name.lower().endswith(ending)), None)
@@ -87,8 +96,7 @@ def sheet_bytes(items: Sequence[Item], name: str) -> bytes:
     writer = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
     writer.writerow([*COLUMNS[:4], _GRADE_HEADER, f"check of {len(items)} rows"])
     for item in items:
-        cells = (item.query_id, item.query, item.document_id, item.title)
-        writer.writerow([*map(guarded, cells), "", check(*cells)])
+        writer.writerow([*map(guarded, item), "", check(*item)])
     return b"\xef\xbb\xbf" + text.getvalue().encode("utf-8", "replace")
 
 

@@ -12,7 +12,7 @@ DOWN = {q: {f"d{n}": -float(n) for n in range(40)} for q in QUERIES}  # d0 is be
 
 
 def pairs(pool) -> list[tuple[str, str]]:
-    return [(item.query_id, item.document_id) for item in pool.items]
+    return [(item.query_id, item.document_id) for item in pool[0]]
 
 
 def test_the_best_of_each_run_are_pooled_each_pair_once():
@@ -21,10 +21,10 @@ def test_the_best_of_each_run_are_pooled_each_pair_once():
     other = {"q": {"b": 3.0, "d": 2.0, "a": 1.0}}
     pool = pooled({"x": equal, "y": other}, {"q": "text"}, dict.fromkeys("abcd", "title"), depth=2)
     assert set(pairs(pool)) == {("q", "c"), ("q", "b"), ("q", "d")}
-    assert pool.counts == {
+    assert pool[1] == {
         "queries": 1, "pairs": 3, "runs": 2, "results": 4, "found_by_several": 1, "judged_before": 0
     }  # fmt: skip
-    assert {(item.query, item.title) for item in pool.items} == {("text", "title")}
+    assert {(item.query, item.title) for item in pool[0]} == {("text", "title")}
 
 
 def test_queries_stay_together_and_neither_place_tells_a_system_or_a_rank():
@@ -50,7 +50,7 @@ def test_what_is_judged_is_left_out_and_the_first_queries_with_something_left_ar
     pool = pooled({"up": UP}, QUERIES, TITLES, judged=judged)
     assert "q0" not in dict(pairs(pool))
     assert ("q1", "d39") not in pairs(pool)
-    assert (pool.counts["queries"], pool.counts["pairs"], pool.counts["judged_before"]) == (29, 289, 11)
+    assert [pool[1][name] for name in ("queries", "pairs", "judged_before")] == [29, 289, 11]
     some = pairs(pooled({"up": UP}, QUERIES, TITLES, judged=judged, num_queries=5))
     assert some == pairs(pool)[: len(some)]
     assert len(dict(some)) == 5
