@@ -40,7 +40,7 @@ from training.network.decoder import (  # noqa: E402
 )
 from training.objectives.generate import RephrasingBatch  # noqa: E402
 from training.towers.bilstm import VariationalTower  # noqa: E402
-from training.towers.lstm import LSTMTower  # noqa: E402
+from training.towers.recurrent import LSTMTower  # noqa: E402
 from training.towers.tower import word_inputs  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "generative.json"

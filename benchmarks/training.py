@@ -62,11 +62,11 @@ from benchmarks.speed.variants import (  # noqa: E402
     stock,
     trainers,
 )
-from training.data.order import MicroBatch, Order, pair_lengths  # noqa: E402
+from training.data.micro_batch import MicroBatch, Order, pair_lengths  # noqa: E402
 from training.data.shard_data import ShardData  # noqa: E402
-from training.gpu.device import CPU, open_device  # noqa: E402
-from training.kernel import status  # noqa: E402
+from training.kernel.kernel_library import status  # noqa: E402
 from training.kernel.kernel_path import CompiledPath  # noqa: E402
+from training.network.encoder import CPU, open_device  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives import clicks  # noqa: E402
 from training.recipes.named_recipes import Recipe  # noqa: E402

@@ -113,7 +113,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     """The finished output of a request if it is there and intact, otherwise its damage.
 
     Every byte of a small output is looked at; of a large one the sizes, since whoever reads it looks at the bytes: days
-    when they are read (days), shards before they are trained on (shard_folder).
+    when they are read (days), shards before they are trained on (shard_data).
     """
     folder = stage_folder(store, request)
     if not storage.exists(storage.join(folder, manifests.FILE_NAME)):

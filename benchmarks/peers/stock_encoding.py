@@ -8,8 +8,7 @@ import torch
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors
 from schemas.text_contract import trigram_ids, words
-from training.data.ragged import Ragged, starts
-from training.data.text_batch import TextTable
+from training.data.text_batch import Ragged, TextTable, starts
 
 BATCH_TEXTS = 1_024
 

@@ -10,8 +10,7 @@ from typing import Protocol
 
 import torch
 
-from training.data.order import MicroBatch
-from training.data.pairs import pairs_of
+from training.data.micro_batch import MicroBatch, pairs_of
 from training.data.shard_data import ShardData
 from training.network.encoder import Encoder
 from training.network.parameters import Layout

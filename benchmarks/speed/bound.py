@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.data.order import MicroBatch
-from training.data.pairs import pairs_of
+from training.data.micro_batch import MicroBatch, pairs_of
 from training.data.shard_data import Shard, ShardData
-from training.kernel import fma_peak, status
+from training.kernel.kernel_library import library, status
 from training.kernel.kernel_path import CompiledPath
 from training.recipes.recipe import Recipe
 
@@ -67,7 +66,8 @@ def peak_gflops(threads: int) -> tuple[float, str]:
     """(GFLOP/s of `threads` threads at once, what was run): the kernel's own loop, or a matrix product without it."""
     if status().available:
         with ThreadPoolExecutor(threads) as pool:
-            return sum(pool.map(fma_peak, [PEAK_SECONDS] * threads)), f"fused multiply-adds, {status().instructions}"
+            peak = sum(pool.map(library().kernel_fma_peak, [PEAK_SECONDS] * threads))
+        return peak, f"fused multiply-adds, {status().instructions}"
     return _product_gflops(threads), "torch.mm of 1,024 x 1,024, as there is no kernel to measure with"
 
 

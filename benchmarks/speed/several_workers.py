@@ -21,8 +21,8 @@ from benchmarks.real_pairs import read_pairs
 from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
-from training.compute.workers import ProcessGroup
-from training.data.order import Order, pair_lengths
+from training.compute.reduction import ProcessGroup
+from training.data.micro_batch import Order, pair_lengths
 from training.run.arithmetic import arithmetic_of
 
 ROOT = Path(__file__).parents[2]

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
+from training.compute.reduction import Alone, Workers
 from training.compute.threads import compute_threads
-from training.compute.workers import Alone, Workers
-from training.data.order import MicroBatch
+from training.data.micro_batch import MicroBatch
 from training.data.shard_data import ShardData
-from training.gpu.device import CPU, Device
+from training.network.encoder import CPU, Device
 from training.network.parameters import layout_of
 from training.objectives import clicks
 from training.objectives.clicks import ClickTask

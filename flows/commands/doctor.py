@@ -19,8 +19,8 @@ from rich.text import Text
 
 from flows.show import console
 from flows.show.console import errors, output
-from training.gpu.device_name import has_driver
-from training.kernel import Status, status
+from training.compute.device import has_driver
+from training.kernel.kernel_library import Status, status
 
 # What keeps a run from working here; what works, but less well than it could; what is as it should be; a mere fact.
 State = Literal["bad", "look", "good", "note"]

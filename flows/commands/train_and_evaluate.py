@@ -156,7 +156,7 @@ def texts(*, shards: str, to: str, json: bool = False) -> None:
     json
         Print the result as one JSON object.
     """
-    from training.data.shard_folder import write_texts
+    from training.data.shard_data import write_texts
 
     number = write_texts(shards, to)
     console.emit(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from schemas.text_contract import golden_cases, words
-from training.data.ragged import WordRows
+from training.data.text_batch import WordRows
 from training.models.ensemble import Ensemble
 from training.models.model import Model
 from training.ranking.embedding import search_vectors

@@ -24,11 +24,11 @@ from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, s
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
-from training.data.order import MicroBatch, Order, pair_lengths
+from training.data.micro_batch import MicroBatch, Order, pair_lengths
 from training.data.shard_data import ShardData
-from training.gpu.device import CPU
-from training.kernel import status
+from training.kernel.kernel_library import status
 from training.kernel.kernel_path import CompiledPath
+from training.network.encoder import CPU
 from training.network.parameters import layout_of
 from training.run.arithmetic import REFERENCE
 

@@ -12,8 +12,8 @@ import pytest
 from flows.cli import run
 from flows.commands import doctor
 from flows.commands.doctor import Finding
-from training.gpu.device_name import has_driver
-from training.kernel import Status
+from training.compute.device import has_driver
+from training.kernel.kernel_library import Status
 
 GB = 10**9
 

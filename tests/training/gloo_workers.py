@@ -18,7 +18,7 @@ import torch
 
 from schemas import storage
 from schemas.stage import silent
-from training.compute.workers import ProcessGroup
+from training.compute.reduction import ProcessGroup
 from training.run.job import TrainingJob
 from training.run.worker import work
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.compute.elementary import ln, tanh
+from training.data.shard_data import ln
+from training.towers.recurrent import tanh
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -19,10 +19,10 @@ from schemas.stage import open_result, silent
 from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
-from training.compute.workers import Alone
-from training.data.order import Order, pair_lengths
+from training.compute.reduction import Alone
+from training.data.micro_batch import Order, pair_lengths
 from training.data.shard_data import load_shards
-from training.kernel import serves
+from training.kernel.kernel_library import serves
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
 from training.run.job import TrainingJob

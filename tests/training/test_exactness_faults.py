@@ -22,8 +22,7 @@ from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
-from training.data.order import Order, pair_lengths
-from training.data.pairs import pairs_of
+from training.data.micro_batch import Order, pair_lengths, pairs_of
 from training.data.shard_data import load_shards
 from training.network.parameters import initial_parameters, layout_of
 from training.objectives.clicks import WatchedClicks
@@ -32,9 +31,8 @@ from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_
 from training.run.launch import train
 from training.run.worker import require_equal, state_sums
 from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint
-from training.update.large_update import Towers, name_culprit, require_sane
+from training.update.large_update import ReferencePath, Towers, name_culprit, require_sane
 from training.update.optimisers import LazyRows, MomentumSchedule
-from training.update.reference_path import ReferencePath
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]

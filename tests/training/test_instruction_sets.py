@@ -22,7 +22,7 @@ from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
-from training.kernel import serves
+from training.kernel.kernel_library import serves
 from training.models.model import load_model
 from training.recipes.named_recipes import lstm_pool_96
 from training.run.launch import train

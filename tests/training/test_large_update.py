@@ -11,9 +11,9 @@ from schemas.errors import StageError
 from tests.recipes import made, varied
 from tests.training import reference
 from tests.training.texts import random_texts
+from training.compute.reduction import Alone
 from training.compute.threads import compute_threads
-from training.compute.workers import Alone
-from training.data.pairs import apart
+from training.data.micro_batch import apart
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.update.click_loss import PairBatch, pair_batch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recipes import made
-from training.data.ragged import WordRows
+from training.data.text_batch import WordRows
 from training.network.parameters import Layout, initial_parameters, layout_of
 
 TABLE_ROWS = 200

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.compute.reduction import GradientSum, RowGradient
-from training.compute.workers import Alone
+from training.compute.reduction import Alone, GradientSum, RowGradient
 
 COLUMNS, ROWS = 3, torch.tensor([1, 4, 7, 9])
 THREADS = ThreadPoolExecutor(2)

@@ -9,8 +9,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from tests.recipes import made
 from training.models.model import write_model
-from training.network.parameters import initial_parameters, layout_of
-from training.network.tensor_file import arrays_of, pieces
+from training.network.parameters import arrays_of, initial_parameters, layout_of, pieces
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, write_checkpoint
 from training.update.optimisers import LazyRows
 

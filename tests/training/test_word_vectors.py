@@ -25,9 +25,8 @@ from tests.training.finite_differences import STEP
 from tests.training.small_shards import TABLE_ROWS, shop, write_build, write_texts
 from tests.training.texts import random_texts
 from training.analysis.traces import trace
-from training.data.ragged import WordRows
 from training.data.shard_data import load_shards
-from training.data.text_batch import text_batch
+from training.data.text_batch import WordRows, text_batch
 from training.models.model import Model, encode_table, load_model, write_model
 from training.network.encoder import Encoder, encoded, gradients
 from training.network.parameters import initial_parameters, layout_of

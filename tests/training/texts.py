@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from training.data.ragged import Ragged, starts
-from training.data.text_batch import TextTable
+from training.data.text_batch import Ragged, TextTable, starts
 
 Text = list[list[int]]
 

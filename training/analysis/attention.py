@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from training.analysis.traces import Side, TracedText, attention, repeated, write_table
-from training.data.ragged import grouped_order
-from training.data.text_batch import text_batch
+from training.data.text_batch import grouped_order, text_batch
 from training.models.model import BATCH_TEXTS, Model, text_table
 from training.recipes.towers import SelfAttentive
 

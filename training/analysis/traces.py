@@ -33,10 +33,8 @@ from training.recipes.recipe import Recipe
 from training.recipes.towers import Recurrent, TowerSettings
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
-from training.towers.lstm import LSTMTower
-from training.towers.projected import Projected
-from training.towers.rnn import RNNTower
-from training.towers.tower import Parts, word_inputs
+from training.towers.recurrent import LSTMTower, RNNTower
+from training.towers.tower import Parts, Projected, word_inputs
 
 Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]

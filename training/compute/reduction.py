@@ -1,4 +1,4 @@
-"""The sum of the micro-batches' gradients over a minibatch and over all workers.
+"""The sum of the micro-batches' gradients over a minibatch and over all workers, and what the workers exchange.
 
 exact: every gradient is rounded once to a 64-bit fixed-point number with unit 2^-40; integers add up to the same
 sum in any grouping, so one, two or five workers give the same bytes. Values of 2^-16 and more keep every bit of a
@@ -10,12 +10,12 @@ Only rows that some worker touched are summed and travel.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
 from schemas.errors import Diverged
 from training.compute.threads import empty
-from training.compute.workers import Workers
 
 UNIT = 2.0**-40
 # The sum of a minibatch must stay below 2^63; half of that is far enough.
@@ -95,7 +95,7 @@ class GradientSum:
         if addend.misfit is not None:
             self._misfits += addend.misfit
 
-    def over(self, workers: Workers) -> tuple[dict[str, torch.Tensor], float]:
+    def over(self, workers: "Workers") -> tuple[dict[str, torch.Tensor], float]:
         """(gradient at the rows of each tower, loss), summed over all workers.
 
         Raises Diverged, on every worker alike, where an addend was not finite or too large for the fixed point.
@@ -117,3 +117,60 @@ class GradientSum:
         if not self._exact:
             return values.to(self._dtype)
         return empty(values.shape, self._flat).copy_(values.mul_(1 / UNIT))
+
+
+# Communication between workers: touched rows and sums. One worker alone, or several through gloo.
+
+
+class Workers(Protocol):
+    """The workers of a run from the view of one of them."""
+
+    rank: int
+    size: int
+    sent_bytes: int  # that this worker has handed to the sums so far
+
+    def unite(self, touched: torch.Tensor) -> None:
+        """Make a bool mask true wherever it is true on any worker, in place."""
+
+    def add_up(self, values: torch.Tensor) -> None:
+        """Replace values by their sum over all workers, in place. Never the mean."""
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        """Report an epoch's figures to whoever started the workers. All call it; those of the first one count."""
+
+
+class Alone:
+    """A single worker, in process."""
+
+    rank, size, sent_bytes = 0, 1, 0
+
+    def unite(self, touched: torch.Tensor) -> None:
+        pass
+
+    def add_up(self, values: torch.Tensor) -> None:
+        pass
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        pass
+
+
+class ProcessGroup:
+    """Workers in the processes of torch's default process group."""
+
+    def __init__(self) -> None:
+        self.rank = torch.distributed.get_rank()
+        self.size = torch.distributed.get_world_size()
+        self.sent_bytes = 0
+
+    def unite(self, touched: torch.Tensor) -> None:
+        as_bytes = touched.to(torch.uint8)
+        self.sent_bytes += as_bytes.nbytes
+        torch.distributed.all_reduce(as_bytes, torch.distributed.ReduceOp.MAX)
+        touched.copy_(as_bytes)
+
+    def add_up(self, values: torch.Tensor) -> None:
+        self.sent_bytes += values.nbytes
+        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.SUM)
+
+    def report(self, figures: Mapping[str, Any]) -> None:
+        pass

@@ -1,22 +1,28 @@
-"""Shards for the trainer: flat arrays over the memory-mapped Arrow files (schemas.shard)."""
+"""Shards for the trainer: flat arrays over the memory-mapped Arrow files of a build (schemas.shard)."""
 
+import io
 import json
+import math
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from schemas.errors import StageError, require_major
+from schemas import storage
+from schemas.errors import StageError, UsageError, require_major
+from schemas.manifest import OutputFile, damaged_files
 from schemas.negatives import ListedExclusions, draw_allowed, pair_keys
+from schemas.process import make_scratch
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, SCHEMA_VERSION, TEXTS, WORDS, open_table, require_within
+from schemas.stage import open_result
 from schemas.text_contract import CONTRACT_VERSION
-from training.compute.elementary import ln
-from training.data.ragged import Ragged, WordRows, from_arrow
-from training.data.shard_folder import local_folder
-from training.data.shared_pool import ExcludedBy
-from training.data.text_batch import TextTable
+from training.data.text_batch import Ragged, TextTable, WordRows, from_arrow, starts
 from training.recipes.objectives import Clicks, Fixed, Pool
 from training.recipes.recipe import Recipe
 
@@ -34,7 +40,7 @@ class Shard:
     keys: np.ndarray  # uint64 [pairs], the key of each pair's draw
     exclusion: np.ndarray  # int32 [pairs], which of `exclusions` holds for the pair
     exclusions: Ragged  # for each query the pool rows that may not be its negatives
-    excluded_by: ExcludedBy | None = None  # the same the other way round, where a recipe shares negatives
+    excluded_by: "ExcludedBy | None" = None  # the same the other way round, where a recipe shares negatives
     weights: np.ndarray | None = None  # float32 [pairs], where a recipe weighs pairs
     strings: pa.ChunkedArray | None = None  # the texts themselves, normalised
 
@@ -75,10 +81,61 @@ class ShardData:
         return self.pool[rows]
 
 
+@dataclass(frozen=True, slots=True)
+class ExcludedBy:
+    """A shard's exclusions, inverted: for each row of the build's pool the lists that contain it.
+
+    What excludes a shared pool's few rows is read off here; a query's own list may be as long as its clicks are many.
+    """
+
+    codes: np.ndarray  # int64, ascending: row * 2^32 + list
+
+    @classmethod
+    def of(cls, exclusions: Ragged) -> "ExcludedBy":
+        codes = exclusions.values[exclusions.offsets[0] : exclusions.offsets[-1]].astype(np.int64) << 32
+        codes |= np.repeat(np.arange(len(exclusions)), exclusions.lengths)
+        codes.sort()
+        return cls(codes)
+
+    def among(self, rows: np.ndarray, lists: np.ndarray) -> "PoolExclusions":
+        """Whether each of these lists [K] (ascending) contains each of these rows of the pool [S]."""
+        begin, end = np.searchsorted(self.codes, rows << 32), np.searchsorted(self.codes, (rows + 1) << 32)
+        at = np.repeat(begin - starts(end - begin)[:-1], end - begin)
+        found = self.codes[at + np.arange(len(at))] & np.int64(0xFFFFFFFF)
+        column = np.repeat(np.arange(len(rows)), end - begin)
+        line = np.minimum(np.searchsorted(lists, found), len(lists) - 1)
+        wanted = lists[line] == found
+        line, column = line[wanted], column[wanted]
+        excluded_KS = np.zeros((len(lists), len(rows)), bool)
+        excluded_KS[line, column] = True
+        return PoolExclusions(excluded_KS, len(rows) - np.bincount(line, minlength=len(lists)))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolExclusions:
+    """The excluded rows within a shared pool, as negatives.Exclusions."""
+
+    excluded_KS: np.ndarray  # bool
+    allowed_K: np.ndarray  # int64, the number of rows that each list does not contain
+
+    @property
+    def num_rows(self) -> int:
+        return self.excluded_KS.shape[1]
+
+    def num_allowed(self, of_pair: np.ndarray) -> np.ndarray:
+        return self.allowed_K[of_pair]
+
+    def holds(self, of_pair: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return self.excluded_KS[of_pair[:, None], rows]
+
+    def allowed(self, of_pair: int) -> np.ndarray:
+        return np.flatnonzero(~self.excluded_KS[of_pair])
+
+
 def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardData:
     """The shards below a build's data folder, prepared for a recipe (words limited, clicks shuffled if it says so).
 
-    `words`: those that have a row of their own (ragged).
+    `words`: those that have a row of their own (text_batch.WordRows).
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
     asked = f"the shards in {uri} were to be read for training"
@@ -90,7 +147,7 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
         train = [_shard(f"{folder}/{name}", recipe, rows, number) for number, name in enumerate(names)]
         dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in _names(catalogue, "dev")]
         pool_texts, pool_strings = shard_texts(f"{folder}/pool", recipe, rows)
-        pool = _numbers(open_table(f"{folder}/pool/pool.arrow", POOL)["text"])
+        pool = open_table(f"{folder}/pool/pool.arrow", POOL)["text"].to_numpy()
         require_within(pool, len(pool_texts), f"{folder}/pool/pool.arrow")
         for shard in (*train, *dev):
             require_within(shard.exclusions.values, len(pool), "exclusions.arrow")
@@ -122,7 +179,7 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
     """A shard's folder. `shuffled_as`: the number whose permutation a leak check applies to its clicks; None: none."""
     texts, strings = shard_texts(folder, recipe, word_rows)
     pairs = open_table(f"{folder}/pairs.arrow", PAIRS)
-    query, clicked = _numbers(pairs["query"]), _numbers(pairs["clicked"])
+    query, clicked, exclusion = (pairs[name].to_numpy() for name in ("query", "clicked", "exclusion"))
     if recipe.clicks.shuffle_clicks and shuffled_as is not None:
         key = np.array([recipe.seed, shuffled_as], np.uint64)
         clicked = np.random.Generator(np.random.Philox(key=key)).permutation(clicked)
@@ -132,14 +189,14 @@ def _shard(folder: str, recipe: Recipe, word_rows: WordRows, shuffled_as: int | 
     exclusions = from_arrow(open_table(f"{folder}/exclusions.arrow", EXCLUSIONS)["rows"])
     for texts_of_pairs in (query, clicked, negatives.values):
         require_within(texts_of_pairs, len(texts), f"{folder}/pairs.arrow")
-    require_within(_numbers(pairs["exclusion"]), len(exclusions), f"{folder}/pairs.arrow")
+    require_within(exclusion, len(exclusions), f"{folder}/pairs.arrow")
     return Shard(
         texts=texts,
         query=query,
         clicked=clicked,
         negatives=negatives.take(np.arange(len(pairs))).values.reshape(len(pairs), -1),
         keys=pair_keys(strings.take(query).to_pylist(), strings.take(clicked).to_pylist()),
-        exclusion=_numbers(pairs["exclusion"]),
+        exclusion=exclusion,
         exclusions=exclusions,
         excluded_by=ExcludedBy.of(exclusions) if isinstance(recipe.clicks.negatives, Pool) else None,
         weights=_weights(pairs, recipe.clicks),
@@ -151,14 +208,19 @@ def _weights(pairs: pa.Table, clicks: Clicks) -> np.ndarray | None:
     """The weight w of each pair; None if each counts once."""
     if clicks.weights == "none":
         return None
-    weights = _numbers(pairs["weight" if clicks.weights == "column" else "clicks"])
+    weights = pairs["weight" if clicks.weights == "column" else "clicks"].to_numpy()
     if clicks.weights == "log_clicks":
         weights = 1 + ln(weights)
     return weights.astype(np.float32)
 
 
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    return column.to_numpy()
+def ln(values: np.ndarray) -> np.ndarray:
+    """The natural logarithms, float64, of numbers with many repeats.
+
+    The C library's: NumPy's own differ in the last bit between processors with AVX-512 and without.
+    """
+    distinct, place = np.unique(values, return_inverse=True)
+    return np.array([math.log(value) for value in distinct.tolist()])[place]
 
 
 def _catalogue(folder: str, asked: str) -> dict[str, Any]:
@@ -207,9 +269,6 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
             )
 
 
-# The texts of a shard's folder (schemas.shard) for the trainer.
-
-
 def shard_texts(folder: str, recipe: Recipe, word_rows: WordRows) -> tuple[TextTable, pa.ChunkedArray]:
     """(the texts, cut as the recipe says; their normalised strings). Raises OSError, ArrowInvalid, ValueError."""
     words, texts = open_table(f"{folder}/words.arrow", WORDS), open_table(f"{folder}/texts.arrow", TEXTS)
@@ -231,3 +290,93 @@ def require_rows(table: TextTable, word_rows: WordRows, asked: str, command: str
             follows="a tower would have no parameters for it",
             do=f"run `clicktower {command}` again",
         )
+
+
+def local_folder(uri: str) -> str:
+    """The folder itself if it is on this machine, otherwise a local copy that can be memory-mapped.
+
+    The copy goes when this process ends; that of one that was killed, when the next one is made.
+    """
+    if storage.is_local(uri):
+        return storage.filesystem(uri)[1]
+    copy = make_scratch()
+    for name in storage.list_files(uri):
+        os.makedirs(os.path.dirname(f"{copy}/{name}"), exist_ok=True)
+        with storage.open_read(storage.join(uri, name)) as source, open(f"{copy}/{name}", "wb") as target:
+            shutil.copyfileobj(source, target)
+    return copy
+
+
+# The files of the shards are checked against the build's manifest, because the model bears its digest.
+#
+# Every worker compares every byte before it trains and again before the model is written, and after each epoch what the
+# file system says of each file; where that changed, the bytes. A run that is taken up again starts with the first.
+
+
+class ShardFiles:
+    """`folder`: where this worker reads them, on its own machine. `files`: what the build wrote, relative to it."""
+
+    def __init__(self, folder: str, files: Sequence[OutputFile]) -> None:
+        self.folder, self._files = folder, files
+        self._seen: dict[str, tuple[int, ...]] = {}
+
+    def compare(self, when: str) -> None:
+        """Check every byte. `when`: "before training" and the like. Raises StageError that names the files."""
+        self._compare(self._files, when)
+        self._seen = {file.path: self._look(file) for file in self._files}
+
+    def look(self, when: str) -> None:
+        """Check the files that the file system reports as touched since. Raises StageError that names them."""
+        self._compare([file for file in self._files if self._look(file) != self._seen[file.path]], when)
+
+    def _compare(self, files: Sequence[OutputFile], when: str) -> None:
+        if found := damaged_files(self.folder, files, hashes=True):
+            more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
+            raise StageError(
+                asked=f"the folder of shards {self.folder} was compared with the build's manifest {when}",
+                found="of its files, " + "; ".join(found[:3]) + more,
+                follows="the model would be trained on other shards than it states",
+                do="put the files back, or run `clicktower build` again; the same command continues from there",
+            )
+
+    def _look(self, file: OutputFile) -> tuple[int, ...]:
+        try:
+            found = os.stat(f"{self.folder}/{file.path}")
+        except OSError:
+            return ()
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+# The texts that training can meet, for an encoder of another kind to read (text_vectors).
+
+
+def write_texts(shards: str, to: str) -> int:
+    """Write each text of a build's training shards and pool once, normalised, as the column `text` of a Parquet file.
+
+    Returns their number. Existing files are not overwritten. Raises UsageError and StageError.
+    """
+    built = open_result(shards)
+    if (stage := built.manifest.request.stage) != "build":
+        raise UsageError(
+            asked=f"the texts of the click shards in {shards} were to be listed",
+            found=f"it is the output of {stage}",
+            do="give the folder that `clicktower build` printed",
+        )
+    folder = local_folder(built.data)
+    names = {file.path.split("/")[-2] for file in built.manifest.files if file.path.endswith("/texts.arrow")}
+    taught = sorted(name for name in names if not name.startswith("dev"))
+    texts = pa.chunked_array(
+        [chunk for name in taught for chunk in open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"].chunks],
+        pa.string(),
+    )
+    distinct = pc.unique(texts)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": distinct}), buffer)
+    if not storage.write_new(to, buffer.getvalue()):
+        raise UsageError(
+            asked=f"texts were to be written to {to}",
+            found="it is there already",
+            follows="an existing file would be lost",
+            do="give another --to, or remove it",
+        )
+    return len(distinct)

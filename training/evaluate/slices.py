@@ -12,7 +12,7 @@ from schemas.judgments import read_queries
 from schemas.shard import PAIRS, TEXTS, open_table
 from schemas.stage import open_result
 from schemas.text_contract import normalise, words
-from training.data.shard_folder import local_folder
+from training.data.shard_data import local_folder
 from training.ranking.measure import JudgedCollection
 
 LONGEST = 4  # words from which on queries are one part

@@ -4,7 +4,7 @@
 
 constexpr int32_t CELL_BLOCK = 16;  // cells are a multiple of it
 
-// A recurrent tower's cell (training.towers.lstm, training.towers.rnn).
+// A recurrent tower's cell (training.towers.recurrent).
 struct Cell {
     int32_t cells;        // d
     int32_t is_lstm;      // otherwise y = tanh(a)

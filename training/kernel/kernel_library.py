@@ -1,10 +1,11 @@
-"""Loading of the compiled kernels, once, or the reason why they are not available.
+"""Loading of the compiled kernels, once, or the reason why they are not available; and which recipes they serve.
 
 The package's own build makes one shared library of the C++ files here (pyproject.toml), without Python's or torch's
 headers; it is optional, so that an install without a compiler succeeds. Everything compiled has a reference in Python.
 """
 
 import ctypes
+import weakref
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,10 +13,50 @@ from typing import Any
 import numpy as np
 
 from schemas.process import load_compiled
+from training.recipes.objectives import Clicks
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.towers import LSTM, RNN, BiLSTM, Variational
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
 INTERFACE = 9
 _NAME = "training.kernel._kernel"
+
+# What a function gives and takes, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q one
+# without sign, f and d floats of 32 and 64 bits.
+_LETTERS: dict[str, Any] = {
+    "p": ctypes.c_void_p, "s": ctypes.c_char_p, "i": ctypes.c_int32, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
+    "f": ctypes.c_float, "d": ctypes.c_double,
+}  # fmt: skip
+_CTYPES: dict[Any, Any] = {np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.uint32: ctypes.c_uint32}
+_FUNCTIONS = {
+    "kernel_instructions": ("s", ""),
+    "kernel_choose": ("i", "s"),
+    "kernel_fma_peak": ("d", "d"),
+    "find_not_ascii": ("q", "ppqp"),
+    "tokens_new": ("p", "ppqpppqQ"),
+    "tokens_free": ("", "p"),
+    "tokens_array": ("p", "pip"),
+    "batch_new": ("p", "pqpiiip"),
+    "batch_free": ("", "p"),
+    "batch_array": ("p", "pip"),
+    "weights_new": ("p", "pippp"),
+    "weights_free": ("", "p"),
+    "tower_encode": ("i", "ppp"),
+    "text_encode": ("i", "psqiqiip"),
+    "workspace_new": ("p", ""),
+    "workspace_free": ("", "p"),
+    "workspace_addend": ("", "pip"),
+    "pair_gradient": ("d", "pp"),
+    "rows_move": ("", "pppqqpp"),
+    "rows_step": ("", "pppqqpppff"),
+    "rows_sum_exactly": ("", "pp"),
+    "rows_sum_fast": ("", "ppp"),
+    "rows_sum_exactly_to_floats": ("i", "ppp"),
+    "rows_from_fixed": ("", "pqqpp"),
+    "rows_squares": ("", "pqqp"),
+    "nearest_candidates": ("q", "ppppqqppp"),
+    "postings_best": ("q", "pppqqppp"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +68,13 @@ class Status:
     reason: str  # a sentence
 
 
+@cache
+def status() -> Status:
+    found, reason = _loaded()
+    instructions = found.kernel_instructions().decode() if found else ""
+    return Status(available=found is not None, instructions=instructions, reason=reason)
+
+
 def library() -> ctypes.CDLL:
     """The shared library. Raises RuntimeError, with `status().reason`, where it is not available."""
     found, reason = _loaded()
@@ -35,32 +83,15 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def require_memory(is_there: bool, what: str) -> None:
-    """Raise MemoryError if a kernel reported that there is none for `what`."""
-    if not is_there:
-        raise MemoryError(f"there is no memory for {what}")
-
-
-@cache
-def status() -> Status:
-    found, reason = _loaded()
-    instructions = found.kernel_instructions().decode() if found else ""
-    return Status(available=found is not None, instructions=instructions, reason=reason)
-
-
-def fma_peak(seconds: float = 0.2) -> float:
-    """The peak of fused multiply-adds on one thread with the instruction set in use, in GFLOP/s."""
-    return library().kernel_fma_peak(seconds)
-
-
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
     found, reason = load_compiled(_NAME, "kernel_interface", INTERFACE)
     if found is None:
         return None, reason
-    found.kernel_instructions.restype = ctypes.c_char_p
-    found.kernel_choose.argtypes, found.kernel_choose.restype = (ctypes.c_char_p,), ctypes.c_int32
-    found.kernel_fma_peak.argtypes, found.kernel_fma_peak.restype = (ctypes.c_double,), ctypes.c_double
+    for name, (gives, takes) in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.restype = _LETTERS[gives] if gives else None
+        function.argtypes = [_LETTERS[letter] for letter in takes]
     if not (instructions := found.kernel_instructions().decode()):
         return None, (
             "this processor has neither AVX-512 nor AVX2 with fused multiply-add, "
@@ -69,15 +100,61 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     return found, f"compiled with the package, running with {instructions}"
 
 
-_CTYPES: dict[Any, Any] = {np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.uint32: ctypes.c_uint32}
+_TRAINED = (LSTM, BiLSTM, RNN)
 
 
-def view(owner: object, address: int | None, length: int, dtype: Any) -> np.ndarray:
-    """A read-only array of `length` numbers at an address, without a copy; `owner` lives as long as the array."""
-    if not length:
-        return np.empty(0, dtype)
-    memory = (_CTYPES[dtype] * length).from_address(address)
-    memory.owner = owner
-    array = np.frombuffer(memory, dtype)
-    array.flags.writeable = False
-    return array
+def serves(recipe: Recipe) -> bool:
+    """Whether the compiled path encodes with this recipe's towers, on this machine."""
+    return (
+        status().available
+        and isinstance(recipe.tower, (*_TRAINED, Variational))
+        and recipe.tower.cells % 16 == 0
+        and recipe.dtype == "float32"
+        and recipe.word_vectors is None
+    )
+
+
+def trains(recipe: Recipe) -> bool:
+    """Whether it trains them too."""
+    return (
+        serves(recipe)
+        and isinstance(recipe.tower, _TRAINED)
+        and isinstance(recipe.objective, Clicks)
+        and isinstance(recipe.optimiser, Nesterov)
+        and not recipe.objective.teacher
+    )
+
+
+def fields(**letters: str) -> Any:
+    """The fields of a struct, a letter for the type of each."""
+    return tuple((name, _LETTERS[letter]) for name, letter in letters.items())
+
+
+class Owned:
+    """Something in the kernels' own memory, which is freed with this object (KIND_free)."""
+
+    __slots__ = ("__weakref__", "_kind", "handle")
+
+    def __init__(self, kind: str, handle: int | None, what: str) -> None:
+        """Raises MemoryError where there was none for `what`."""
+        require_memory(bool(handle), what)
+        self._kind, self.handle = kind, handle
+        weakref.finalize(self, getattr(library(), f"{kind}_free"), handle).atexit = False
+
+    def numbers(self, which: int, dtype: Any) -> np.ndarray:
+        """One of its arrays (KIND_array), read only and without a copy; it keeps this object alive."""
+        length = ctypes.c_int64()
+        address = getattr(library(), f"{self._kind}_array")(self.handle, which, ctypes.byref(length))
+        if not length.value:
+            return np.empty(0, dtype)
+        memory = (_CTYPES[dtype] * length.value).from_address(address)
+        memory.owner = self
+        array = np.frombuffer(memory, dtype)
+        array.flags.writeable = False
+        return array
+
+
+def require_memory(is_there: bool, what: str) -> None:
+    """Raise MemoryError if a kernel reported that there is none for `what`."""
+    if not is_there:
+        raise MemoryError(f"there is no memory for {what}")

@@ -1,10 +1,11 @@
-"""The compiled path of a minibatch's gradient (paths), for recurrent towers in float32 on a CPU.
+"""The compiled path of a minibatch's gradient (large_update.Path), for recurrent towers in float32 on a CPU.
 
 touched rows to the look-ahead point  ->  micro-batches, one thread each  ->  their sum, row by row  ->  Nesterov's step
 
 Threads share the parts of each step, and no number depends on which thread computed what.
 """
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -14,16 +15,18 @@ from functools import partial
 import numpy as np
 import torch
 
-from training.compute.reduction import UNIT, fixed_point_limit, require_fit
+from training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from training.compute.threads import share_out
-from training.compute.workers import Workers
-from training.data.pairs import Pairs
-from training.kernel.kernel_batch import BatchIndex, kernel_batch
-from training.kernel.kernel_rows import RowSum, TouchedRows, from_fixed, ranges, squares_of, turns_of
-from training.kernel.kernel_towers import TowerPoint, Workspace
+from training.data.micro_batch import Pairs
+from training.kernel.kernel_library import Owned, fields, library, require_memory
+from training.kernel.kernel_rows import CompiledAddend, RowSum, TouchedRows, from_fixed, ranges, squares_of
+from training.kernel.kernel_texts import CHUNK_TEXTS, BatchIndex, kernel_batch
+from training.kernel.kernel_towers import TowerPoint, TowerStruct
 from training.network.parameters import tower_name
+from training.recipes.recipe import Recipe
+from training.recipes.towers import Truncated
+from training.update.large_update import Towers
 from training.update.optimisers import LazyRows
-from training.update.paths import Run
 
 SIDES = ("query", "document")
 
@@ -42,10 +45,8 @@ class CompiledBatch:
 
 @dataclass(frozen=True, slots=True)
 class CompiledSum:
-    """As paths.Summed."""
-
     path: "CompiledPath"
-    run: Run
+    towers: Towers
     touched: Mapping[str, TouchedRows]
     gradients: Mapping[str, torch.Tensor]
     threads: Executor
@@ -61,7 +62,7 @@ class CompiledSum:
         work = [
             (tower, step, begin + first, begin + last)
             for tower in scales
-            for begin, end, step in self.run.layout.stretches(len(self.touched[tower]), self.run.recipe)
+            for begin, end, step in self.towers.layout.stretches(len(self.touched[tower]), self.towers.recipe)
             for first, last in ranges(end - begin, num_threads)
         ]
         share_out(step_rows, work, self.threads, num_threads)
@@ -71,12 +72,12 @@ class CompiledSum:
 
 @dataclass(slots=True)
 class CompiledPath:
-    """As paths.Path. Its memory is reused in every update."""
+    """Memory is reused in every update."""
 
     num_threads: int
     both_directions: bool
     share_prefixes: bool
-    _workspaces: list[Workspace] = field(default_factory=list)
+    _workspaces: "list[Workspace]" = field(default_factory=list)
     _memory: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def prepare(self, pairs: Pairs) -> CompiledBatch:
@@ -102,7 +103,7 @@ class CompiledPath:
 
     def sum_gradients(
         self,
-        run: Run,
+        towers: Towers,
         share: Sequence[CompiledBatch],
         touched: Mapping[str, torch.Tensor],
         *,
@@ -111,18 +112,17 @@ class CompiledPath:
         workers: Workers,
         threads: Executor,
     ) -> CompiledSum:
-        recipe, exact = run.recipe, run.recipe.reduction == "exact"
-        rows = _touched_rows(run, touched, update)
-        points = self._points(run, rows, threads)
+        recipe, exact = towers.recipe, towers.recipe.reduction == "exact"
+        rows = _touched_rows(towers, touched, update)
+        points = self._points(towers, rows, threads)
         while len(self._workspaces) < len(share):
             self._workspaces.append(Workspace())
         workspaces = self._workspaces[: len(share)]
 
-        def compute(work: tuple[Workspace, CompiledBatch]) -> float:
-            return _gradient(run, points, *work)
+        def gradient(workspace: Workspace, batch: CompiledBatch) -> float:
+            return workspace.gradient(batch, recipe, points, towers.layout.table_rows)
 
-        losses = np.array(list(threads.map(compute, zip(workspaces, share, strict=True))))
-
+        losses = np.array(list(threads.map(gradient, workspaces, share)))
         limit = fixed_point_limit(num_micro_batches) if exact else math.inf
         fit = np.abs(losses) < limit
         sums = {}
@@ -145,36 +145,34 @@ class CompiledPath:
         elif misfits:
             loss = math.nan
         norms = {name: math.sqrt(float(of.sum())) for name, of in squares.items()}
-        return CompiledSum(self, run, rows, gradients, threads, loss, norms)
+        return CompiledSum(self, towers, rows, gradients, threads, loss, norms)
 
-    def largest(self, run: Run, micro_batch: CompiledBatch, update: int) -> float:
-        touched = {
-            name: run.layout.touched(
-                torch.cat(
-                    [self.table_rows(micro_batch, side) for side in SIDES if tower_name(run.recipe, side) == name]
-                ).unique()
-            )
-            for name in run.rows
-        }
-        rows = _touched_rows(run, touched, update)
+    def largest(self, towers: Towers, micro_batch: CompiledBatch, update: int) -> float:
+        touched = {}
+        for name in towers.rows:
+            sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
+            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in sides])
+            touched[name] = towers.layout.touched(of_sides.unique())
         with ThreadPoolExecutor(self.num_threads) as threads:
-            points = self._points(run, rows, threads)
+            points = self._points(towers, _touched_rows(towers, touched, update), threads)
         workspace = Workspace()
-        loss = _gradient(run, points, workspace, micro_batch)
-        sizes = [abs(loss), *(workspace.largest(side, run.layout.columns) for side in range(len(SIDES)))]
+        sizes = [abs(workspace.gradient(micro_batch, towers.recipe, points, towers.layout.table_rows))]
+        for addend in map(workspace.addend, range(len(SIDES))):
+            values = (ctypes.c_float * (addend.num_rows * towers.layout.columns)).from_address(addend.values)
+            sizes.append(float(np.abs(np.frombuffer(values, np.float32)).max()))
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
 
-    def _points(self, run: Run, rows: Mapping[str, TouchedRows], threads: Executor) -> dict[str, TowerPoint]:
+    def _points(self, towers: Towers, rows: Mapping[str, TouchedRows], threads: Executor) -> dict[str, TowerPoint]:
         """Each tower at the look-ahead point: its touched rows, moved, and where each stands among them."""
         ahead = {name: self._room("ahead", name, len(of), of.columns) for name, of in rows.items()}
         moves = [(of, ahead[name], cut) for name, of in rows.items() for cut in ranges(len(of), self.num_threads)]
         share_out(lambda move: move[0].look_ahead(move[1], *move[2]), moves, threads, self.num_threads)
         points = {}
         for name, of in rows.items():
-            table, parts = run.layout.split(ahead[name])
-            place = self._room("place", name, run.layout.table_rows, 1, np.int32).numpy()[:, 0]
+            table, parts = towers.layout.split(ahead[name])
+            place = self._room("place", name, towers.layout.table_rows, 1, np.int32).numpy()[:, 0]
             place[of.index_R[: len(table)]] = np.arange(len(table), dtype=np.int32)
-            points[name] = TowerPoint(run.recipe, table, parts, place)
+            points[name] = TowerPoint(towers.recipe, table, parts, place)
         return points
 
     def _over(
@@ -216,23 +214,140 @@ class CompiledPath:
         return torch.from_numpy(kept[: rows * columns].reshape(rows, columns))
 
 
-def _gradient(run: Run, points: Mapping[str, TowerPoint], workspace: Workspace, batch: CompiledBatch) -> float:
-    recipe = run.recipe
-    both = [points[tower_name(recipe, side)] for side in SIDES]
-    batches = (batch.queries, batch.documents)
-    return workspace.pair_gradient(
-        recipe, both, batches, batch.candidates, batch.weights, run.layout.table_rows, batch.num_shared, batch.pair_ends
-    )
-
-
 def _fixed(losses: np.ndarray) -> np.ndarray:
     return (losses / UNIT).astype(np.int64)
 
 
-def _touched_rows(run: Run, touched: Mapping[str, torch.Tensor], update: int) -> dict[str, TouchedRows]:
+def _touched_rows(towers: Towers, touched: Mapping[str, torch.Tensor], update: int) -> dict[str, TouchedRows]:
     rows = {}
     for name, index in touched.items():
-        state = run.rows[name]
+        state = towers.rows[name]
         assert isinstance(state, LazyRows), "training.kernel.trains serves no other"
-        rows[name] = TouchedRows.of(state, index, update, run.schedule)
+        rows[name] = TouchedRows.of(state, index, update, towers.schedule)
     return rows
+
+
+class _PairTask(ctypes.Structure):
+    _fields_ = (
+        ("query", TowerStruct),
+        ("document", TowerStruct),
+        *fields(
+            queries="p", documents="p", candidates="p", pair_weights="p", num_candidates="q", gamma="f",
+            max_steps="i", table_rows="q", num_shared="q", pair_ends="p",
+        ),
+    )  # fmt: skip
+
+
+class Workspace(Owned):
+    """Reusable memory for the gradient of one micro-batch at a time."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("workspace", library().workspace_new(), "a gradient")
+
+    def gradient(
+        self, batch: CompiledBatch, recipe: Recipe, points: Mapping[str, TowerPoint], table_rows: int
+    ) -> float:
+        """The sum of the pairs' losses; the gradient stays here until the next call. `points`: of each tower."""
+        assert isinstance(recipe.tower, Truncated)
+        task = _PairTask(
+            *(points[tower_name(recipe, side)].struct for side in SIDES),
+            batch.queries.handle,
+            batch.documents.handle,
+            batch.candidates.ctypes.data,
+            None if batch.weights is None else batch.weights.ctypes.data,
+            batch.candidates.shape[1],
+            recipe.clicks.gamma,
+            recipe.tower.truncate_steps,
+            table_rows,
+            batch.num_shared,
+            batch.pair_ends.ctypes.data,
+        )
+        loss = library().pair_gradient(self.handle, ctypes.byref(task))
+        require_memory(loss != -1, f"the gradient of {len(batch.candidates):,} pairs")
+        return loss
+
+    def addend(self, side: int) -> CompiledAddend:
+        """The gradient of the queries' tower (0) or the documents' (1)."""
+        found = CompiledAddend()
+        library().workspace_addend(self.handle, side, ctypes.byref(found))
+        return found
+
+
+# Turns: which documents of a micro-batch go forward and back together. What they leave for the way back stays in the
+# cache.
+#
+# A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
+# one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
+# before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is computed.
+
+TURN_TEXTS = CHUNK_TEXTS // 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """How documents and pairs are numbered for turns.
+
+    Shapes: B pairs, C candidates with the clicked one first, N documents.
+    """
+
+    candidates: np.ndarray  # int32 [B, C], by the new numbers
+    num_shared: int  # documents numbered below it are shared; the others are in runs of `group`
+    group: int
+    pair_ends: np.ndarray  # int64 [turns], the pair after those of each turn
+    place: np.ndarray | None = None  # int32 [N], the new number of each document; None: as before
+    pair_order: np.ndarray | None = None  # int64 [B], which pair is where; None: as before
+
+
+def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
+    """The turns of pairs whose candidates are all their own, or whose clicked ones follow those that all share.
+
+    `candidates`: int32 [B, C], -1 where there is none. Other pairs have no turns.
+    """
+    return _apart(candidates, num_documents) or _clicked_apart(candidates, num_documents) or Turns(
+        candidates=np.ascontiguousarray(candidates),
+        num_shared=num_documents,
+        group=0,
+        pair_ends=np.empty(0, np.int64),
+    )  # fmt: skip
+
+
+def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+    """No two pairs share a document: they are numbered pair after pair."""
+    (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
+    if num_candidates > TURN_TEXTS or len(flat) != num_documents or not _is_permutation(flat):
+        return None
+    place = np.empty(num_documents, np.int32)
+    place[flat] = numbers = np.arange(num_documents, dtype=np.int32)
+    pairs_of_turn = TURN_TEXTS // num_candidates
+    return Turns(
+        candidates=numbers.reshape(candidates.shape),
+        num_shared=0,
+        group=pairs_of_turn * num_candidates,
+        pair_ends=np.minimum(np.arange(0, num_pairs, pairs_of_turn) + pairs_of_turn, num_pairs),
+        place=place,
+    )
+
+
+def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
+    """No pair's clicked document is another one's negative, and they stand last: pairs are put in their order."""
+    clicked, negatives = candidates[:, 0], candidates[:, 1:]
+    num_shared = int(clicked.min())
+    if negatives.size and negatives.max() >= num_shared:
+        return None
+    if (np.bincount(clicked - num_shared, minlength=num_documents - num_shared) == 0).any():
+        return None
+    pair_order = np.argsort(clicked, kind="stable")
+    ends = np.arange(num_shared, num_documents, TURN_TEXTS) + TURN_TEXTS
+    return Turns(
+        candidates=np.ascontiguousarray(candidates[pair_order]),
+        num_shared=num_shared,
+        group=TURN_TEXTS,
+        pair_ends=np.searchsorted(clicked[pair_order], ends),
+        pair_order=pair_order,
+    )
+
+
+def _is_permutation(numbers: np.ndarray) -> bool:
+    return numbers.min() >= 0 and bool((np.bincount(numbers, minlength=len(numbers)) == 1).all())

@@ -7,54 +7,30 @@ Shapes: R touched rows, G columns.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
 
 from training.compute.threads import share_out
-from training.kernel.kernel_batch import CHUNK_TEXTS
-from training.kernel.kernel_library import library, require_memory
-from training.kernel.kernel_towers import CompiledAddend
+from training.kernel.kernel_library import fields, library, require_memory
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 RANGE_ROWS = 512  # of one thread's turn, at least: a turn costs some 20 microseconds
 
 
+class CompiledAddend(ctypes.Structure):
+    """One side's gradient from one micro-batch, in its workspace's memory (kernel_path)."""
+
+    _fields_ = fields(rows="p", values="p", num_rows="q")
+
+
 class _RowSum(ctypes.Structure):
-    _fields_ = (
-        ("addends", ctypes.c_void_p),
-        ("num_addends", ctypes.c_int64),
-        ("rows", ctypes.c_void_p),
-        ("first", ctypes.c_int64),
-        ("last", ctypes.c_int64),
-        ("columns", ctypes.c_int64),
-        ("limit", ctypes.c_float),
-        ("misfits", ctypes.c_void_p),
-    )
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    loaded = library()
-    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-    functions = {
-        "rows_move": (pointer, pointer, pointer, number, number, pointer, pointer),
-        "rows_step": (pointer, pointer, pointer, number, number, pointer, pointer, pointer, real, real),
-        "rows_sum_exactly": (pointer, pointer),
-        "rows_sum_fast": (pointer, pointer, pointer),
-        "rows_sum_exactly_to_floats": (pointer, pointer, pointer),
-        "rows_from_fixed": (pointer, number, number, pointer, pointer),
-        "rows_squares": (pointer, number, number, pointer),
-    }
-    for name, arguments in functions.items():
-        function = getattr(loaded, name)
-        function.argtypes, function.restype = arguments, None
-    loaded.rows_sum_exactly_to_floats.restype = ctypes.c_int32
-    return loaded
+    _fields_ = fields(
+        addends="p", num_addends="q", rows="p", first="q", last="q", columns="q", limit="f", misfits="p",
+    )  # fmt: skip
 
 
 def ranges(num_rows: int, num_threads: int) -> list[tuple[int, int]]:
@@ -90,14 +66,14 @@ class TouchedRows:
     def look_ahead(self, to_RG: torch.Tensor, first: int, last: int) -> None:
         """Write Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of rows first to last to theirs of `to_RG`."""
         by_velocity = self.gain_R[first:last] + self.decay_R[first:last]
-        _library().rows_move(
+        library().rows_move(
             self.state.parameters.data_ptr(), self.state.velocity.data_ptr(), self.index_R[first:].ctypes.data,
             last - first, self.columns, by_velocity.ctypes.data, to_RG[first:].data_ptr(),
         )  # fmt: skip
 
     def step(self, gradient_RG: torch.Tensor, step: float, scale: float, first: int, last: int) -> None:
         """Make the update on rows first to last; `made` when all of them are."""
-        _library().rows_step(
+        library().rows_step(
             self.state.parameters.data_ptr(), self.state.velocity.data_ptr(), self.index_R[first:].ctypes.data,
             last - first, self.columns, self.gain_R[first:].ctypes.data, self.decay_R[first:].ctypes.data,
             gradient_RG[first:].data_ptr(), step, scale,
@@ -124,44 +100,33 @@ class RowSum:
 
     def exactly(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """In fixed point, to floats; and the rows' squares."""
-
-        def one(first: int, task: _RowSum) -> None:
-            squares = self.squares_R[first:].ctypes.data
-            done = _library().rows_sum_exactly_to_floats(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
-            require_memory(done >= 0, "the sum of a row")
-
-        self._all(one, threads, num_threads)
+        self._all("rows_sum_exactly_to_floats", to_RG, self.squares_R, threads, num_threads)
 
     def in_fixed_point(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """As int64, ready to be added up over workers."""
-
-        def one(first: int, task: _RowSum) -> None:
-            _library().rows_sum_exactly(ctypes.byref(task), to_RG[first:].data_ptr())
-
-        self._all(one, threads, num_threads)
+        self._all("rows_sum_exactly", to_RG, None, threads, num_threads)
 
     def in_floats(self, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> None:
         """In the order of the addends; and the rows' squares, which hold for a single worker."""
+        self._all("rows_sum_fast", to_RG, self.squares_R, threads, num_threads)
 
-        def one(first: int, task: _RowSum) -> None:
-            squares = self.squares_R[first:].ctypes.data
-            _library().rows_sum_fast(ctypes.byref(task), to_RG[first:].data_ptr(), squares)
-
-        self._all(one, threads, num_threads)
-
-    def _all(self, one: Callable[[int, _RowSum], None], threads: Executor, num_threads: int) -> None:
+    def _all(
+        self, function: str, to_RG: torch.Tensor, squares_R: np.ndarray | None, threads: Executor, num_threads: int
+    ) -> None:
         cut = ranges(len(self._touched), num_threads)
         self.misfits = np.zeros((len(cut), len(self._array)), np.int32)
 
-        def run(place: int) -> None:
+        def sum_range(place: int) -> None:
             first, last = cut[place]
             task = _RowSum(
                 ctypes.addressof(self._array), len(self._array), self._touched.index_R.ctypes.data, first, last,
                 self._touched.columns, self._limit, self.misfits[place:].ctypes.data,
             )  # fmt: skip
-            one(first, task)
+            squares = () if squares_R is None else (squares_R[first:].ctypes.data,)
+            done = getattr(library(), function)(ctypes.byref(task), to_RG[first:].data_ptr(), *squares)
+            require_memory(done is None or done >= 0, "the sum of a row")
 
-        share_out(run, range(len(cut)), threads, num_threads)
+        share_out(sum_range, range(len(cut)), threads, num_threads)
 
 
 def from_fixed(sums_RG: torch.Tensor, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> np.ndarray:
@@ -170,7 +135,7 @@ def from_fixed(sums_RG: torch.Tensor, to_RG: torch.Tensor, threads: Executor, nu
 
     def one(cut: tuple[int, int]) -> None:
         first, last = cut
-        _library().rows_from_fixed(
+        library().rows_from_fixed(
             sums_RG[first:].data_ptr(), last - first, sums_RG.shape[1], to_RG[first:].data_ptr(),
             squares[first:].ctypes.data,
         )  # fmt: skip
@@ -185,87 +150,9 @@ def squares_of(rows_RG: torch.Tensor, threads: Executor, num_threads: int) -> np
 
     def one(cut: tuple[int, int]) -> None:
         first, last = cut
-        _library().rows_squares(
+        library().rows_squares(
             rows_RG[first:].data_ptr(), last - first, rows_RG.shape[1], squares[first:].ctypes.data
         )  # fmt: skip
 
     share_out(one, ranges(len(rows_RG), num_threads), threads, num_threads)
     return squares
-
-
-TURN_TEXTS = CHUNK_TEXTS // 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turns:
-    """How documents and pairs are numbered for them.
-
-    Which documents of a micro-batch go forward and back together: what they leave for the way back stays in the cache.
-
-    A document waits for the loss of every pair that has it. Those that pairs share go forward first and back last. What
-    one pair alone has, or a few pairs, takes turns: TURN_TEXTS documents forward, the loss of their pairs, and back,
-    before the next ones. A function of the candidates alone, so a micro-batch has the same sums wherever it is
-    computed.
-
-    Shapes: B pairs, C candidates with the clicked one first, N documents.
-    """
-
-    candidates: np.ndarray  # int32 [B, C], by the new numbers
-    num_shared: int  # documents numbered below it are shared; the others are in runs of `group`
-    group: int
-    pair_ends: np.ndarray  # int64 [turns], the pair after those of each turn
-    place: np.ndarray | None = None  # int32 [N], the new number of each document; None: as before
-    pair_order: np.ndarray | None = None  # int64 [B], which pair is where; None: as before
-
-
-def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
-    """The turns of pairs whose candidates are all their own, or whose clicked ones follow those that all share.
-
-    `candidates`: int32 [B, C], -1 where there is none. Other pairs have no turns.
-    """
-    return _apart(candidates, num_documents) or _clicked_apart(candidates, num_documents) or Turns(
-        candidates=np.ascontiguousarray(candidates),
-        num_shared=num_documents,
-        group=0,
-        pair_ends=np.empty(0, np.int64),
-    )  # fmt: skip
-
-
-def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
-    """No two pairs share a document: they are numbered pair after pair."""
-    (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
-    if num_candidates > TURN_TEXTS or len(flat) != num_documents or not _is_permutation(flat):
-        return None
-    place = np.empty(num_documents, np.int32)
-    place[flat] = numbers = np.arange(num_documents, dtype=np.int32)
-    pairs_of_turn = TURN_TEXTS // num_candidates
-    return Turns(
-        candidates=numbers.reshape(candidates.shape),
-        num_shared=0,
-        group=pairs_of_turn * num_candidates,
-        pair_ends=np.minimum(np.arange(0, num_pairs, pairs_of_turn) + pairs_of_turn, num_pairs),
-        place=place,
-    )
-
-
-def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
-    """No pair's clicked document is another one's negative, and they stand last: pairs are put in their order."""
-    clicked, negatives = candidates[:, 0], candidates[:, 1:]
-    num_shared = int(clicked.min())
-    if negatives.size and negatives.max() >= num_shared:
-        return None
-    if (np.bincount(clicked - num_shared, minlength=num_documents - num_shared) == 0).any():
-        return None
-    pair_order = np.argsort(clicked, kind="stable")
-    ends = np.arange(num_shared, num_documents, TURN_TEXTS) + TURN_TEXTS
-    return Turns(
-        candidates=np.ascontiguousarray(candidates[pair_order]),
-        num_shared=num_shared,
-        group=TURN_TEXTS,
-        pair_ends=np.searchsorted(clicked[pair_order], ends),
-        pair_order=pair_order,
-    )
-
-
-def _is_permutation(numbers: np.ndarray) -> bool:
-    return numbers.min() >= 0 and bool((np.bincount(numbers, minlength=len(numbers)) == 1).all())

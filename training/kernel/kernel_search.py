@@ -17,14 +17,12 @@ Suffixes: N vectors, D dimensions.
 """
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from schemas.release import Similarity
-from training.kernel.kernel_library import library, require_memory
+from training.kernel.kernel_library import fields, library, require_memory
 
 _LEVELS = 127  # of a component, either side of 0
 _QUERY_LEVELS = 32_767
@@ -35,22 +33,11 @@ _UNIT_ROUNDOFF = 2.0**-24  # of float32
 
 
 class _Rows(ctypes.Structure):
-    _fields_ = (
-        ("codes", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p),
-        ("errors", ctypes.c_void_p),
-        ("half_squares", ctypes.c_void_p),
-        ("dimensions", ctypes.c_int64),
-    )
+    _fields_ = fields(codes="p", scales="p", errors="p", half_squares="p", dimensions="q")
 
 
 class _Query(ctypes.Structure):
-    _fields_ = (
-        ("codes", ctypes.c_void_p),
-        ("per_error", ctypes.c_float),
-        ("always", ctypes.c_float),
-        ("per_half_square", ctypes.c_float),
-    )
+    _fields_ = fields(codes="p", per_error="f", always="f", per_half_square="f")
 
 
 class Int8Rows:
@@ -58,7 +45,7 @@ class Int8Rows:
 
     def __init__(self, vectors_ND: np.ndarray, similarity: Similarity = "cosine") -> None:
         """vectors_ND: float32, which is read and not kept. Raises RuntimeError where there is no kernel."""
-        self._candidates = _nearest_candidates()
+        self._candidates = library().nearest_candidates
         dimensions = vectors_ND.shape[1]
         self._by_distance = similarity == "euclidean"
         self._middle_D = vectors_ND.mean(axis=0, dtype=np.float64) if self._by_distance else np.zeros(dimensions)
@@ -85,7 +72,7 @@ class Int8Rows:
         k = min(k, num_rows)
         lows, highs, places = np.empty(k, np.float32), np.empty(num_rows, np.float32), np.empty(num_rows, np.int32)
         found = self._candidates(
-            self._rows, query, starts.ctypes.data, ends.ctypes.data, len(starts), k,
+            ctypes.byref(self._rows), ctypes.byref(query), starts.ctypes.data, ends.ctypes.data, len(starts), k,
             lows.ctypes.data, highs.ctypes.data, places.ctypes.data,
         )  # fmt: skip
         return np.sort(places[:found])
@@ -136,19 +123,8 @@ def _quantised(vectors_ND: np.ndarray, middle_D: np.ndarray) -> _Copies:
     return _Copies(codes_ND, scale_N, error_N, half_square_N, longest)
 
 
-@cache
-def _nearest_candidates() -> Callable[..., int]:
-    found = library().nearest_candidates
-    found.restype = ctypes.c_int64
-    found.argtypes = (
-        ctypes.POINTER(_Rows), ctypes.POINTER(_Query), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
-        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-    )  # fmt: skip
-    return found
-
-
 class _Postings(ctypes.Structure):
-    _fields_ = (("titles", ctypes.c_void_p), ("parts", ctypes.c_void_p))
+    _fields_ = fields(titles="p", parts="p")
 
 
 class Postings:
@@ -159,7 +135,7 @@ class Postings:
 
         Raises RuntimeError where there is no kernel.
         """
-        self._best = _postings_best()
+        self._best = library().postings_best
         self._arrays = titles, parts = np.ascontiguousarray(titles, np.int32), np.ascontiguousarray(parts, np.float32)
         self._postings = _Postings(titles.ctypes.data, parts.ctypes.data)
 
@@ -175,19 +151,8 @@ class Postings:
         heap, scores = np.empty(k, np.float32), np.empty(num_entries, np.float32)
         titles = np.empty(num_entries, np.int32)
         found = self._best(
-            self._postings, starts.ctypes.data, ends.ctypes.data, len(starts), k,
+            ctypes.byref(self._postings), starts.ctypes.data, ends.ctypes.data, len(starts), k,
             heap.ctypes.data, titles.ctypes.data, scores.ctypes.data,
         )  # fmt: skip
         require_memory(found >= 0, f"the titles of {len(starts):,} words")
         return titles[:found].copy(), scores[:found].copy()
-
-
-@cache
-def _postings_best() -> Callable[..., int]:
-    found = library().postings_best
-    found.restype = ctypes.c_int64
-    found.argtypes = (
-        ctypes.POINTER(_Postings), ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
-        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-    )  # fmt: skip
-    return found

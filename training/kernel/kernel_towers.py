@@ -1,70 +1,40 @@
-"""Recurrent towers on the compiled path: a batch of texts to embeddings, a micro-batch to its gradient.
+"""Recurrent towers on the compiled path: texts to embeddings, many at once over all cores, or one in microseconds.
 
-The reference is click_loss. Float32; one call is one thread's work, and gives the same bits on any thread.
+The reference is encoder. Float32; both ways give a text the same bits, whatever else is in the batch, on any thread.
 
-Shapes: R rows of W, G columns, N texts, B pairs, C candidates with the clicked one first.
+Shapes: R rows of W, G columns, N texts, D states of both directions, h dimensions of a distribution.
 """
 
 import ctypes
-import weakref
-from collections.abc import Mapping, Sequence
-from functools import cache
+import os
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from training.kernel.kernel_batch import BatchIndex
-from training.kernel.kernel_library import library, require_memory
+from schemas.text_contract import words
+from training.compute.threads import compute_threads
+from training.data.text_batch import Ragged, TextTable
+from training.kernel.kernel_library import Owned, fields, library, require_memory, serves
+from training.kernel.kernel_texts import CHUNK_TEXTS, BatchIndex, kernel_batch
+from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
-from training.recipes.towers import BiLSTM, GatedRecurrent, Truncated, Variational
+from training.recipes.towers import BiLSTM, GatedRecurrent, Variational
+from training.towers.bilstm import SIGMA_MIN
 
 BOTH_WAYS = (BiLSTM, Variational)  # towers that read a text from left to right and from right to left
+# Texts of one batch: the more, the more words they share; the fewer, the more evenly threads share them out.
+MOST_TEXTS = 2_048
+BATCHES_OF_A_THREAD = 8
+SHORT_BYTES = 4_096  # of a text whose words are not worth counting first
 
 
 class _Cell(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int32) for name in ("cells", "is_lstm", "forget_gate", "peepholes"))
+    _fields_ = fields(cells="i", is_lstm="i", forget_gate="i", peepholes="i")
 
 
-class _TowerPoint(ctypes.Structure):
-    _fields_ = (("weights", ctypes.c_void_p), ("table", ctypes.c_void_p), ("place", ctypes.c_void_p))
-
-
-class _PairTask(ctypes.Structure):
-    _fields_ = (
-        ("query", _TowerPoint),
-        ("document", _TowerPoint),
-        ("queries", ctypes.c_void_p),
-        ("documents", ctypes.c_void_p),
-        ("candidates", ctypes.c_void_p),
-        ("pair_weights", ctypes.c_void_p),
-        ("num_candidates", ctypes.c_int64),
-        ("gamma", ctypes.c_float),
-        ("max_steps", ctypes.c_int32),
-        ("table_rows", ctypes.c_int64),
-        ("num_shared", ctypes.c_int64),
-        ("pair_ends", ctypes.c_void_p),
-    )
-
-
-class CompiledAddend(ctypes.Structure):
-    """One side's gradient from one micro-batch, in its workspace's memory."""
-
-    _fields_ = (("rows", ctypes.c_void_p), ("values", ctypes.c_void_p), ("num_rows", ctypes.c_int64))
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    loaded = library()
-    pointer = ctypes.c_void_p
-    loaded.weights_new.argtypes = (pointer, ctypes.c_int32, pointer, pointer, pointer)
-    loaded.weights_new.restype = loaded.workspace_new.restype = pointer
-    loaded.weights_free.argtypes = loaded.workspace_free.argtypes = (pointer,)
-    loaded.weights_free.restype = loaded.workspace_free.restype = None
-    loaded.tower_encode.argtypes, loaded.tower_encode.restype = (pointer, pointer, pointer), ctypes.c_int32
-    loaded.pair_gradient.argtypes, loaded.pair_gradient.restype = (pointer, pointer), ctypes.c_double
-    loaded.workspace_addend.argtypes = (pointer, ctypes.c_int32, pointer)
-    loaded.workspace_addend.restype = None
-    return loaded
+class TowerStruct(ctypes.Structure):
+    _fields_ = fields(weights="p", table="p", place="p")
 
 
 class TowerPoint:
@@ -74,7 +44,7 @@ class TowerPoint:
     the trigram's id.
     """
 
-    __slots__ = ("__weakref__", "_kept", "dimensions", "struct")
+    __slots__ = ("_kept", "dimensions", "struct")
 
     def __init__(
         self, recipe: Recipe, table_RG: torch.Tensor, parts: Mapping[str, torch.Tensor], place: np.ndarray | None = None
@@ -88,72 +58,123 @@ class TowerPoint:
         cell = _Cell(tower.cells, *gates)
         dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
-        weights = _library().weights_new(ctypes.byref(cell), directions, *pointers)
-        require_memory(bool(weights), f"a tower of {tower.cells:,} cells")
-        weakref.finalize(self, _library().weights_free, weights).atexit = False
-        self._kept = (table_RG, place)
+        made = library().weights_new(ctypes.byref(cell), directions, *pointers)
+        weights = Owned("weights", made, f"a tower of {tower.cells:,} cells")
+        self._kept = (weights, table_RG, place)
         self.dimensions = tower.cells * directions
-        self.struct = _TowerPoint(weights, table_RG.data_ptr(), None if place is None else place.ctypes.data)
+        self.struct = TowerStruct(weights.handle, table_RG.data_ptr(), None if place is None else place.ctypes.data)
 
     def encode(self, batch: BatchIndex, out_Nd: np.ndarray) -> None:
         """Write the embeddings of a batch's texts to `out_Nd`, float32, contiguous."""
-        done = _library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
+        done = library().tower_encode(ctypes.byref(self.struct), batch.handle, out_Nd.ctypes.data)
         require_memory(done >= 0, f"{batch.num_texts:,} texts in a tower of {self.dimensions:,} dimensions")
 
 
-class Workspace:
-    """Reusable memory for the gradient of one micro-batch at a time."""
+class CompiledTower:
+    """A compiled tower with fixed parameters that encodes texts."""
 
-    __slots__ = ("__weakref__", "handle")
-
-    def __init__(self) -> None:
-        self.handle = _library().workspace_new()
-        require_memory(bool(self.handle), "a gradient")
-        weakref.finalize(self, _library().workspace_free, self.handle).atexit = False
-
-    def pair_gradient(
+    def __init__(
         self,
         recipe: Recipe,
-        points: Sequence[TowerPoint],
-        batches: Sequence[BatchIndex],
-        candidates_BC: np.ndarray,
-        weights_B: np.ndarray | None,
-        table_rows: int,
-        num_shared: int,
-        pair_ends: np.ndarray,
-    ) -> float:
-        """The sum of the pairs' losses; the gradient stays here until the next call.
+        layout: Layout,
+        table_RG: torch.Tensor,
+        parts: Mapping[str, torch.Tensor],
+        place: np.ndarray | None = None,
+    ) -> None:
+        """As TowerPoint."""
+        self._point = point = TowerPoint(recipe, table_RG, parts, place)
+        self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
+        self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
+        self._read = layout.table_rows, recipe.max_words, recipe.overflow == "merge"
+        self._address = ctypes.addressof(point.struct)
+        self._text_encode = library().text_encode
 
-        `points` and `batches`: of queries, then of documents. `candidates_BC`: int32, -1 where there is none.
-        `num_shared` and `pair_ends`, int64: which documents are of which pairs (interface.h).
-        """
-        assert isinstance(recipe.tower, Truncated)
-        task = _PairTask(
-            points[0].struct,
-            points[1].struct,
-            batches[0].handle,
-            batches[1].handle,
-            candidates_BC.ctypes.data,
-            None if weights_B is None else weights_B.ctypes.data,
-            candidates_BC.shape[1],
-            recipe.clicks.gamma,
-            recipe.tower.truncate_steps,
-            table_rows,
-            num_shared,
-            pair_ends.ctypes.data,
-        )
-        loss = _library().pair_gradient(self.handle, ctypes.byref(task))
-        require_memory(loss != -1, f"the gradient of {len(candidates_BC):,} pairs")
-        return loss
+    def encode(self, table: TextTable) -> np.ndarray:
+        """The embeddings of all texts of a table, float32 [texts, dimensions]; zero for a text without a word."""
+        states = np.zeros((len(table), self._point.dimensions), np.float32)
+        vectors = np.zeros((len(table), self._above.dimensions), np.float32) if self._above else states
+        order = _alike(table.words)
 
-    def addend(self, side: int) -> CompiledAddend:
-        """The gradient of the queries' tower (0) or the documents' (1)."""
-        found = CompiledAddend()
-        _library().workspace_addend(self.handle, side, ctypes.byref(found))
-        return found
+        def encode_some(start: int) -> None:
+            index = order[start : start + size]
+            batch = kernel_batch(
+                [(table, index)],
+                place=index,
+                for_gradient=False,
+                both_directions=self._both_directions,
+                share_prefixes=True,
+            )
+            self._point.encode(batch, states)
+            if self._above:
+                vectors[index] = self._above(states[index])
 
-    def largest(self, side: int, columns: int) -> float:
-        """The largest absolute value of that gradient; infinite or NaN if one is not finite."""
-        addend = self.addend(side)
-        values = (ctypes.c_float * (addend.num_rows * columns)).from_address(addend.values)
-        return float(np.abs(np.frombuffer(values, np.float32)).max())
+        num_threads = len(os.sched_getaffinity(0))
+        chunks = -(-len(order) // (num_threads * BATCHES_OF_A_THREAD * CHUNK_TEXTS))
+        size = min(max(chunks, 1) * CHUNK_TEXTS, MOST_TEXTS)
+        batches = range(0, len(order), size)
+        if len(batches) == 1:  # not worth a pool
+            encode_some(0)
+        elif batches:
+            with compute_threads(min(len(batches), num_threads)) as threads:
+                list(threads.map(encode_some, batches))
+        return vectors
+
+    def encode_short(self, text: str) -> np.ndarray | None:
+        """The embedding of a text, float32 [1, dimensions]; None where it has no word, or is not short."""
+        ascii_text = text.isascii()
+        line = text.encode() if ascii_text else " ".join(words(text)).encode("utf-8", "surrogatepass")
+        if len(line) > SHORT_BYTES:
+            return None
+        vector = np.empty((1, self._point.dimensions), np.float32)
+        found = self._text_encode(self._address, line, len(line), not ascii_text, *self._read, vector.ctypes.data)
+        if found <= 0:
+            require_memory(not found, f"a text of {len(line):,} bytes")
+            return None
+        return self._above(vector) if self._above else vector
+
+
+def compiled_towers(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> Mapping[str, CompiledTower] | None:
+    """For each side its tower, which reads the matrices where they are; None where the kernels do not serve them."""
+    if not serves(recipe):
+        return None
+    made = {}
+    for side in ("query", "document"):
+        table_RG, parts = layout.split(towers[tower_name(recipe, side)])
+        made[side] = CompiledTower(recipe, layout, table_RG, parts)
+    return made
+
+
+def _alike(texts: Ragged) -> np.ndarray:
+    """The texts that have a word, int64, ordered so that texts with the same first words are neighbours.
+
+    A batch then shares prefixes; three words distinguish most texts, and the order changes no vector.
+    """
+    some = np.flatnonzero(texts.lengths)
+    first, last = texts.offsets[some], texts.offsets[some + 1] - 1
+    keys = np.zeros(len(some), np.int64)
+    for place in range(3):
+        keys = (keys << 21) + (texts.values[np.minimum(first + place, last)] & 0x1FFFFF)
+    return some[np.argsort(keys)]
+
+
+class Distribution:
+    """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch.
+
+    The variational tower's means and deviations (variational), above the states that the kernels give.
+
+    Shapes: N texts, D states of both directions, h dimensions of the distribution.
+    """
+
+    def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:
+        self._weights_De = np.concatenate([parts["W_mu"].numpy(), parts["W_sigma"].numpy()], axis=1)
+        self._bias_e = np.concatenate([parts["b_mu"].numpy(), parts["b_sigma"].numpy()])
+        self.dimensions = len(self._bias_e)
+
+    def __call__(self, state_ND: np.ndarray) -> np.ndarray:
+        """float32 [N, 2 h]."""
+        found_Ne = np.matmul(state_ND[:, None, :], self._weights_De)[:, 0] + self._bias_e
+        argument_Nh = found_Ne[:, self.dimensions // 2 :]
+        argument_Nh[:] = np.logaddexp(argument_Nh, np.float32(0)) + np.float32(SIGMA_MIN)
+        return found_Ne

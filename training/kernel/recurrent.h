@@ -1,4 +1,4 @@
-// The recurrent towers of a chunk of sequences, forward and backward (training/towers/lstm.py and rnn.py say what).
+// The recurrent towers of a chunk of sequences, forward and backward (training/towers/recurrent.py says what).
 //
 // Forward, a step multiplies y(t-1) of the active texts [A, d] by W_rec: a tile of texts times one group of columns is
 // summed in registers, starting from W l + b, and the nonlinearities follow while the sums are still there: the

@@ -12,10 +12,8 @@ import pyarrow as pa
 from schemas.errors import StageError, require_major
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, TEXTS, Unit, labelled_schema, open_table, require_within
 from schemas.text_contract import CONTRACT_VERSION
-from training.data.ragged import WordRows
-from training.data.shard_data import require_rows, shard_texts
-from training.data.shard_folder import local_folder
-from training.data.text_batch import TextTable
+from training.data.shard_data import local_folder, require_rows, shard_texts
+from training.data.text_batch import TextTable, WordRows
 from training.recipes.recipe import Recipe
 
 

@@ -28,16 +28,13 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.release import Similarity
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, words
 from training.compute.threads import alone, compute_threads
-from training.data.ragged import CONTRACT_VERSION as WORDS_VERSION
-from training.data.ragged import Ragged, WordRows, grouped_order, starts
-from training.data.text_batch import TextTable, text_batch
-from training.gpu.device import CPU
-from training.kernel import serves, status
-from training.kernel.kernel_encode import CompiledTower, compiled_towers
-from training.kernel.tokenise import tokenised
-from training.network.encoder import Encoder, encode_batch
-from training.network.parameters import Layout, Outputs, layout_of, tower_name
-from training.network.tensor_file import pieces
+from training.data.text_batch import CONTRACT_VERSION as WORDS_VERSION
+from training.data.text_batch import Ragged, TextTable, WordRows, grouped_order, starts, text_batch
+from training.kernel.kernel_library import serves, status
+from training.kernel.kernel_texts import tokenised
+from training.kernel.kernel_towers import CompiledTower, compiled_towers
+from training.network.encoder import CPU, Encoder, encode_batch
+from training.network.parameters import Layout, Outputs, layout_of, pieces, tower_name
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 

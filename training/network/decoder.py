@@ -30,9 +30,8 @@ import numpy as np
 import torch
 
 from schemas.text_contract import words
-from training.data.ragged import Ragged, invert, starts
-from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
-from training.towers.lstm import LSTMTower
+from training.data.text_batch import OnDevice, Ragged, TextBatch, TextTable, invert, starts, text_batch
+from training.towers.recurrent import LSTMTower
 from training.towers.tower import Parts, Shapes, gathered
 
 END, UNKNOWN, FIRST_WORD = 0, 1, 2  # ids: a text is over, a word the vocabulary lacks, words[0]
@@ -145,6 +144,22 @@ class Decoder:
             ("decoder.b_out", (self.vocabulary,)),
         )
 
+    def initial(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
+        """Parts to start from, float64, drawn in the order of `parts`.
+
+        E is uniform in ±1; every other matrix uniform in ±1/√(its rows), so that a sum over them is about as large as
+        what is summed; biases are 0, the forget gate's 1, so that a new decoder remembers.
+        """
+        found = {}
+        for name, shape in self.parts:
+            if len(shape) == 1:
+                found[name] = torch.zeros(shape, dtype=torch.float64)
+            else:
+                reach = 1.0 if name == "decoder.E" else shape[0] ** -0.5
+                found[name] = torch.from_numpy((2 * generator.random(shape) - 1) * reach)
+        found["decoder.b"][self.cells : 2 * self.cells] = 1
+        return found
+
     def loss(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """-log p(s'|z), summed over the words and the ends of all texts, in nats, []."""
         state_Pd = self._states(z_Bh, targets, parts)
@@ -164,23 +179,6 @@ class Decoder:
     @property
     def _lstm(self) -> LSTMTower:
         return LSTMTower(self.cells, forget_gate=True)
-
-
-def initial_decoder(decoder: Decoder, generator: np.random.Generator) -> dict[str, torch.Tensor]:
-    """Parts to start from, float64, drawn in the order of `Decoder.parts`.
-
-    E is uniform in ±1; every other matrix uniform in ±1/√(its rows), so that a sum over them is about as large as what
-    is summed; biases are 0, the forget gate's 1, so that a new decoder remembers.
-    """
-    found = {}
-    for name, shape in decoder.parts:
-        if len(shape) == 1:
-            found[name] = torch.zeros(shape, dtype=torch.float64)
-        else:
-            reach = 1.0 if name == "decoder.E" else shape[0] ** -0.5
-            found[name] = torch.from_numpy((2 * generator.random(shape) - 1) * reach)
-    found["decoder.b"][decoder.cells : 2 * decoder.cells] = 1
-    return found
 
 
 BLOCK = 1 << 24  # scores computed at once: 64 MB of float32

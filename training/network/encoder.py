@@ -1,4 +1,11 @@
-"""Texts through a tower, and the gradient of a loss by the tower's parameters.
+"""Texts through a tower on a device, and the gradient of a loss by the tower's parameters.
+
+    open_device("cuda")    what a request is for (training.compute.device), on this process's GPU
+
+A run computes on the CPU, or on a CUDA GPU with the recurrence step by step (eager) or in fused kernels. Float32 sums
+depend on who adds them up, so each of the three is an arithmetic of its own. Within one of them (and one kind of GPU,
+one build of torch and Triton) a model's bytes depend on no number of workers or threads and no restart, given exact
+reduction; between them models agree to a tolerance.
 
 Shapes: N texts, d dimensions, R touched rows, G columns.
 """
@@ -8,14 +15,59 @@ from dataclasses import dataclass
 
 import torch
 
+from schemas.errors import StageError
+from training.compute.device import can_compile
 from training.compute.reduction import RowGradient
 from training.data.text_batch import TextBatch
-from training.gpu.device import CPU, Device
 from training.network.parameters import Layout, tower_name
 from training.recipes.recipe import Recipe
 from training.recipes.towers import Truncated
-from training.towers import Parts, tower_of
+from training.towers import Parts, Tower, tower_of
 from training.towers.tower import word_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where tensors are, and who computes the recurrence."""
+
+    place: torch.device
+    fused: bool = False
+
+    def tower(self, recipe: Recipe) -> Tower:
+        """A recipe's tower as it is computed here. The kernels know float32; everything else is computed eagerly."""
+        tower = tower_of(recipe)
+        if not self.fused or recipe.dtype != "float32":
+            return tower
+        from training.towers.gpu_recurrent import fused  # imports Triton, which no other run needs
+
+        return fused(tower)
+
+
+CPU = Device(torch.device("cpu"))
+
+
+def open_device(name: str) -> Device:
+    """The named device in this process: its current GPU, which Ray sets for each worker.
+
+    Turns TF32 off, which would keep 10 of 23 bits. Raises StageError where this process has no GPU, or nothing to
+    compile the kernels with.
+    """
+    if name == "cpu":
+        return CPU
+    if not torch.cuda.is_available():
+        raise StageError(
+            asked=f"training was to compute on {name}",
+            found="there is no CUDA GPU here, or this build of torch has no CUDA",
+            do="run it where there is one, or train with device=cpu",
+        )
+    if name == "cuda" and not can_compile():
+        raise StageError(
+            asked="training was to compute on cuda, with the recurrence in fused kernels",
+            found="Triton, or the C compiler (gcc or clang) it needs to start them, is not installed",
+            do="install both (torch's wheels for Linux bring Triton), or train with device=cuda-eager",
+        )
+    torch.set_float32_matmul_precision("highest")
+    return Device(torch.device("cuda", torch.cuda.current_device()), fused=name == "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +129,9 @@ def gradients(loss: torch.Tensor, sides: Sequence[Encoded], encoder: Encoder) ->
     layout = encoder.layout
     leaves = [leaf for side in sides for leaf in (side.table_RG, *side.parts.values())]
     found = iter(torch.autograd.grad(loss, leaves, materialize_grads=True))
-    by_sides = [(next(found), {part: next(found) for part in side.parts}) for side in sides]
     gradients = []
-    for side, (by_table_RG, by_parts) in zip(sides, by_sides, strict=True):
+    for side in sides:
+        by_table_RG, by_parts = next(found), {part: next(found) for part in side.parts}
         trained = layout.trained(side.rows)
         values = layout.join(by_table_RG[: len(trained)], by_parts)
         gradients.append((side.name, RowGradient(layout.touched(trained), values)))

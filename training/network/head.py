@@ -94,6 +94,21 @@ class Head:
         above = ("head.b_1", (self.hidden,)), ("head.W_2", (self.hidden, self.classes)), ("head.b_2", (self.classes,))
         return (*found, *above)
 
+    def initial(self, generator: np.random.Generator) -> dict[str, torch.Tensor]:
+        """Parts to start from, float64, drawn in the order of `parts`, row by row.
+
+        Weights are uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16), inputs and outputs being
+        those of one matrix where a part has several; biases are 0.
+        """
+        found = {}
+        for name, shape in self.parts:
+            if len(shape) == 1:
+                found[name] = torch.zeros(shape, dtype=torch.float64)
+            else:
+                limit = math.sqrt(6 / (shape[-2] + shape[-1]))
+                found[name] = torch.from_numpy((2 * generator.random(shape) - 1) * limit)
+        return found
+
     def logits(self, vectors: Vectors, parts: Parts, masks: Masks | None = None) -> torch.Tensor:
         """[B, C]. `masks`: None where nothing is left out, as in evaluation."""
         features_BF = self._features(vectors, parts)
@@ -210,22 +225,6 @@ def penalty(parts: Parts, l1: float, l2: float) -> torch.Tensor:
     return l1 * weights.abs().sum() + l2 * weights.square().sum()
 
 
-def initial_head(head: Head, generator: np.random.Generator) -> dict[str, torch.Tensor]:
-    """Every part, float64, a function of the generator's state alone: drawn part by part in their order, row by row.
-
-    Weights are uniform in ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16), inputs and outputs being those
-    of one matrix where a part has several; biases are 0.
-    """
-    return {name: _initial(shape, generator) for name, shape in head.parts}
-
-
-def _initial(shape: tuple[int, ...], generator: np.random.Generator) -> torch.Tensor:
-    if len(shape) == 1:
-        return torch.zeros(shape, dtype=torch.float64)
-    limit = math.sqrt(6 / (shape[-2] + shape[-1]))
-    return torch.from_numpy((2 * generator.random(shape) - 1) * limit)
-
-
 def head_of(settings: Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
     """The head for labelled pairs or texts whose embeddings have `dimensions` numbers in `rows` equal rows.
 
@@ -233,11 +232,6 @@ def head_of(settings: Classify, *, dimensions: int, rows: int, classes: int, uni
     two classes.
     """
     assert dimensions % rows == 0, f"{dimensions} dimensions are not {rows} equal rows"
-    _require_fitting(settings, dimensions, classes, unit)
-    return Head(settings, rows, dimensions // rows, classes)
-
-
-def _require_fitting(settings: Classify, dimensions: int, classes: int, unit: Unit) -> None:
     of_pairs = not isinstance(settings.features, PlainFeatures)
     if of_pairs != (unit == "pairs"):
         raise UsageError(
@@ -259,3 +253,4 @@ def _require_fitting(settings: Classify, dimensions: int, classes: int, unit: Un
             follows="there would be nothing to tell apart",
             do="use data whose labels have at least two classes",
         )
+    return Head(settings, rows, dimensions // rows, classes)

@@ -1,12 +1,13 @@
 """A tower's parameters as one matrix: a row for each trigram (W of eq. 1 and 2), then all its other parts.
 
-A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (ragged).
+A model with word vectors has more rows in W: behind the trigrams', one for each word it knows (WordRows).
 
 Each part (W_rec, b, ...) is laid out flat, row after row of the matrix, and filled up with zeros to a whole row; the
 gradient of the filling is zero, so it stays zero. In one matrix, everything that is done to parameters (catching up,
 stepping, adding gradients over workers, norms, checkpoints) is done to rows and written once.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,9 +17,9 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from training.data.ragged import WordRows
-from training.network.decoder import FIRST_WORD, Decoder, initial_decoder
-from training.network.head import Head, head_of, initial_head
+from training.data.text_batch import WordRows
+from training.network.decoder import FIRST_WORD, Decoder
+from training.network.head import Head, head_of
 from training.recipes.objectives import Classify, Generate
 from training.recipes.recipe import Frozen, Recipe
 from training.recipes.towers import GatedRecurrent, Recurrent
@@ -50,22 +51,14 @@ class Outputs:
 NOTHING = Outputs()
 
 
-def parts_beside(recipe: Recipe, outputs: Outputs) -> Shapes:
-    """Names and shapes of the parameters that an objective puts beside the tower's: of a head above it, or a decoder.
+def beside(recipe: Recipe, outputs: Outputs) -> Head | Decoder | None:
+    """What an objective puts beside the tower: a head above it, or a decoder.
 
-    They stand in the tower's matrix after its own parts, so whatever is done to parameters is done to them.
+    Its parts stand in the tower's matrix after the tower's own, so whatever is done to parameters is done to them.
     """
     if outputs.classes:
-        return head_of_model(recipe, outputs).parts
-    return decoder_of_model(recipe, outputs).parts if outputs.vocabulary else ()
-
-
-def initial_beside(recipe: Recipe, outputs: Outputs) -> dict[str, torch.Tensor]:
-    """Their first values, float64, a function of the seed."""
-    numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
-    if outputs.classes:
-        return initial_head(head_of_model(recipe, outputs), numbers)
-    return initial_decoder(decoder_of_model(recipe, outputs), numbers) if outputs.vocabulary else {}
+        return head_of_model(recipe, outputs)
+    return decoder_of_model(recipe, outputs) if outputs.vocabulary else None
 
 
 def is_beside(part: str) -> bool:
@@ -174,11 +167,11 @@ class Layout:
 def layout_of(recipe: Recipe, table_rows: int, outputs: Outputs = NOTHING, words: Sequence[str] = ()) -> Layout:
     """`table_rows`: of letter trigrams. `words`: those that have a row of their own."""
     tower = tower_of(recipe)
-    parts = tower.parts + (parts_beside(recipe, outputs) if outputs != NOTHING else ())
+    other = beside(recipe, outputs)
     return Layout(
         word_rows=WordRows(table_rows, tuple(words)),
         columns=tower.columns,
-        parts=parts,
+        parts=tower.parts + (other.parts if other else ()),
         outputs=outputs,
         frozen_words=isinstance(recipe.word_vectors, Frozen),
     )
@@ -199,7 +192,7 @@ def initial_parameters(
     """Uniform in ±initial_range, a function of the seed alone, or of it and the tower's name: [rows, columns].
 
     W_rec, b and W_peep start in ±recurrent_range where that is set; b of the forget gate, moved by forget_bias. What is
-    beside the tower starts as parameters says.
+    beside the tower starts as it says itself (`initial`), from numbers of its own.
 
     `row_weights`: float32 [rows of W], what each is multiplied by (rarity); None: 1. `word_vectors`: float32
     [words, columns], what the words' rows start as. W_in starts uniform in ±√(6 / (rows + columns)) (Glorot and Bengio,
@@ -227,6 +220,48 @@ def initial_parameters(
     if isinstance(tower, GatedRecurrent) and tower.forget_bias:
         # b is gates (o, f, i, y_g) times cells, of each direction.
         parts["b"].view(-1, 4, tower.cells)[:, 1] += tower.forget_bias
-    beside = initial_beside(recipe, layout.outputs) if layout.outputs != NOTHING else {}
-    started = {part: values.to(matrix.dtype) for part, values in beside.items()}
-    return layout.join(table_RG, {**parts, **started})  # without random numbers in the filling
+    if other := beside(recipe, layout.outputs):
+        numbers = np.random.Generator(np.random.Philox(key=np.array([recipe.seed, 1 << 62], np.uint64)))
+        parts = {**parts, **{part: values.to(matrix.dtype) for part, values in other.initial(numbers).items()}}
+    return layout.join(table_RG, parts)  # without random numbers in the filling
+
+
+# Named arrays as the bytes of a safetensors file and back, without a second copy of them in memory. safetensors' own
+# functions make the whole file beside the arrays, twice; of a model of gigabytes and its velocity that decides which
+# machine can train it.
+
+# In the order in which safetensors lays arrays out, so that a file has the bytes that it would give it.
+_TYPES = {"int64": "I64", "float64": "F64", "float32": "F32", "int32": "I32"}
+_LENGTH = 8  # bytes of the header's own length, and what the header is filled up to a multiple of
+
+
+def pieces(arrays: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
+    """The parts of a file of some arrays: its header, then the memory of each as it is.
+
+    Raises KeyError for another type than 32 or 64 bits of integer or floating point.
+    """
+    types = {name: _TYPES[array.dtype.name] for name, array in arrays.items()}
+    names = sorted(arrays, key=lambda name: (list(_TYPES.values()).index(types[name]), name))
+    header, end = {}, 0
+    for name in names:
+        begin, end = end, end + arrays[name].nbytes
+        header[name] = {"dtype": types[name], "shape": arrays[name].shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    return [
+        len(text).to_bytes(_LENGTH, "little") + text,
+        *(arrays[name].reshape(-1).view(np.uint8).data for name in names),
+    ]
+
+
+def arrays_of(content: bytearray) -> dict[str, np.ndarray]:
+    """The arrays of a file, as views of its bytes. Raises ValueError, KeyError or TypeError where they are damaged."""
+    data = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+    header = json.loads(content[_LENGTH:data])
+    numpy_names = {written: name for name, written in _TYPES.items()}
+    found = {}
+    for name, entry in header.items():
+        dtype, (begin, end) = np.dtype(numpy_names[entry["dtype"]]), entry["data_offsets"]
+        flat = np.frombuffer(content, dtype, (end - begin) // dtype.itemsize, data + begin)
+        found[name] = flat.reshape(entry["shape"])
+    return found

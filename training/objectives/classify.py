@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
-from training.data.order import MicroBatch
+from training.data.micro_batch import MicroBatch
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled
@@ -69,7 +69,7 @@ class LabelledExamples:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledBatch(OnDevice):
-    """As reference_path.Batch."""
+    """As large_update.LossBatch."""
 
     texts: TextBatch
     sides: tuple[torch.Tensor, ...]

@@ -23,12 +23,9 @@ import torch
 from schemas.documents import read_documents
 from schemas.errors import UsageError
 from schemas.judgments import Judged, read_qrels, read_queries
-from training.compute.elementary import ln
-from training.data.order import MicroBatch, pair_lengths
-from training.data.pairs import Pairs, Texts, pairs_of
-from training.data.ragged import WordRows
-from training.data.shard_data import Shard, ShardData, load_shards
-from training.data.text_batch import TextTable
+from training.data.micro_batch import MicroBatch, Pairs, Texts, pair_lengths, pairs_of
+from training.data.shard_data import Shard, ShardData, ln, load_shards
+from training.data.text_batch import TextTable, WordRows
 from training.models.ensemble import Ensemble, load_encoder
 from training.models.model import Model, encode_table, text_table
 from training.models.text_vectors import SUFFIX, TextVectors, read_text_vectors

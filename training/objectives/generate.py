@@ -23,10 +23,9 @@ from schemas.errors import UsageError
 from schemas.judgments import Judged
 from schemas.shard import LABELLED_CATALOGUE
 from training.compute.reduction import RowGradient
-from training.data.order import MicroBatch
-from training.data.ragged import Ragged
+from training.data.micro_batch import MicroBatch
 from training.data.shard_data import Shard, ShardData, load_shards
-from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
+from training.data.text_batch import OnDevice, Ragged, TextBatch, TextTable, text_batch
 from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled
 from training.network.decoder import Decoder, Targets, TargetVocabulary, targets_of, vocabulary_of
 from training.network.encoder import Encoder, encode_batch, encoded, gradients
@@ -161,7 +160,7 @@ class RephrasingExamples:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RephrasingBatch(OnDevice):
-    """As reference_path.Batch."""
+    """As large_update.LossBatch."""
 
     texts: TextBatch
     targets: Targets

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from schemas.judgments import Judged
-from training.data.order import MicroBatch
+from training.data.micro_batch import MicroBatch
 from training.network.encoder import Encoder
 from training.network.parameters import Outputs
 from training.recipes.recipe import Recipe
-from training.update.reference_path import LossBatch
+from training.update.large_update import LossBatch
 
 Measured = dict[str, float | None]
 
@@ -67,7 +67,7 @@ class Task(Protocol):
 
 class Objective(Protocol):
     def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> Task:
-        """The shards in a folder of this machine; `words` have rows of their own (ragged).
+        """The shards in a folder of this machine; `words` have rows of their own (text_batch.WordRows).
 
         `teacher`: a model folder or a file of vectors (teacher), for clicks alone.
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from schemas.text_contract import words
-from training import kernel
+from training.kernel.kernel_library import status
 from training.kernel.kernel_search import Postings
 from training.ranking.term_counts import Titles, count_terms, known_words
 
@@ -46,7 +46,7 @@ class TitleBM25:
         counts = terms.counts
         self._parts = (rarity[terms.word_of] * (counts / (saturation[self._titles] + counts))).astype(np.float32)
         if compiled is None:
-            compiled = kernel.status().available
+            compiled = status().available
         self._kernel = Postings(self._titles, self._parts) if compiled else None
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 
 from schemas.release import Similarity
 from schemas.stage import Progress, silent
-from training import kernel
+from training.kernel.kernel_library import status
 from training.kernel.kernel_search import Int8Rows
 from training.ranking.embedding import half_squares, scores_one_by_one
 
@@ -74,7 +74,7 @@ class Nearest:
             self._starts = np.concatenate([[0], np.cumsum(np.bincount(of_N, minlength=num_partitions))])
             self._centre_scan = _Float32Rows(partitions.centres_PD, similarity)
         if compiled is None:
-            compiled = kernel.status().available
+            compiled = status().available
         self._scan: Scan = (Int8Rows if compiled else _Float32Rows)(self._vectors_ND, similarity)
 
     def __len__(self) -> int:

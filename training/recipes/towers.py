@@ -64,7 +64,7 @@ class GatedRecurrent(Recurrent):
 
 @section
 class LSTM(GatedRecurrent, Truncated):
-    code: ClassVar[str] = "training.towers.lstm.lstm"
+    code: ClassVar[str] = "training.towers.recurrent.lstm"
     kind: Literal["lstm"] = "lstm"
 
 
@@ -76,7 +76,7 @@ class BiLSTM(GatedRecurrent, Truncated):
 
 @section
 class RNN(Truncated):
-    code: ClassVar[str] = "training.towers.rnn.rnn"
+    code: ClassVar[str] = "training.towers.recurrent.rnn"
     kind: Literal["rnn"] = "rnn"
 
 

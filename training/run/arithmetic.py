@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from schemas.errors import StageError, UsageError
-from training.kernel import status, trains
+from training.kernel.kernel_library import status, trains
 from training.recipes.recipe import Recipe
 from training.recipes.towers import BiLSTM, Truncated
 
 if TYPE_CHECKING:
-    from training.gpu.device import Device
-    from training.update import paths
-    from training.update.reference_path import LossBatch
+    from training.network.encoder import Device
+    from training.update import large_update
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-2"
@@ -62,13 +61,15 @@ def require_served(arithmetic: str, recipe: Recipe) -> None:
 
 
 def path_of(
-    arithmetic: str, recipe: Recipe, device: "Device", num_threads: int, batch_of: "Callable[[Any], LossBatch]"
-) -> "paths.Path":
+    arithmetic: str,
+    recipe: Recipe,
+    device: "Device",
+    num_threads: int,
+    batch_of: "Callable[[Any], large_update.LossBatch]",
+) -> "large_update.Path":
     """The path with an arithmetic. `batch_of`: the objective's (training.objectives), for the reference path."""
     if arithmetic != COMPILED:
-        from training.update.reference_path import (
-            ReferencePath,  # and with it torch, which naming an arithmetic does not need
-        )
+        from training.update.large_update import ReferencePath
 
         return ReferencePath(device, batch_of)
     from training.kernel.kernel_path import CompiledPath

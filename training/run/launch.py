@@ -16,7 +16,7 @@ from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, OutputFile, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
-from training.gpu.device_name import device_named
+from training.compute.device import device_named
 from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
 from training.recipes.objectives import Classify, Clicks, Generate
@@ -157,7 +157,7 @@ def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Prog
         from training.run.ray_workers import run_on_ray
 
         return run_on_ray(job, workers, progress, min_workers=min_workers)
-    from training.compute.workers import Alone
+    from training.compute.reduction import Alone
     from training.run.worker import work
 
     return work(job, Alone(), progress)

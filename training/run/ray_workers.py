@@ -45,8 +45,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from schemas import storage
 from schemas.errors import StageError, TransientError
 from schemas.stage import Progress, scratch_folder
-from training.compute.workers import ProcessGroup
-from training.gpu.device import gpu_share, process_group_backend
+from training.compute.device import gpu_share, process_group_backend
+from training.compute.reduction import ProcessGroup
 from training.models.model import WEIGHTS
 from training.run.job import TrainingJob
 from training.run.ray_cluster import cluster, is_of_this_machine_alone

@@ -20,14 +20,14 @@ import torch
 
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import Progress
+from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.compute.workers import Workers
-from training.data.order import MicroBatch, Order
-from training.data.shard_folder import ShardFiles, local_folder
-from training.gpu.device import open_device
-from training.kernel import status
+from training.data.micro_batch import MicroBatch, Order
+from training.data.shard_data import ShardFiles, local_folder
+from training.kernel.kernel_library import status
 from training.models.model import Model, load_model, write_model
 from training.models.word_vectors import word_vectors_of
+from training.network.encoder import open_device
 from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
 from training.objectives.objective import Task
 from training.recipes.recipe import Nesterov, Recipe
@@ -35,9 +35,8 @@ from training.run.arithmetic import COMPILED, path_of, require_served
 from training.run.job import TrainingJob
 from training.run.run_report import Report
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
-from training.update.large_update import Towers, large_update, name_culprit
+from training.update.large_update import Path, Towers, large_update, name_culprit
 from training.update.optimisers import MomentumSchedule, RowState, start_state
-from training.update.paths import Path
 
 
 def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, Any]:

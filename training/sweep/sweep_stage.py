@@ -25,7 +25,7 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
-from training.gpu.device_name import device_named
+from training.compute.device import device_named
 from training.recipes.named_recipes import names
 from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe, flat

@@ -1,8 +1,7 @@
 """Towers: texts, read as bags of letter trigrams, become one vector each (their settings: training.recipes.towers)."""
 
 from training.recipes.recipe import Recipe
-from training.towers.projected import Projected
-from training.towers.tower import Parts, Shapes, Tower
+from training.towers.tower import Parts, Projected, Shapes, Tower
 
 __all__ = ["Parts", "Shapes", "Tower", "tower_of"]
 

@@ -20,7 +20,7 @@ import torch
 
 from training.data.text_batch import TextBatch
 from training.recipes.towers import CLSM, DSSM, Bag
-from training.towers.tower import Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
+from training.towers.tower import Embedded, Parts, Shapes, gathered, highest, neighbour, packed_inputs, text_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,7 @@ class BagTower:
     def parts(self) -> Shapes:
         return ()
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         return text_sums(word_UG, batch), 0.0
 
 
@@ -55,10 +52,7 @@ class DSSMTower:
     def parts(self) -> Shapes:
         return ("b", (self.hidden,)), ("W_s", (self.hidden, self.dimensions)), ("b_s", (self.dimensions,))
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         hidden_NH = (text_sums(word_UG, batch) + parts["b"]).tanh()
         return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
 
@@ -77,10 +71,7 @@ class CLSMTower:
     def parts(self) -> Shapes:
         return DSSMTower(self.hidden, self.dimensions).parts
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         hidden_NH = (highest(self._windows(word_UG, batch), batch) + parts["b"]).tanh()
         return torch.addmm(parts["b_s"], hidden_NH, parts["W_s"]).tanh(), 0.0
 

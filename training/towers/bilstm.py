@@ -34,8 +34,17 @@ import torch
 
 from training.data.text_batch import TextBatch
 from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
-from training.towers.lstm import LSTMTower, lstm
-from training.towers.tower import Parts, Shapes, gathered, highest, opposite, reading_order, texts_of_one_length
+from training.towers.recurrent import LSTMTower, lstm
+from training.towers.tower import (
+    Embedded,
+    Parts,
+    Shapes,
+    gathered,
+    highest,
+    opposite,
+    reading_order,
+    texts_of_one_length,
+)
 
 SIGMA_MIN = 1e-3
 
@@ -66,10 +75,7 @@ class BidirectionalLSTM:
     def parts(self) -> Shapes:
         return self.recurrent_parts
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         return self.last_states(word_UG, parts, batch, steps), 0.0
 
     def last_states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
@@ -97,10 +103,7 @@ class BidirectionalLSTM:
 class MaxPooledTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         return highest(self.every_state(word_UG, parts, batch), batch), 0.0
 
 
@@ -125,10 +128,7 @@ class SelfAttentiveTower(BidirectionalLSTM):
         )
         return self.recurrent_parts + attention
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         sums, penalties = [], []
         identity_rr = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
         for weight_nTr, state_nTD in self.attention(self.every_state(word_UG, parts, batch), parts, batch):
@@ -167,10 +167,7 @@ class VariationalTower(BidirectionalLSTM):
         ours: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
         return self.recurrent_parts + ours
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         state_ND = self.last_states(word_UG, parts, batch, steps)
         mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
         argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])

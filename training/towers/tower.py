@@ -8,6 +8,7 @@ d dimensions of the embedding.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,8 @@ from training.data.text_batch import TextBatch, copied
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of parameters, in the order they are stored in
 Parts = Mapping[str, torch.Tensor]  # those parameters, or their gradients
+# The embedding of each sorted text [N, d], and what the tower adds to the loss of the whole batch.
+Embedded = tuple[torch.Tensor, torch.Tensor | float]
 # Rows to take, and where each run of them that is added up begins; None: each stands for itself.
 Gather = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -36,14 +39,39 @@ class Tower(Protocol):
     def parts(self) -> Shapes:
         """All other parameters."""
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """(the embedding of each sorted text [N, d], what the tower adds to the loss of the whole batch).
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+        """The texts of a batch.
 
         `word_UG`: W l of each distinct word. `parts` may hold others beside the tower's. `steps`: how many steps from
         the word a text ends with gradients reach back, where the tower has such steps; 0 is all of them.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """Any tower above word vectors: a word's D numbers become the inner tower's inputs by one matrix.
+
+        W l(t) of the inner tower = x(t) W_in,    x(t) the vector of word t, or the sum of its letter trigrams' rows
+
+    D columns of W, and G of the inner tower.
+    """
+
+    inner: Tower
+    columns: int  # D
+
+    @property
+    def dimensions(self) -> int:
+        return self.inner.dimensions
+
+    @property
+    def parts(self) -> Shapes:
+        return (("W_in", (self.columns, self.inner.columns)), *self.inner.parts)
+
+    def forward(self, word_UD: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+        return self.inner.forward(word_UD @ parts["W_in"], parts, batch, steps)
+
+
+# What towers are made of.
 
 
 class _Gathered(torch.autograd.Function):

@@ -20,7 +20,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import StageError
-from training.network.tensor_file import arrays_of, pieces
+from training.network.parameters import arrays_of, pieces
 from training.update.optimisers import RowState, restored_state
 
 SCHEMA_VERSION = "1.1"  # 1.0 did not know what became of a run before it

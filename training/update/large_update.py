@@ -1,27 +1,28 @@
 """One large update (Algorithm 1): the gradients of a whole minibatch, from all workers, added up and applied once.
 
-sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one Nesterov step
+    sum over micro-batches and workers  ->  each tower's norm held below th_G  ->  one step of the optimiser
+
+The gradient has two paths with one meaning: the reference in torch, on a CPU or a GPU, for every tower and objective;
+and the compiled one on a CPU (training.kernel.kernel_path), which the first defines.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from schemas.errors import Diverged
-from training.compute.workers import Workers
-from training.data.order import MicroBatch
-from training.gpu.device import CPU, Device
-from training.network.encoder import Encoder
-from training.network.parameters import Layout, tower_name
+from training.compute.reduction import Addend, GradientSum, RowGradient, Workers
+from training.data.micro_batch import MicroBatch
+from training.network.encoder import CPU, Device, Encoder
+from training.network.parameters import DTYPES, Layout, tower_name
 from training.recipes.recipe import Adam, Recipe
+from training.update.click_loss import pair_batch
 from training.update.optimisers import MomentumSchedule, RowState
-from training.update.paths import Path
-from training.update.reference_path import ReferencePath
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +34,15 @@ class Towers:
     rows: Mapping[str, RowState]
     schedule: MomentumSchedule
     device: Device = CPU
-    path: Path = field(default_factory=ReferencePath)
+    path: "Path" = field(default_factory=lambda: ReferencePath())
 
     def published(self, update: int) -> Encoder:
         """Λ_k, after update k."""
         return self._encoder(lambda tower, rows: self.rows[tower].published(rows, update, self.schedule))
+
+    def look_ahead(self, update: int) -> Encoder:
+        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}: where the gradient of update k is taken."""
+        return self._encoder(lambda tower, rows: self.rows[tower].look_ahead(rows, update, self.schedule))
 
     def _encoder(self, rows_at: Callable[[str, torch.Tensor], torch.Tensor]) -> Encoder:
         return Encoder(self.recipe, self.layout, rows_at, self.device)
@@ -76,7 +81,7 @@ def large_update(
     return UpdateReport(loss=total.loss, norms=total.norms)
 
 
-def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers) -> torch.Tensor:
+def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
     """The rows of a tower that any worker's share touches and training moves, ascending."""
     device = towers.rows[tower].parameters.device
     sides = [side for side in ("query", "document") if tower_name(towers.recipe, side) == tower]
@@ -94,9 +99,6 @@ def _touched(tower: str, share: Iterable[Any], towers: Towers, workers: Workers)
         workers.unite(mask)
         touched = mask.nonzero()[:, 0]
     return towers.layout.touched(towers.layout.trained(touched))
-
-
-PAIRS_NAMED = 5  # of the micro-batch that a run which runs away is stopped at
 
 
 def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout: Layout, update: int) -> None:
@@ -122,6 +124,18 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
             )
 
 
+def _diverged(found: str) -> Diverged:
+    return Diverged(
+        asked="each update must leave the towers finite and near where they were",
+        found=found,
+        follows="the model would be worse than none",
+        do="lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...)",
+    )
+
+
+PAIRS_NAMED = 5  # of the micro-batch that a diverging run is stopped at
+
+
 def name_culprit(
     error: Diverged,
     largest: Callable[[Any], float],
@@ -133,9 +147,9 @@ def name_culprit(
 ) -> Diverged:
     """The error with the micro-batch it came from: the first whose gradient is not finite, else the largest.
 
-    `largest`: of a micro-batch's gradient and loss (paths.Path.largest); `share`: this worker's; `minibatch`:
-    of all workers, in its order. All of them are to call it together: each computes its share once more, and they
-    compare. `files`: whose rows each shard's examples are.
+    `largest`: of a micro-batch's gradient and loss (Path.largest); `share`: this worker's; `minibatch`: of all workers,
+    in its order. All of them are to call it together: each computes its share once more, and they compare. `files`:
+    whose rows each shard's examples are.
     """
     sizes = torch.zeros(len(minibatch), dtype=torch.float64)
     for place, batch in zip(range(workers.rank, len(minibatch), workers.size), share, strict=True):
@@ -153,10 +167,134 @@ def name_culprit(
     return Diverged(asked=error.asked, found=f"{error.found}; {where}", follows=error.follows, do=error.do)
 
 
-def _diverged(found: str) -> Diverged:
-    return Diverged(
-        asked="each update must leave the towers finite and near where they were",
-        found=found,
-        follows="the model would be worse than none",
-        do="lower `step` (--set optimiser.step=...), or hold the gradient's norm down (--set optimiser.clip_norm=...)",
-    )
+# The gradient of a minibatch.
+
+
+class Summed(Protocol):
+    """A minibatch's gradient, summed over all workers."""
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def norms(self) -> Mapping[str, float]:
+        """Of each tower's gradient."""
+
+    def step(self, scales: Mapping[str, float]) -> None:
+        """Make the update on each tower's rows, with its gradient times its scale. Once."""
+
+
+class Path(Protocol):
+    """Prepares micro-batches (indices only, ahead of time), adds up a minibatch's gradients, and steps."""
+
+    def prepare(self, examples: Any) -> Any:
+        """A micro-batch ready to compute, of what an objective made of it (training.objectives).
+
+        Raises ValueError for a text without words.
+        """
+
+    def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
+        """The rows of W that the queries, or the documents, of a micro-batch touch."""
+
+    def sum_gradients(
+        self,
+        towers: Towers,
+        share: Sequence[Any],
+        touched: Mapping[str, torch.Tensor],
+        *,
+        update: int,
+        num_micro_batches: int,
+        workers: Workers,
+        threads: Executor,
+    ) -> Summed:
+        """The gradients at the look-ahead point of `update` of all workers' shares, at the touched rows of each tower.
+
+        Raises StageError, on every worker alike, where they do not add up exactly.
+        """
+
+    def largest(self, towers: Towers, micro_batch: Any, update: int) -> float:
+        """The largest number, in size, of a micro-batch's gradient and loss; infinite where one is not finite."""
+
+
+class LossBatch(Protocol):
+    """A micro-batch of some objective, ready to compute on the reference path."""
+
+    def to(self, device: torch.device) -> "LossBatch":
+        """This batch, from the CPU, on a device."""
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        """The rows of W that the queries, or the documents, touch."""
+
+    def gradient(self, encoder: Encoder, update: int) -> tuple[list[tuple[str, RowGradient]], torch.Tensor]:
+        """(gradients of towers, the loss), summed over its examples, at the point of the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePath:
+    """Each of the threads computes a whole micro-batch."""
+
+    device: Device = CPU
+    batch_of: Callable[[Any], LossBatch] = pair_batch  # of what an objective makes of a micro-batch
+
+    def prepare(self, examples: Any) -> LossBatch:
+        return self.batch_of(examples).to(self.device.place)
+
+    def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
+        return micro_batch.table_rows(side)
+
+    def sum_gradients(
+        self,
+        towers: Towers,
+        share: Sequence[LossBatch],
+        touched: Mapping[str, torch.Tensor],
+        *,
+        update: int,
+        num_micro_batches: int,
+        workers: Workers,
+        threads: Executor,
+    ) -> "ReferenceSum":
+        recipe, encoder = towers.recipe, towers.look_ahead(update)
+        exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
+        total = GradientSum(touched, towers.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
+
+        def addend_of(batch: LossBatch) -> Addend:
+            return total.addend(*batch.gradient(encoder, update))
+
+        for addend in threads.map(addend_of, share):
+            total.add(addend, threads)
+        gradients, loss = total.over(workers)
+        norms = torch.stack(list(threads.map(_norm, gradients.values())))
+        of_towers = dict(zip(gradients, norms.tolist(), strict=True))
+        return ReferenceSum(towers, touched, gradients, threads, update, loss, of_towers)
+
+    def largest(self, towers: Towers, micro_batch: LossBatch, update: int) -> float:
+        gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)
+        sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
+        return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSum:
+    towers: Towers
+    touched: Mapping[str, torch.Tensor]
+    gradients: Mapping[str, torch.Tensor]
+    threads: Executor
+    update: int
+    loss: float
+    norms: Mapping[str, float]
+
+    def step(self, scales: Mapping[str, float]) -> None:
+        def step_one(tower: str) -> None:
+            gradient, towers = self.gradients[tower], self.towers
+            if scales[tower] != 1:
+                gradient *= scales[tower]
+            for first, last, step in towers.layout.stretches(len(gradient), towers.recipe):
+                rows = self.touched[tower][first:last]
+                towers.rows[tower].apply(rows, gradient[first:last], self.update, towers.schedule, step)
+
+        list(self.threads.map(step_one, scales))
+
+
+def _norm(gradient: torch.Tensor) -> torch.Tensor:
+    # The norm of the rows' norms: five times faster than one sum in float64, and as good.
+    return torch.linalg.vector_norm(torch.linalg.vector_norm(gradient, dim=1).double())

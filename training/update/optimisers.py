@@ -1,4 +1,6 @@
-"""Nesterov momentum with a schedule, applied only to the rows a minibatch touches (eq. 6; docs/model.md section 4).
+"""How updates move parameters: only the rows a minibatch touches, by Nesterov momentum with a schedule or by Adam.
+
+Nesterov's (eq. 6; docs/model.md section 4):
 
     ΔΛ_k = μ_{k-1} ΔΛ_{k-1} - ε ∇L(Λ_{k-1} + μ_{k-1} ΔΛ_{k-1}),   Λ_k = Λ_{k-1} + ΔΛ_k
 
@@ -6,10 +8,11 @@ A row without gradient still drifts. Over m updates with one μ it gains v (μ +
 to v μ^m, so a row is brought up to date in closed form, piece by piece of the schedule, when it is next touched.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Protocol
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -67,13 +70,51 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class LazyRows:
-    """One tower's raw state: parameters as of each row's own last update, velocity, and that update's number.
+class RowState(ABC):
+    """The state of one tower's parameters while they are trained, whichever rule moves them.
 
-    As optimisers.RowState.
+    Some rows move at an update: those a minibatch touches. On a GPU all is there but the counts of updates.
     """
 
-    parameters: torch.Tensor  # Λ, [rows, columns]
+    parameters: torch.Tensor  # Λ, [rows, columns], raw
+
+    @abstractmethod
+    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Λ_update of some rows; nothing is changed."""
+
+    @abstractmethod
+    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Λ_update of every row, as a new tensor."""
+
+    @abstractmethod
+    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        """Some rows where the gradient of an update is taken."""
+
+    @abstractmethod
+    def apply(
+        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
+    ) -> None:
+        """Make an update on the rows (ascending, none twice) that have a gradient."""
+
+    def to(self, device: torch.device) -> Self:
+        """This state on a device."""
+        return replace(self, **{n: of.to(device) for n, of in self._fields() if isinstance(of, torch.Tensor)})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it by name, on the CPU, for a checkpoint."""
+        return {n: of.cpu().numpy() if isinstance(of, torch.Tensor) else of for n, of in self._fields()}
+
+    def _fields(self) -> list[tuple[str, Any]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+    def _column(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.parameters)[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class LazyRows(RowState):
+    """Under Nesterov momentum: parameters as of each row's own last update, velocity, and that update's number."""
+
     velocity: torch.Tensor  # ΔΛ, [rows, columns]
     last: np.ndarray  # int32 [rows]
 
@@ -83,33 +124,22 @@ class LazyRows:
         velocity = np.zeros_like(matrix)
         return LazyRows(torch.from_numpy(matrix), torch.from_numpy(velocity), np.zeros(len(matrix), np.int32))
 
-    @staticmethod
-    def restored(arrays: Mapping[str, np.ndarray]) -> "LazyRows":
-        return LazyRows(torch.from_numpy(arrays["parameters"]), torch.from_numpy(arrays["velocity"]), arrays["last"])
-
-    def to(self, device: torch.device) -> "LazyRows":
-        """This state on a device; the updates' numbers stay on the CPU."""
-        return LazyRows(self.parameters.to(device), self.velocity.to(device), self.last)
-
     def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Λ_update of some rows; nothing is changed."""
         gain, _ = schedule.drift(self.last[rows.cpu().numpy()], update)
         return self._moved(rows, gain)
 
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Λ_update of every row, as a new tensor."""
         gain, _ = schedule.drift(self.last, update)
         return (self.velocity * self._column(gain)).add_(self.parameters)
 
     def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of some rows for update k: where its gradient is taken."""
+        """Λ_{k-1} + μ_{k-1} ΔΛ_{k-1} of some rows for update k."""
         gain, decay = schedule.drift(self.last[rows.cpu().numpy()], update - 1)
         return self._moved(rows, gain + decay * schedule.momentum(update))
 
     def apply(
         self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
     ) -> None:
-        """Make update k on the rows (ascending, none twice) that have a gradient."""
         index = rows.cpu().numpy()
         gain, decay = schedule.drift(self.last[index], update - 1)
         parameters, velocity = self.parameters.index_select(0, rows), self.velocity.index_select(0, rows)
@@ -122,25 +152,18 @@ class LazyRows:
                 state.index_copy_(0, rows, values)
         self.last[index] = update
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        tensors = {"parameters": self.parameters, "velocity": self.velocity}
-        return {**{name: tensor.cpu().numpy() for name, tensor in tensors.items()}, "last": self.last}
-
     def _moved(self, rows: torch.Tensor, by_velocity: np.ndarray) -> torch.Tensor:
         # A product and a sum, each rounded once, so that a row's value never depends on the rows beside it.
         moved = self.velocity.index_select(0, rows).mul_(self._column(by_velocity))
         return moved.add_(self.parameters.index_select(0, rows))
-
-    def _column(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.parameters)[:, None]
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class AdamRows:
-    """One tower's state under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
+class AdamRows(RowState):
+    """Under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
 
         m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
         Λ = Λ - ε (m / (1 - β₁^t)) / (sqrt(v / (1 - β₂^t)) + 1e-8)
@@ -149,7 +172,6 @@ class AdamRows:
     was. Every operation rounds once for each number, so a row's value never depends on the rows beside it.
     """
 
-    parameters: torch.Tensor  # Λ, [rows, columns]
     moment: torch.Tensor  # m, [rows, columns]
     square: torch.Tensor  # v, [rows, columns]
     count: np.ndarray  # t, int32 [rows]
@@ -158,14 +180,6 @@ class AdamRows:
     def start(parameters: torch.Tensor) -> "AdamRows":
         nothing = torch.zeros_like(parameters)
         return AdamRows(parameters, nothing, nothing.clone(), np.zeros(len(parameters), np.int32))
-
-    @staticmethod
-    def restored(arrays: Mapping[str, np.ndarray]) -> "AdamRows":
-        parameters, moment, square = (torch.from_numpy(arrays[name]) for name in ("parameters", "moment", "square"))
-        return AdamRows(parameters, moment, square, arrays["count"])
-
-    def to(self, device: torch.device) -> "AdamRows":
-        return AdamRows(self.parameters.to(device), self.moment.to(device), self.square.to(device), self.count)
 
     def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         return self.parameters.index_select(0, rows)
@@ -190,49 +204,12 @@ class AdamRows:
         moved = (moment / corrected_1).div_(length).mul_(step)
         self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(moved))
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        tensors = {"parameters": self.parameters, "moment": self.moment, "square": self.square}
-        return {**{name: tensor.cpu().numpy() for name, tensor in tensors.items()}, "count": self.count}
-
-    def _column(self, values: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.parameters)[:, None]
-
 
 @cache
 def _corrections(total: int) -> tuple[np.ndarray, np.ndarray]:
     """1 - β^t for t up to `total`. Tables, because a power in a vector of another length may round differently."""
     counts = np.arange(total + 1, dtype=np.float64)
     return 1 - BETA_1**counts, 1 - BETA_2**counts
-
-
-class RowState(Protocol):
-    """The state of one tower's parameters while they are trained, whichever rule moves them.
-
-    Some rows move at an update: those a minibatch touches.
-    """
-
-    @property
-    def parameters(self) -> torch.Tensor: ...  # [rows, columns], raw
-
-    def to(self, device: torch.device) -> "RowState":
-        """This state on a device; counts stay on the CPU."""
-
-    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Λ_update of some rows; nothing is changed."""
-
-    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Λ_update of every row, as a new tensor."""
-
-    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        """Some rows where the gradient of an update is taken."""
-
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        """Make an update on the rows (ascending, none twice) that have a gradient."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All of it by name, on the CPU, for a checkpoint."""
 
 
 def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
@@ -242,4 +219,6 @@ def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
-    return AdamRows.restored(arrays) if "moment" in arrays else LazyRows.restored(arrays)
+    kind: Any = AdamRows if "moment" in arrays else LazyRows
+    found = {field.name: arrays[field.name] for field in fields(kind)}
+    return kind(**{n: torch.from_numpy(array) if array.ndim == 2 else array for n, array in found.items()})

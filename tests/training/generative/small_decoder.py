@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from training.data.ragged import Ragged, starts
-from training.network.decoder import END, Decoder, Targets, initial_decoder, targets_of
+from training.data.text_batch import Ragged, starts
+from training.network.decoder import END, Decoder, Targets, targets_of
 
 SMALL = Decoder(latent=2, cells=2, vocabulary=5, word_columns=3)
 TEXTS = [[2, 4, 4, END], [3, END], [END], [4, 2, 1, 3, END]]
@@ -18,7 +18,7 @@ def targets(texts: list[list[int]], decoder: Decoder = SMALL) -> Targets:
 def some_parts(decoder: Decoder, seed: int = 1) -> dict[str, torch.Tensor]:
     """As a decoder starts, moved a little, so that no bias is a round number."""
     generator = np.random.Generator(np.random.Philox(seed))
-    found = dict(initial_decoder(decoder, generator))
+    found = dict(decoder.initial(generator))
     return {name: part + torch.from_numpy(0.3 * generator.normal(size=part.shape)) for name, part in found.items()}
 
 

@@ -10,7 +10,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.generative import reference_decoder as reference
 from tests.training.generative.small_decoder import SMALL, TEXTS, as_arrays, some_parts, some_z, targets
-from training.network.decoder import END, Decoder, initial_decoder
+from training.network.decoder import END, Decoder
 
 torch.set_num_threads(1)
 
@@ -138,7 +138,7 @@ def test_batch_mates_and_their_order_never_change_the_loss_or_the_gradient_of_it
 def test_a_decoder_learns_to_say_each_text_from_its_z():
     texts = [[2, 3, END], [3, 2, END], [4, 4, 2, END], [END]]
     decoder = Decoder(latent=4, cells=8, vocabulary=5, word_columns=4)
-    parts = dict(initial_decoder(decoder, np.random.Generator(np.random.Philox(1))))
+    parts = dict(decoder.initial(np.random.Generator(np.random.Philox(1))))
     z_Bh, num_words = torch.eye(4, dtype=torch.float64), sum(map(len, texts))
     before, _ = loss_and_gradients(decoder, z_Bh, texts, parts)
     assert before / num_words == pytest.approx(math.log(5), abs=0.3), "a new decoder knows nothing"
@@ -152,7 +152,7 @@ def test_a_start_is_the_same_for_the_same_seed_and_within_its_stated_range():
     decoder = Decoder(latent=4, cells=9, vocabulary=30, word_columns=16)
 
     def start() -> dict[str, torch.Tensor]:
-        return dict(initial_decoder(decoder, np.random.Generator(np.random.Philox(key=7))))
+        return dict(decoder.initial(np.random.Generator(np.random.Philox(key=7))))
 
     parts = start()
     assert {name: tuple(part.shape) for name, part in parts.items()} == dict(decoder.parts)

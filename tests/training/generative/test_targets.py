@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data.ragged import Ragged, starts
+from training.data.text_batch import Ragged, starts
 from training.network.decoder import END, UNKNOWN, targets_of
 
 VOCABULARY = 6

@@ -19,8 +19,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from training.gpu import gpu_kernels
-from training.gpu.gpu_recurrent import OPTIONS, block_sizes
+from training.towers import gpu_recurrent
+from training.towers.gpu_recurrent import OPTIONS, block_sizes
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 SWITCHES: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 
 def compiled(name: str, target: int) -> dict[str, Any]:
     """What the assembler made of a kernel at the size of its recipe (96 cells, an RNN's 288)."""
-    kernel = getattr(gpu_kernels, name.removeprefix("full_"))
+    kernel = getattr(gpu_recurrent, name.removeprefix("full_"))
     constants = SWITCHES[name] | block_sizes(288 if name.startswith("rnn") else 96)
     names = kernel.arg_names
     signature = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from schemas.errors import UsageError
-from training.gpu.device import CPU, gpu_share, open_device, process_group_backend
-from training.gpu.device_name import DEVICES, device_named
+from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
+from training.network.encoder import CPU, open_device
 from training.recipes.named_recipes import lstm_96
 from training.run.arithmetic import arithmetic_of
 
@@ -34,8 +34,8 @@ def test_an_unknown_device_is_refused():
 def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
     """In a process that sees no GPU, whatever this machine has. The one that asks may be another machine's."""
     script = (
-        "from training.gpu.device import open_device\n"
-        "from training.gpu.device_name import device_named\n"
+        "from training.network.encoder import open_device\n"
+        "from training.compute.device import device_named\n"
         "for name in ('cuda', 'cuda-eager'):\n"
         "    try: open_device(device_named(name))\n"
         "    except Exception as error: print(type(error).__name__, error)\n"

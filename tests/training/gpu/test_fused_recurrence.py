@@ -9,14 +9,12 @@ import triton.language as tl
 from tests.recipes import made, varied
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
-from training.data.pairs import apart
+from training.data.micro_batch import apart
 from training.data.text_batch import TextBatch, text_batch
-from training.gpu import gpu_kernels
-from training.gpu.device import Device
-from training.network.encoder import Encoder
+from training.network.encoder import Device, Encoder
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.towers import Tower, tower_of
+from training.towers import Tower, gpu_recurrent, tower_of
 from training.update.click_loss import pair_batch, pair_gradient
 
 torch.set_num_threads(1)
@@ -165,7 +163,7 @@ def test_what_kernels_do_not_know_is_left_to_the_plain_tower(place):
 @triton.jit
 def apply_tanh(x, y, SIZE: tl.constexpr):
     at = tl.arange(0, SIZE)
-    tl.store(y + at, gpu_kernels._tanh(tl.load(x + at)))
+    tl.store(y + at, gpu_recurrent._tanh(tl.load(x + at)))
 
 
 def test_tanh_is_right_to_a_few_units_in_the_last_place(place):

@@ -4,7 +4,7 @@ import torch
 
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.heads import reference
-from training.network.head import draw_masks, head_of, initial_head
+from training.network.head import draw_masks, head_of
 from training.recipes.objectives import Classify
 
 torch.set_num_threads(1)
@@ -26,7 +26,7 @@ def small(features: str, kind: str, **changes):
 def random_case(head, features: str):
     """Vectors, and parts whose biases are not zero."""
     generator = np.random.Generator(np.random.Philox(key=7))
-    parts = initial_head(head, generator)
+    parts = head.initial(generator)
     for name in ("head.b_1", "head.b_2"):
         parts[name] += torch.from_numpy(generator.normal(size=tuple(parts[name].shape)))
     number = 1 if features == "plain" else 2

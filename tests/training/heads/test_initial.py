@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.network.head import head_of, initial_head
+from training.network.head import head_of
 from training.recipes.objectives import Classify, GatedFeatures, Pruned
 
 
@@ -17,7 +17,7 @@ def generator(key: int) -> np.random.Generator:
 
 def test_every_part_is_there_in_order_with_its_shape():
     head = gated()
-    found = initial_head(head, generator(1))
+    found = head.initial(generator(1))
     assert [(name, tuple(part.shape)) for name, part in found.items()] == list(head.parts)
     assert all(name.startswith("head.") for name in found)
     assert {part.dtype for part in found.values()} == {torch.float64}
@@ -26,18 +26,18 @@ def test_every_part_is_there_in_order_with_its_shape():
 # Inputs and outputs of one matrix: W_fh 10 -> 5, W_v 5 -> 7, W_h 6 -> 2, W_2 6 · 7 + 5 · 2 = 52 -> 3.
 @pytest.mark.parametrize(("name", "both"), [("head.W_fh", 15), ("head.W_v", 12), ("head.W_h", 8), ("head.W_2", 55)])
 def test_weights_fill_glorots_range(name, both):
-    part, limit = initial_head(gated(), generator(1))[name], (6 / both) ** 0.5
+    part, limit = gated().initial(generator(1))[name], (6 / both) ** 0.5
     assert 0.9 * limit < part.abs().max().item() <= limit
     assert abs(part.mean().item()) < 4 * limit / (3 * part.numel()) ** 0.5
 
 
 def test_biases_begin_at_zero():
-    found = initial_head(gated(), generator(1))
+    found = gated().initial(generator(1))
     assert not any(part.any() for name, part in found.items() if name.startswith("head.b_"))
 
 
 def test_parameters_are_a_function_of_the_generators_key():
-    first, again, other = (initial_head(gated(), generator(key)) for key in (1, 1, 2))
+    first, again, other = (gated().initial(generator(key)) for key in (1, 1, 2))
     for name in ("head.W_fh", "head.W_2"):
         assert torch.equal(first[name], again[name])
         assert not torch.equal(first[name], other[name])

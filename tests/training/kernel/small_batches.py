@@ -5,10 +5,9 @@ import torch
 
 from tests.recipes import made, varied
 from tests.training.texts import random_texts
-from training.data.pairs import Pairs, apart
-from training.gpu.device import CPU
+from training.data.micro_batch import Pairs, apart
 from training.kernel.kernel_path import CompiledBatch, CompiledPath
-from training.network.encoder import Encoder
+from training.network.encoder import CPU, Encoder
 from training.network.parameters import Layout, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, path_of

@@ -13,19 +13,17 @@ from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
-from training.compute.workers import Alone
-from training.data.pairs import Pairs
-from training.gpu.device import CPU
-from training.kernel import serves
+from training.compute.reduction import Alone
+from training.data.micro_batch import Pairs
+from training.kernel.kernel_library import serves
 from training.kernel.kernel_path import CompiledPath
+from training.network.encoder import CPU
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
 from training.update.click_loss import pair_batch
-from training.update.large_update import Towers, large_update
+from training.update.large_update import Path, ReferencePath, Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule
-from training.update.paths import Path
-from training.update.reference_path import ReferencePath
 
 
 def start(recipe: Recipe, path: Path) -> Towers:

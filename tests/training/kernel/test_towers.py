@@ -20,9 +20,11 @@ from tests.training.kernel.small_batches import (
     sharing_pairs,
     start,
 )
-from training.kernel.kernel_batch import CHUNK_TEXTS
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_towers import CompiledAddend, TowerPoint, Workspace
+from training.kernel.kernel_path import Workspace
+from training.kernel.kernel_rows import CompiledAddend
+from training.kernel.kernel_texts import CHUNK_TEXTS
+from training.kernel.kernel_towers import TowerPoint
 from training.network.encoder import encode_batch
 from training.update.click_loss import pair_gradient
 
@@ -34,18 +36,9 @@ def values_of(addend: CompiledAddend, columns: int) -> tuple[np.ndarray, np.ndar
 
 
 def compiled_gradient(recipe, layout, matrices, batch):
-    points = [TowerPoint(recipe, *layout.split(matrices.get(s, matrices.get("shared")))) for s in ("query", "document")]
+    points = {name: TowerPoint(recipe, *layout.split(matrix)) for name, matrix in matrices.items()}
     workspace = Workspace()
-    loss = workspace.pair_gradient(
-        recipe,
-        points,
-        (batch.queries, batch.documents),
-        batch.candidates,
-        batch.weights,
-        TRIGRAMS,
-        batch.num_shared,
-        batch.pair_ends,
-    )
+    loss = workspace.gradient(batch, recipe, points, TRIGRAMS)
     return loss, [values_of(workspace.addend(side), layout.columns) for side in (0, 1)]
 
 

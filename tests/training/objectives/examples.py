@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from tests.training.texts import Text, random_texts
-from training.data.ragged import Ragged, starts
+from training.data.text_batch import Ragged, starts
 from training.network.encoder import Encoder
 from training.network.head import draw_masks
 from training.network.parameters import Layout, Outputs, decoder_of_model, head_of_model, layout_of

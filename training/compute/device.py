@@ -1,4 +1,4 @@
-"""The device of a request, named without torch where possible, since an existing model needs none."""
+"""The device that a run computes on, named without torch where possible, since an existing model needs none."""
 
 import importlib.util
 import os
@@ -43,3 +43,16 @@ def has_driver(driver_files: Sequence[str] = DRIVER_FILES) -> bool:
 def can_compile() -> bool:
     """Whether Triton is here, and the C compiler that it looks for."""
     return importlib.util.find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
+
+
+def gpu_share(num_workers: int, num_gpus: int) -> dict[str, float]:
+    """What each worker asks Ray for: a GPU of its own, or a part of one where there are more workers than GPUs."""
+    return {"GPU": 1 / -(-num_workers // num_gpus)} if num_gpus else {}
+
+
+def process_group_backend(num_workers: int, num_gpus: int) -> str:
+    """The backend that adds up over workers: NCCL for tensors on GPUs where each worker has its own, else gloo.
+
+    NCCL refuses two ranks on one GPU. What is on the CPU always goes through gloo.
+    """
+    return "cpu:gloo,cuda:nccl" if num_workers <= num_gpus else "gloo"

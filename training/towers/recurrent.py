@@ -1,4 +1,10 @@
-"""The LSTM tower (eq. 2), with forget gate and peepholes each on a switch; the paper trains it without (section V).
+"""The recurrent towers that read a text from left to right.
+
+The RNN (eq. 1), whose G is d:
+
+    y(t) = tanh(W l(t) + W_rec y(t-1) + b)
+
+The LSTM (eq. 2), with forget gate and peepholes each on a switch; the paper trains it without (section V):
 
     y_g(t) = tanh(W4 l + Wrec4 y(t-1) + b4)
     i(t)   = sigmoid(W3 l + Wrec3 y(t-1) + Wp3 ∘ c(t-1) + b3)
@@ -18,13 +24,50 @@ Shapes as in tower, with d cells, G = 3 d or 4 d.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn.functional import pad
 
-from training.compute.elementary import tanh
 from training.compute.threads import empty
 from training.data.text_batch import TextBatch
-from training.recipes.towers import GatedRecurrent
-from training.towers.tower import Parts, Shapes, sum_by_word
+from training.recipes.towers import RNN, GatedRecurrent
+from training.towers.tower import Embedded, Parts, Shapes, packed_inputs, sum_by_word
+
+
+@dataclass(frozen=True, slots=True)
+class RNNTower:
+    cells: int
+
+    @property
+    def columns(self) -> int:
+        return self.cells
+
+    @property
+    def dimensions(self) -> int:
+        return self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        return ("W_rec", (self.cells, self.columns)), ("b", (self.columns,))
+
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+        return self.states(word_UG, parts, batch, steps)[-1], 0.0
+
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
+        """y(t) of each step's texts."""
+        active = [batch.active(step) for step in range(batch.num_steps)]
+        of_steps = packed_inputs(word_UG + parts["b"], batch).split(active)
+        found = [of_steps[0].tanh()]
+        for step, input_nG in enumerate(of_steps[1:], start=1):
+            before = found[-1].detach() if step == batch.num_steps - steps else found[-1]
+            recurrent = pad(before @ parts["W_rec"], (0, 0, 0, len(input_nG) - len(before)))  # others begin here
+            found.append((input_nG + recurrent).tanh())
+        return found
+
+
+def rnn(settings: RNN) -> RNNTower:
+    """The tower of a recipe's settings."""
+    return RNNTower(settings.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +90,7 @@ class LSTMTower:
         num_gates = self.columns // self.cells - 1  # the candidate is no gate
         return recurrent_and_bias + ((("W_peep", (num_gates, self.cells)),) if self.peepholes else ())
 
-    def forward(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0
-    ) -> tuple[torch.Tensor, float]:
-        """As tower.Tower.forward."""
+    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         return self.states(word_UG, parts, batch, steps)[batch.step_offsets[-2] :], 0.0
 
     def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
@@ -133,6 +173,17 @@ def _forward(
         torch.mul(rows[:, :d], squashed[start:end], out=state[start:end])
         begun = end - start
     return LSTMTrace(gates, squashed, state, cells)
+
+
+def tanh(values: torch.Tensor, out: torch.Tensor) -> None:
+    """Write tanh of some values to `out`, which may be the values themselves.
+
+    On a CPU NumPy's is as exact as torch's and takes a sixth of the time.
+    """
+    if values.device.type == "cpu":
+        np.tanh(values.numpy(), out=out.numpy())
+    else:
+        torch.tanh(values, out=out)
 
 
 def _backward(
