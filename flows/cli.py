@@ -89,9 +89,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its code; without `argv` that of this process, which ends with it."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and _command(arguments) in ONLY_BEAM:
-        from beam_jobs.engine import unused_imports
+        from beam_jobs import keep_out_unused_imports
 
-        unused_imports.keep_out()
+        keep_out_unused_imports()
     use_scratch()
     gc.set_threshold(20_000)  # what a command imports stays: looked through less often, that is 0.1 s
     code = run(arguments)

@@ -7,7 +7,6 @@ on an engine calls `commit` inside its last step instead, so that a client that 
 and its `produce` returns None.
 """
 
-import hashlib
 import json
 import platform
 import sys
@@ -84,24 +83,6 @@ def scratch_folder(attempt: str) -> str:
 
 def stage_folder(store: str, request: Request) -> str:
     return storage.join(store, request.stage, request.digest)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineJob:
-    """A stage's job on an engine that outlives the process that submitted it."""
-
-    store: str
-    request: Request
-
-    @property
-    def name(self) -> str:
-        """The job's name on the engine: unique for a request into a store."""
-        where = hashlib.sha256(storage.absolute(stage_folder(self.store, self.request)).encode()).hexdigest()[:8]
-        return f"clicktower-{self.request.stage}-{self.request.digest}-{where}"
-
-    def has_committed(self) -> bool:
-        """Whether the stage's output is there."""
-        return find_finished(self.store, self.request)[0] is not None
 
 
 def open_result(folder: str) -> StageResult:

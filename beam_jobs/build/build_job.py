@@ -31,9 +31,8 @@ from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
+from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
 from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
-from beam_jobs.engine.progress import advance
 from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
 from schemas.day import QUERIES

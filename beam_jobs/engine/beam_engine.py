@@ -19,7 +19,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -28,14 +27,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
 from beam_jobs.engine.engine_options import runner_name
-from beam_jobs.engine.engine_start import (
-    cancel,
-    is_found_again,
-    name_job,
-    started,
-    wait_for_the_same,
-    was_cancelled_there,
-)
+from beam_jobs.engine.engine_start import cancel, flink_job, name_job, started
 from beam_jobs.engine.forked_workers import ForkedWorkers
 from schemas.errors import (
     JobGoesOn,
@@ -47,76 +39,10 @@ from schemas.errors import (
     store_error,
 )
 from schemas.process import keep_folder, kept_path, sigterm_as_exit
-from schemas.stage import EngineJob, Progress, silent
+from schemas.stage import Progress, silent
 
-# What Beam and the engines say while a job runs goes to files, not to the terminal: what matters is an exception.
-
-
-OWN = "beam.log"
+OWN_LOG = "beam.log"
 LISTENER_SECONDS = 5.0
-
-
-@dataclass(kw_only=True, slots=True)
-class EngineLog:
-    """The folder of these files, for this user's eyes: a traceback may quote data. It goes, unless it is kept."""
-
-    folder: str
-    keep: bool = False
-
-    @property
-    def kept(self) -> str:
-        """Where it is in the end, if it is kept."""
-        return kept_path(self.folder)
-
-    def keep_what_others_said(self) -> bool:
-        """Keep the folder, and True, where a process other than this one wrote into it."""
-        others = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN)
-        self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in others)
-        return self.keep
-
-
-@contextmanager
-def engine_log() -> Iterator[EngineLog]:
-    """A log for one job. Where an unexpected exception leaves the block it is kept, and named in the exception.
-
-    Beam logs to its own loggers, to the root (what a runner reports) and to one for each server; each exception with
-    its traceback at every level that it passes.
-    """
-    log = EngineLog(folder=tempfile.mkdtemp(prefix="clicktower-engine-"))
-    handler = logging.FileHandler(os.path.join(log.folder, OWN), delay=True, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    others, root.handlers = root.handlers, [handler]
-    hook, threading.excepthook = threading.excepthook, _to_the_log
-    try:
-        yield log
-    except Exception as error:
-        if not isinstance(error, StageError) and log.keep_what_others_said():
-            error.add_note(f"What the engine said is in {log.kept}.")
-        raise
-    finally:
-        _wait_for_listeners()
-        threading.excepthook, root.handlers = hook, others
-        handler.close()
-        if log.keep:
-            keep_folder(log.folder)
-        else:
-            shutil.rmtree(log.folder, ignore_errors=True)
-
-
-def _to_the_log(arguments: threading.ExceptHookArgs) -> None:
-    """Beam's threads that listen to a server fail when it ends; nobody is to be told on the terminal."""
-    logging.getLogger(__name__).warning("%s in thread %s", arguments.exc_type.__name__, arguments.thread)
-
-
-def _wait_for_listeners() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("wait_until_finish"):
-            thread.join(LISTENER_SECONDS)
-
-
-__all__ = ["carries_errors", "run_pipeline", "runner_name"]
-
 _MARK = re.compile(r"clicktower-error:([A-Za-z0-9+/]+=*)")
 _ENDED = {
     "FAILED": "the runner reports that it failed",
@@ -133,48 +59,19 @@ class HandedOver(JobGoesOn):
     exit_code = 0
 
 
-class CarriedError(Exception):
-    """A StageError on its way through a runner, as text that survives being quoted in a traceback."""
-
-
-def carries_errors(function: Function) -> Function:
-    """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            try:
-                yield from function(*args, **kwargs)
-            except Exception as error:
-                if known := _known(error):
-                    raise _carried(known) from None
-                raise
-    else:
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except Exception as error:
-                if known := _known(error):
-                    raise _carried(known) from None
-                raise
-
-    return wrapped  # type: ignore[return-value]
-
-
 def run_pipeline(
     build: Callable[[beam.Pipeline], None],
     beam_options: Sequence[str],
     *,
-    job: EngineJob | None = None,
+    job_name: str = "",
+    has_committed: Callable[[], bool] = lambda: False,
     progress: Progress = silent,
     workers: ForkedWorkers | None = None,
 ) -> None:
     """Nothing, when the pipeline that `build` makes has run to its end.
 
-    Where the same `job` runs on the cluster already (the client that submitted it was killed), it is waited for, and
-    another one submitted only if it does not commit.
+    Where a job of the same `job_name` runs on the cluster already (the client that submitted it was killed), it is
+    waited for, and another one submitted only if it has not committed.
 
     Without a `--runner` it runs in this process, or in `workers` where the options ask for processes and the caller has
     started what forks them. Raises the StageError that a worker raised, UsageError for options
@@ -182,27 +79,24 @@ def run_pipeline(
     is interrupted (Ctrl-C, SIGTERM) the job is cancelled; where it is killed, a job on a cluster goes on.
     """
     name, options = runner_name(beam_options), _options(beam_options)
-    name_job(name, options, job.name if job else "")
+    name_job(name, options, job_name)
     with engine_log() as log, sigterm_as_exit():
-        _wait_for_the_same(name, options, progress)
+        if same := flink_job(name, options):
+            try:
+                same.wait(lambda what: progress(what, 0, None))
+            except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
+                cancel(None, name, options)
+                raise
         # Looked at only now: it may have committed since the caller looked, and be gone from the list.
-        if not (job and job.has_committed()):
+        if not has_committed():
             _run(build, name, options, log, workers)
-
-
-def _wait_for_the_same(name: str, options: PipelineOptions, progress: Progress) -> None:
-    try:
-        wait_for_the_same(name, options, lambda what: progress(what, 0, None))
-    except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
-        cancel(None, name, options)
-        raise
 
 
 def _run(
     build: Callable[[beam.Pipeline], None],
     name: str,
     options: PipelineOptions,
-    log: EngineLog,
+    log: "EngineLog",
     workers: ForkedWorkers | None,
 ) -> None:
     with started(name, options, log.folder, workers) as runner:
@@ -238,7 +132,7 @@ def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions
     )
 
 
-def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: EngineLog) -> None:
+def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOptions, log: "EngineLog") -> None:
     """Nothing, when the runner reports DONE; it is told to cancel the job if this process is interrupted."""
     result: PipelineResult | None = None
     cause: Exception | None = None
@@ -257,11 +151,13 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
         return
     if carried := _find_carried(cause):
         raise carried from None
-    kept = f"; what the engine said, which may quote data, is in {log.kept}" if log.keep_what_others_said() else ""
+    where = log.keep_if_engines_wrote()
+    kept = f"; what the engine said, which may quote data, is in {where}" if where else ""
+    on_flink = flink_job(name, options)
     if state not in _ENDED:
         if result is None and cause and not isinstance(cause, grpc.RpcError):  # not even submitted: no engine's doing
             raise cause
-        if is_found_again(name, options):
+        if on_flink:
             raise LostSight(
                 asked="the Beam job was to run to its end",
                 found=f"it could not be followed any more; the last that is known of it: {state}",
@@ -269,7 +165,7 @@ def _submit_and_wait(pipeline: beam.Pipeline, name: str, options: PipelineOption
                 do=f"run the same command again, which waits for it{kept}",
             )
         cancel(result, name, options)
-    if was_cancelled_there(name, options):
+    if on_flink and on_flink.was_cancelled():  # which Beam cannot tell from a failure
         state = "CANCELLED"
     kind = StageError if state == "CANCELLED" else TransientError  # who cancelled it does not want it tried again
     raise kind(
@@ -329,13 +225,39 @@ def _options(beam_options: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def _known(error: Exception) -> StageError | None:
-    return error if isinstance(error, StageError) else store_error(error)
+class CarriedError(Exception):
+    """A StageError on its way through a runner, as text that survives being quoted in a traceback."""
 
 
-def _carried(error: StageError) -> CarriedError:
-    facts = [type(error).__name__, error.asked, error.found, error.do, error.follows]
-    return CarriedError("clicktower-error:" + base64.b64encode(json.dumps(facts).encode()).decode())
+def carries_errors(function: Function) -> Function:
+    """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with _carrying():
+                yield from function(*args, **kwargs)
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with _carrying():
+                return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@contextmanager
+def _carrying() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        known = error if isinstance(error, StageError) else store_error(error)
+        if not known:
+            raise
+        facts = [type(known).__name__, known.asked, known.found, known.do, known.follows]
+        text = base64.b64encode(json.dumps(facts).encode()).decode()
+        raise CarriedError(f"clicktower-error:{text}") from None
 
 
 def _find_carried(error: BaseException | None) -> StageError | None:
@@ -347,3 +269,55 @@ def _find_carried(error: BaseException | None) -> StageError | None:
             return _KINDS.get(kind, StageError)(asked=asked, found=found_, do=do, follows=follows)
         error = error.__cause__ or error.__context__
     return None
+
+
+class EngineLog:
+    """The folder of the files to which Beam and the engines write while a job runs, for this user's eyes: a traceback
+    may quote data. It goes with the job, unless it is kept."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="clicktower-engine-")
+        self.keep = False
+
+    def keep_if_engines_wrote(self) -> str:
+        """Keep the folder where a process other than this one wrote into it: where it is then, or nothing."""
+        others = (name for name in os.listdir(self.folder) if name.endswith(".log") and name != OWN_LOG)
+        self.keep = any(os.path.getsize(os.path.join(self.folder, name)) for name in others)
+        return kept_path(self.folder) if self.keep else ""
+
+
+@contextmanager
+def engine_log() -> Iterator[EngineLog]:
+    """A log for one job, and nothing on the terminal: what matters is an exception.
+
+    Where an unexpected exception leaves the block the log is kept, and named in the exception. Beam logs to its own
+    loggers, to the root (what a runner reports) and to one for each server; each exception with its traceback at every
+    level that it passes.
+    """
+    log = EngineLog()
+    handler = logging.FileHandler(os.path.join(log.folder, OWN_LOG), delay=True, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    others, root.handlers = root.handlers, [handler]
+    hook, threading.excepthook = threading.excepthook, _log_failed_thread
+    try:
+        yield log
+    except Exception as error:
+        if not isinstance(error, StageError) and (where := log.keep_if_engines_wrote()):
+            error.add_note(f"What the engine said is in {where}.")
+        raise
+    finally:
+        for thread in threading.enumerate():
+            if thread.name.startswith("wait_until_finish"):
+                thread.join(LISTENER_SECONDS)
+        threading.excepthook, root.handlers = hook, others
+        handler.close()
+        if log.keep:
+            keep_folder(log.folder)
+        else:
+            shutil.rmtree(log.folder, ignore_errors=True)
+
+
+def _log_failed_thread(arguments: threading.ExceptHookArgs) -> None:
+    """Beam's threads that listen to a server fail when it ends."""
+    logging.getLogger(__name__).warning("%s in thread %s", arguments.exc_type.__name__, arguments.thread)

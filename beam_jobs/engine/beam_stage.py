@@ -1,21 +1,33 @@
 """The way of every Beam stage: request -> reused, or an attempt -> engine -> pipeline, whose last step commits."""
 
+import hashlib
+import json
+import threading
 import time
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from beam_jobs.engine.arrow_files import explained
-from beam_jobs.engine.engine_options import WORTH_PROCESSES_BYTES, exchange_scratch, with_local_workers
-from beam_jobs.engine.forked_workers import forked_workers_if_asked
-from beam_jobs.engine.progress import listening
+from beam_jobs.engine.engine_options import (
+    WORTH_PROCESSES_BYTES,
+    asks_for_processes,
+    exchange_scratch,
+    with_local_workers,
+)
+from beam_jobs.engine.forked_workers import forked_workers
 from schemas import manifest, stage, storage
 from schemas.manifest import Outcome, Request
-from schemas.stage import EngineJob, Progress, StageResult, run_stage, scratch_folder
+from schemas.stage import Progress, StageResult, run_stage, scratch_folder
 
 if TYPE_CHECKING:
     import apache_beam as beam
+
+NOTE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +38,7 @@ class Tally:
     """
 
     lines: int = 0  # counted where blocks are cut, before anything is parsed
-    fates: Mapping[str, int] = field(default_factory=dict)  # lines by schemas.search_log fate
+    fates: Mapping[str, int] = field(default_factory=dict)  # lines by fate (schemas.search_log)
     counts: Mapping[str, int] = field(default_factory=dict)
     first_ms: int | None = None
     last_ms: int | None = None
@@ -78,6 +90,13 @@ class Attempt:
         """Where workers note their progress."""
         return storage.join(self.scratch or self.made, "progress")
 
+    @property
+    def job_name(self) -> str:
+        """The job's name on an engine, which may outlive the process that submitted it: unique for a request into a
+        store."""
+        where = hashlib.sha256(storage.absolute(self.folder.rpartition("/")[0]).encode()).hexdigest()[:8]
+        return f"clicktower-{self.request.stage}-{self.request.digest}-{where}"
+
     def has_committed(self) -> bool:
         """Whether this or another attempt at the request has ended."""
         return storage.exists(storage.join(self.folder.rpartition("/")[0], manifest.FILE_NAME))
@@ -123,7 +142,7 @@ def run_beam_stage(
     def produce(folder: str) -> None:
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
         with (
-            forked_workers_if_asked(options, module) as workers,
+            forked_workers(module) if asks_for_processes(options) else nullcontext() as workers,
             exchange_scratch(options, scratch_folder(folder)) as scratch,
         ):
             from beam_jobs.engine.beam_engine import run_pipeline
@@ -141,10 +160,95 @@ def run_beam_stage(
                 run_pipeline(
                     job.build,
                     options,
-                    job=EngineJob(store=store, request=request),
+                    job_name=attempt.job_name,
+                    has_committed=attempt.has_committed,
                     progress=progress,
                     workers=workers,
                 )
 
     with explained(store):
         return run_stage(store, request, produce, progress)
+
+
+# How far a running job is, for whoever started it, on whatever runner: workers leave notes, the client adds up.
+#
+#     with listening(progress, {"reading (bytes)": 1000, "writing (buckets)": 4}, folder):
+#         ...                                    # the job, whose functions call advance(folder, "reading (bytes)", 10)
+#
+# A note is one small file for each worker process in a folder that all of them see, written at most once a second. What
+# a bundle that ran twice did counts twice, so a step never shows more than its total; the ledger counts for itself.
+
+
+@contextmanager
+def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iterator[str]:
+    """What to hand to `advance`, while the block runs. `steps`: the total of each, in the order they come in.
+
+    The last step that anything is done of is told. A folder that cannot be made or read only silences this.
+    """
+    progress(next(iter(steps)), 0, next(iter(steps.values())))
+    with suppress(OSError):
+        storage.make_folder(folder)
+    ended = threading.Event()
+
+    def tell() -> None:
+        done = _add_up(folder)
+        if begun := [step for step in steps if done[step]]:
+            progress(begun[-1], min(done[begun[-1]], steps[begun[-1]]), steps[begun[-1]])
+
+    def listen() -> None:
+        while not ended.wait(NOTE_SECONDS):
+            tell()
+
+    listener = threading.Thread(target=listen, name="clicktower-progress", daemon=True)
+    listener.start()
+    try:
+        yield folder
+    finally:
+        ended.set()
+        listener.join()
+        _note(folder).write()  # what a worker in this process has not written yet
+        tell()
+
+
+def advance(told: str, step: str, by: int) -> None:
+    """Note that `by` more of a step are done. Without a folder nobody listens."""
+    if told:
+        _note(told).add(step, by)
+
+
+class _Note:
+    """What this process did for one job."""
+
+    def __init__(self, folder: str) -> None:
+        self._uri = storage.join(folder, f"{uuid.uuid4().hex}.json")
+        self._done: Counter[str] = Counter()
+        self._written, self._lock = 0.0, threading.Lock()
+
+    def add(self, step: str, by: int) -> None:
+        with self._lock:
+            self._done[step] += by
+            is_due = time.monotonic() - self._written >= NOTE_SECONDS
+        if is_due:
+            self.write()
+
+    def write(self) -> None:
+        with self._lock, suppress(OSError):  # no word about the progress is no reason to stop
+            self._written = time.monotonic()
+            folder = self._uri.rpartition("/")[0]
+            if not storage.is_local(folder) or storage.exists(folder):  # or else the job is over
+                with storage.open_new(self._uri) as note:
+                    note.write(json.dumps(self._done).encode())
+
+
+@lru_cache(maxsize=8)
+def _note(folder: str) -> _Note:
+    return _Note(folder)
+
+
+def _add_up(folder: str) -> Counter[str]:
+    done: Counter[str] = Counter()
+    with suppress(OSError):
+        for name in storage.list_files(folder):
+            with suppress(ValueError):  # caught in the middle of a write
+                done.update(json.loads(storage.read_bytes(storage.join(folder, name))))
+    return done

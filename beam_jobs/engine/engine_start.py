@@ -16,6 +16,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.options.pipeline_options import (
@@ -41,6 +42,13 @@ from schemas.errors import JobGoesOn, TransientError, UsageError
 # Beam would stage a list of the packages that are installed here, which nothing reads; without it no file of this
 # machine is needed by a cluster, so a job goes on where the machine that submitted it is gone.
 _NOTHING_TO_STAGE = "disable_logging_submission_environment"
+PORT = "{port}"  # stands for the chosen port in a command
+START_SECONDS = 120.0
+TERM_SECONDS = 10.0
+CLUSTER_ANSWER_SECONDS = 10.0
+CANCEL_SECONDS = 60.0
+SILENCE_SECONDS = 60.0  # how long a cluster may not answer while a job on it is waited for
+_ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
 
 
 @contextmanager
@@ -84,22 +92,16 @@ def started(
 
 def on_a_cluster(name: str, options: PipelineOptions) -> bool:
     """Whether the job runs somewhere else, and goes on where this process ends."""
-    master = options.view_as(FlinkRunnerOptions).flink_master
-    return name not in ("FnApiRunner", "PrismRunner") and not (name == "FlinkRunner" and master in MINI_CLUSTER)
+    if name == "FlinkRunner":
+        return options.view_as(FlinkRunnerOptions).flink_master not in MINI_CLUSTER
+    return name not in ("FnApiRunner", "PrismRunner")
 
 
-def is_found_again(name: str, options: PipelineOptions) -> bool:
-    """Whether a job that this process lost sight of is waited for by the next one (wait_for_the_same)."""
-    return name == "FlinkRunner" and on_a_cluster(name, options)
-
-
-def wait_for_the_same(name: str, options: PipelineOptions, tell: Callable[[str], None]) -> None:
-    """Nothing, when no job of this name runs on its cluster (any more): one that a killed client left there goes on.
-
-    Raises TransientError where the cluster falls silent meanwhile.
-    """
-    if is_found_again(name, options):
-        wait_for_job(*_on_flink(options), tell)
+def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
+    """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
+    named = options.view_as(GoogleCloudOptions)
+    if name in ("FlinkRunner", "PrismRunner"):
+        named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
 
 
 def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
@@ -107,12 +109,10 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
 
     What runs in this process, or in a server that was started for the job, ends with it.
     """
-    if not on_a_cluster(name, options):
-        return
     try:
-        if name == "FlinkRunner":
-            cancel_job(*_on_flink(options))
-        elif result:
+        if on_flink := flink_job(name, options):
+            on_flink.cancel()
+        elif result and on_a_cluster(name, options):
             result.cancel()
     except Exception as error:
         raise JobGoesOn(
@@ -121,29 +121,6 @@ def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -
             follows="the job may go on there and commit its result",
             do="look for it on the cluster's own page, and cancel it there if it is not wanted",
         ) from None
-
-
-def was_cancelled_there(name: str, options: PipelineOptions) -> bool:
-    """Whether somebody cancelled the job on its cluster, where Beam cannot tell that from a failure."""
-    if not is_found_again(name, options):
-        return False
-    try:
-        return was_cancelled(*_on_flink(options))
-    except OSError:
-        return False
-
-
-def _on_flink(options: PipelineOptions) -> tuple[str, str]:
-    """The address of the cluster, and the name of the job there."""
-    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
-    return master, options.view_as(GoogleCloudOptions).job_name
-
-
-def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
-    """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
-    named = options.view_as(GoogleCloudOptions)
-    if name in ("FlinkRunner", "PrismRunner"):
-        named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
 
 
 def _prism(options: PipelineOptions) -> list[str]:
@@ -202,16 +179,9 @@ def _cache_bytes(options: PipelineOptions) -> int:
 
 # The process beside this one that takes a job for its runner: Prism itself, or the job server of Flink.
 #
-#     with job_server(["prism", "--job_port", PORT], log="server.log") as endpoint: ...
-#
 # It lives exactly as long as this process: it ends with the block, and where this process is killed, a pipe closes and
 # it is killed too. It has a session of its own, so that an interrupt typed at the terminal reaches this process alone,
 # which can then still use it to cancel the job.
-
-
-PORT = "{port}"  # stands for the chosen port in a command
-START_SECONDS = 120.0
-TERM_SECONDS = 10.0
 
 # `cat` ends when the other end of the pipe closes: when this process ended, however it did.
 _UNTIL_THE_PIPE_CLOSES = """
@@ -291,10 +261,72 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-TIMEOUT_SECONDS = 10.0
-CANCEL_SECONDS = 60.0
-SILENCE_SECONDS = 60.0  # how long a cluster may not answer while a job on it is waited for
-_ENDED = {"CANCELED", "FAILED", "FINISHED"}
+# A job on a Flink cluster, as the cluster's own page tells of it.
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkJob:
+    """A job on a Flink cluster: `master`, http://host:port, and the name under which any process finds it again."""
+
+    master: str
+    name: str
+
+    def wait(self, tell: Callable[[str], None]) -> None:
+        """Nothing, when the job does not run (any more): one that a killed client left there goes on.
+
+        Raises TransientError where no cluster answers, or it falls silent while the job runs.
+        """
+        require_cluster(self.master)
+        heard = time.monotonic()
+        while True:
+            try:
+                if not self._running():
+                    return
+                heard = time.monotonic()
+            except OSError:
+                if time.monotonic() - heard > SILENCE_SECONDS:
+                    raise TransientError(
+                        asked=f"the job {self.name} was found running on the cluster and waited for",
+                        found=f"nothing was heard of the cluster for {SILENCE_SECONDS:.0f} s",
+                        follows="the job may go on there and commit its result",
+                        do="run the same command again when the cluster answers",
+                    ) from None
+            tell(f"it runs on the cluster already, as {self.name}: waiting for it")
+            time.sleep(1)
+
+    def cancel(self) -> None:
+        """Nothing, when the job does not run any more.
+
+        Raises OSError where the cluster does not answer, TimeoutError where the job does not end.
+        """
+        until = time.monotonic() + CANCEL_SECONDS
+        while running := self._running():
+            if time.monotonic() > until:
+                raise TimeoutError(f"the job did not end in {CANCEL_SECONDS:.0f} s")
+            for job in running:
+                _ask(f"{self.master}/jobs/{job}?mode=cancel", "PATCH")
+            time.sleep(1)
+
+    def was_cancelled(self) -> bool:
+        """Whether the cluster answers, and says so of the newest job of this name."""
+        with suppress(OSError):
+            newest = max(self._all(), key=lambda job: job["start-time"], default={"state": ""})
+            return newest["state"] in ("CANCELED", "CANCELLING")
+        return False
+
+    def _running(self) -> list[str]:
+        return [job["jid"] for job in self._all() if job["state"] not in _ENDED_ON_FLINK]
+
+    def _all(self) -> list[dict[str, Any]]:
+        return [job for job in _ask(f"{self.master}/jobs/overview", "GET")["jobs"] if job["name"] == self.name]
+
+
+def flink_job(name: str, options: PipelineOptions) -> FlinkJob | None:
+    """The job on its Flink cluster; None where it runs on none."""
+    if name != "FlinkRunner" or not on_a_cluster(name, options):
+        return None
+    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+    return FlinkJob(master, options.view_as(GoogleCloudOptions).job_name)
 
 
 def require_cluster(master: str) -> None:
@@ -312,59 +344,6 @@ def require_cluster(master: str) -> None:
         )
 
 
-def cancel_job(master: str, name: str) -> None:
-    """Nothing, when no job of that name runs on the cluster at `master` (http://host:port) any more.
-
-    Raises OSError where the cluster does not answer, TimeoutError where the job does not end.
-    """
-    until = time.monotonic() + CANCEL_SECONDS
-    while running := [job["jid"] for job in _jobs(master) if job["name"] == name and job["state"] not in _ENDED]:
-        if time.monotonic() > until:
-            raise TimeoutError(f"the job did not end in {CANCEL_SECONDS:.0f} s")
-        for job in running:
-            _ask(f"{master}/jobs/{job}?mode=cancel", "PATCH")
-        time.sleep(1)
-
-
-def wait_for_job(master: str, name: str, tell: Callable[[str], None]) -> None:
-    """Nothing, when no job of that name runs on the cluster (any more).
-
-    Raises TransientError where no cluster answers, or it falls silent while the job runs.
-    """
-    require_cluster(master)
-    running, heard = True, time.monotonic()
-    while running:
-        try:
-            jobs = [job for job in _jobs(master) if job["name"] == name and job["state"] not in _ENDED]
-            running, heard = bool(jobs), time.monotonic()
-        except OSError:
-            if time.monotonic() - heard > SILENCE_SECONDS:
-                raise _silent(name) from None
-        if running:
-            tell(f"it runs on the cluster already, as {name}: waiting for it")
-            time.sleep(1)
-
-
-def _silent(name: str) -> TransientError:
-    return TransientError(
-        asked=f"the job {name} was found running on the cluster and waited for",
-        found=f"nothing was heard of the cluster for {SILENCE_SECONDS:.0f} s",
-        follows="the job may go on there and commit its result",
-        do="run the same command again when the cluster answers",
-    )
-
-
-def was_cancelled(master: str, name: str) -> bool:
-    """Whether the cluster says so of the newest job of that name. Raises OSError where it does not answer."""
-    states = [job["state"] for job in _jobs(master) if job["name"] == name]
-    return states[-1:] in (["CANCELED"], ["CANCELLING"])
-
-
-def _jobs(master: str) -> list[dict[str, Any]]:
-    """All of them, the newest last."""
-    return sorted(_ask(f"{master}/jobs/overview", "GET")["jobs"], key=lambda job: job["start-time"])
-
-
 def _ask(url: str, method: str) -> Any:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=TIMEOUT_SECONDS) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=CLUSTER_ANSWER_SECONDS) as answer:
         return json.load(answer)

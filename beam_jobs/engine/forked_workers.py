@@ -1,22 +1,32 @@
 """Worker processes of one job on this machine, forked from one that has imported what they need.
 
-    with forked_workers("ingest_job") as workers:  # that process starts, and imports
-        import apache_beam                                    # meanwhile this one does the same
+    with forked_workers("beam_jobs.ingest.ingest_job") as workers:  # that process starts, and imports
+        import apache_beam                                          # meanwhile this one does the same
         workers.start(address, name, cache_bytes=0, log="workers.log", fail=print)
 
 Importing Beam takes as long as reading some forty megabytes of log. It is done once for all workers, and on a core that
 has nothing else to do yet.
+
+    python -m beam_jobs.engine.forked_workers MODULE...
+
+is the process that forks: one worker for each line of its input, which holds the address of the runner's control
+service, the worker's name, the bytes of its cache and the file that takes what it says, with tabs between. Of a worker
+that a signal ended its output has a line: the name, a tab, the signal's number. It ends when its input and its workers
+have: it has no thread and no connection of its own, so that nothing is lost in a fork.
 """
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from importlib import import_module
 
-from beam_jobs.engine.engine_options import asks_for_processes
+from beam_jobs import keep_out_unused_imports
 from schemas.errors import TransientError
 
 END_SECONDS = 10.0
@@ -28,13 +38,31 @@ _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_
 Fail = Callable[[Exception], object]
 
 
+@contextmanager
+def forked_workers(*modules: str) -> Iterator["ForkedWorkers"]:
+    """What forks workers that have imported `modules`; the block ends after them.
+
+    Raises TransientError where the block fails and a signal had ended a worker, whatever Beam makes of that.
+    """
+    workers = ForkedWorkers(modules)
+    try:
+        yield workers
+    except Exception as error:
+        workers.end()
+        if workers.lost and error is not workers.lost:
+            raise workers.lost from error
+        raise
+    finally:
+        workers.end()
+
+
 class ForkedWorkers:
-    """What forks the workers (fork_server), running."""
+    """The process that forks the workers, running."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         # A process group of its own: interrupts are the caller's affair, and all of it can be ended at once.
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "beam_jobs.engine.fork_server", *modules],
+            [sys.executable, "-m", "beam_jobs.engine.forked_workers", *modules],
             bufsize=0,
             env={**os.environ, **_KEEP_MEMORY},
             stdin=subprocess.PIPE,
@@ -61,7 +89,13 @@ class ForkedWorkers:
         assert self._server.stdout
         for line in self._server.stdout:
             name, _, number = line.decode().partition("\t")
-            self.lost = _ended_by(int(number))
+            self.lost = TransientError(
+                asked="a job was to be done by processes of this machine",
+                found=f"one of them was ended by {signal.Signals(int(number)).name}",
+                follows="its part was not done, and nothing was published",
+                do="run the same command again; where the system ended it for want of memory, put"
+                " `-- --direct_running_mode=in_memory` behind it, which takes one process",
+            )
             # Without a name where it ended before it was noted: then all are told, since the job fails anyway.
             for fail in [self._fail[name]] if name in self._fail else list(self._fail.values()):
                 fail(self.lost)
@@ -79,36 +113,55 @@ class ForkedWorkers:
         self._listener.join(END_SECONDS)
 
 
-def _ended_by(number: int) -> TransientError:
-    return TransientError(
-        asked="a job was to be done by processes of this machine",
-        found=f"one of them was ended by {signal.Signals(number).name}",
-        follows="its part was not done, and nothing was published",
-        do="run the same command again; where the system ended it for want of memory, put"
-        " `-- --direct_running_mode=in_memory` behind it, which takes one process",
-    )
+def _fork_for_each_line(modules: list[str]) -> None:
+    """The process that forks, from its start to its end."""
+    gc.disable()  # it would look at what is imported again and again
+    keep_out_unused_imports()
+    for module in ("apache_beam.runners.worker.sdk_worker", *modules):
+        import_module(module)
+    gc.enable()
+    gc.set_threshold(20_000)  # of what workers make little is held in circles
+    gc.freeze()  # or else the first collection of each worker looks at, and so copies, all of it
+    names: dict[int, str] = {}  # of the workers, by process
+
+    def tell_of_the_ended(*_: object) -> None:
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if os.WIFSIGNALED(ended[1]):
+                    os.write(sys.stdout.fileno(), f"{names.get(ended[0], '')}\t{os.WTERMSIG(ended[1])}\n".encode())
+
+    signal.signal(signal.SIGCHLD, tell_of_the_ended)
+    for line in sys.stdin:
+        address, name, cache_bytes, log = line.rstrip("\n").split("\t")
+        if pid := os.fork():
+            names[pid] = name
+        else:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _work(address, name, int(cache_bytes), log)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
-@contextmanager
-def forked_workers(*modules: str) -> Iterator[ForkedWorkers]:
-    """What forks workers that have imported `modules`; the block ends after them.
-
-    Raises TransientError where the block fails and a signal had ended a worker, whatever Beam makes of that.
-    """
-    workers = ForkedWorkers(modules)
+def _work(address: str, name: str, cache_bytes: int, log: str) -> None:
+    """What a worker does from the fork to its end."""
+    said = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(said, sys.stdout.fileno())
+    os.dup2(said, sys.stderr.fileno())
     try:
-        yield workers
-    except Exception as error:
-        workers.end()
-        if workers.lost and error is not workers.lost:
-            raise workers.lost from error
-        raise
-    finally:
-        workers.end()
+        from apache_beam.runners.worker.sdk_worker import SdkHarness  # imported before the fork
+
+        SdkHarness(address, worker_id=name, state_cache_size=cache_bytes, data_buffer_time_limit_ms=0).run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what else a process does at its end is not a worker's
 
 
-@contextmanager
-def forked_workers_if_asked(beam_options: Sequence[str], *modules: str) -> Iterator[ForkedWorkers | None]:
-    """The same where the options ask for worker processes; else None."""
-    with forked_workers(*modules) if asks_for_processes(beam_options) else nullcontext() as workers:
-        yield workers
+if __name__ == "__main__":
+    _fork_for_each_line(sys.argv[1:])
+    os._exit(0)  # nothing is to be done at its end, and taking Beam apart takes a quarter of a second

@@ -30,9 +30,8 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 
 from beam_jobs.engine.arrow_files import Record, explained, get, num_bytes, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
+from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
 from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, ReadParts
-from beam_jobs.engine.progress import advance
 from beam_jobs.ingest.aggregate_day import BOT_LINES, aggregate_joined, logical_digest, merge_bucket
 from beam_jobs.ingest.bot_crowds import Activity, activity_of, find_crowds, merge_activity
 from beam_jobs.ingest.bots import RULES, BotRules, Bots, client_statistics, merge_bots, tell_clients

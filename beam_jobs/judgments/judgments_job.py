@@ -27,9 +27,8 @@ from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.engine.arrow_files import Record, explained, from_ipc, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
+from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
 from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, ReadParts, Side
-from beam_jobs.engine.progress import advance
 from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.judgments.click_model import odds_to_share
 from beam_jobs.judgments.judge_clicks import (

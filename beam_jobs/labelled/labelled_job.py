@@ -27,9 +27,8 @@ from beam_jobs.build.shard_writer import FolderMade, index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up
+from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
 from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
-from beam_jobs.engine.progress import advance
 from beam_jobs.labelled.labelled_config import KEYED, LabelledConfig, distinct, keyed, labelled_source
 from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
 from beam_jobs.sources.read_lines import Unit

@@ -11,7 +11,8 @@ import apache_beam as beam
 import pytest
 
 from beam_jobs.engine.beam_engine import run_pipeline
-from beam_jobs.engine.forked_workers import forked_workers, forked_workers_if_asked
+from beam_jobs.engine.engine_options import asks_for_processes
+from beam_jobs.engine.forked_workers import forked_workers
 from beam_jobs.engine.worker_environments import _PrivateServer
 from schemas.errors import TransientError
 
@@ -73,8 +74,7 @@ def test_a_worker_that_does_not_end_is_ended(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("options", [[], ["--runner=PrismRunner"], ["--direct_running_mode=in_memory"]])
 def test_none_is_started_where_none_is_asked_for(options):
-    with forked_workers_if_asked(options) as workers:
-        assert workers is None
+    assert not asks_for_processes(options)
 
 
 def test_workers_are_reached_in_a_private_folder_however_long_the_name_of_that_for_temporary_files_is(

@@ -47,7 +47,7 @@ class Watched:
 @pytest.mark.parametrize("engine", [(), ("--direct_running_mode=multi_processing", "--direct_num_workers=2")],
                          ids=["here", "two"])  # fmt: skip
 def test_days_and_scratch_are_private(tmp_path, monkeypatch, engine):
-    monkeypatch.setattr("beam_jobs.engine.progress.NOTE_SECONDS", 0.02)
+    monkeypatch.setattr("beam_jobs.engine.beam_stage.NOTE_SECONDS", 0.02)
     store = tmp_path / "store"
     lines = [line for number in range(5) for line in day_lines("2026-09-01", number, clients=60)]
     log = write_lines(tmp_path / "log.ndjson", [*lines, b"not a line"])
