@@ -7,10 +7,9 @@ import numpy as np
 
 from schemas.judgments import Run, are_click_derived
 from training.compare.measured_row import EndedRow
-from training.evaluate.evaluate_stage import RULES, EvaluateConfig, warnings
+from training.evaluate.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
 from training.evaluate.slices import Slice
 from training.ranking.measure import JudgedCollection
-from training.ranking.significance import bootstrap_interval, holm, randomisation_p
 
 SLICED_BY = "ndcg@10"
 
@@ -36,6 +35,7 @@ def comparison(
     values = _intervals(per_query, measures, config)
     differences = _against(per_query, measures, against, config)
     sliced = _sliced(per_query, slices, config)
+    trained_once = any(one.row.recipe and len(one.metrics.get("by_seed", ())) == 1 for one in ended)
     return {
         "n": len(collection.qrels),
         "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
@@ -43,7 +43,7 @@ def comparison(
         "gain": config.gain,
         "confidence": config.confidence,
         "rules": _RULES,
-        "warnings": [*warnings(collection), *_about(ended, config)],
+        "warnings": warnings(collection) + ([_ONE_SEED] if trained_once else []),
         "against": against if against in per_query else None,
         "measures": measures,
         "rows": [_row(one, values, differences, sliced) for one in ended],
@@ -85,15 +85,8 @@ def _intervals(
     """By row and measure. One resampling serves all: M columns are all measures of all rows."""
     if not per_query:
         return {}
-    cells = [(name, measure) for name in per_query for measure in measures]
-    values_QM = np.stack([per_query[name][measure] for name, measure in cells], axis=1)
-    low_M, high_M = _interval(values_QM, config)
-    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in per_query}
-    for (name, measure), mean, low, high in zip(
-        cells, values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True
-    ):
-        found[name][measure] = {"mean": mean, "low": low, "high": high}
-    return found
+    found = iter(config.intervals(np.stack([of_row[m] for of_row in per_query.values() for m in measures], axis=1)))
+    return {name: {measure: next(found) for measure in measures} for name in per_query}
 
 
 def _against(
@@ -108,9 +101,8 @@ def _against(
     found = _intervals(difference, measures, config)
     for measure in measures:
         difference_QM = np.stack([difference[name][measure] for name in others], axis=1)
-        p_values = randomisation_p(difference_QM, num_resamples=config.num_resamples, seed=config.seed).tolist()
-        for name, p, corrected in zip(others, p_values, holm(p_values), strict=True):
-            found[name][measure] |= {"p": p, "p_holm": corrected}
+        for name, p in zip(others, config.p_values(difference_QM), strict=True):
+            found[name][measure] |= p
     return found
 
 
@@ -124,30 +116,16 @@ def _sliced(
             rows = np.flatnonzero(np.array([mine == part for mine in part_of], bool))
             if not len(rows) or not per_query:
                 continue
-            values_QM = np.stack([per_query[name][SLICED_BY][rows] for name in per_query], axis=1)
-            low_M, high_M = _interval(values_QM, config)
-            means = values_QM.mean(axis=0).tolist()
-            for name, mean, low, high in zip(per_query, means, low_M.tolist(), high_M.tolist(), strict=True):
-                value = {"n": len(rows), SLICED_BY: {"mean": mean, "low": low, "high": high}}
-                found[name].setdefault(slice_name, {})[part] = value
+            values_QM = np.stack([of_row[SLICED_BY][rows] for of_row in per_query.values()], axis=1)
+            for name, interval in zip(per_query, config.intervals(values_QM), strict=True):
+                found[name].setdefault(slice_name, {})[part] = {"n": len(rows), SLICED_BY: interval}
     return found
 
 
-def _interval(values_QM: np.ndarray, config: EvaluateConfig) -> tuple[np.ndarray, np.ndarray]:
-    return bootstrap_interval(
-        values_QM, confidence=config.confidence, num_resamples=config.num_resamples, seed=config.seed
-    )
-
-
-def _about(ended: Sequence[EndedRow], config: EvaluateConfig) -> list[str]:
-    """What the rows themselves give to beware of."""
-    told = []
-    if config.cutoffs and any(one.row.recipe and one.metrics.get("by_seed", [0, 0])[1:] == [] for one in ended):
-        told.append(
-            "towers were trained with one seed: a seed alone moves NDCG@10 by some 0.004 and NDCG@1 by 0.01; --seeds"
-            " 1 2 3 takes the mean over several"
-        )
-    return told
+_ONE_SEED = (
+    "towers were trained with one seed: a seed alone moves NDCG@10 by some 0.004 and NDCG@1 by 0.01;"
+    " --seeds 1 2 3 takes the mean over several"
+)
 
 
 _RANKS = 10
@@ -186,14 +164,5 @@ def difference(
 
 def _ranking(collection: JudgedCollection, run: Run, query_id: str) -> list[dict[str, Any]]:
     """The best of the judged documents, in the run's order."""
-    ranked = sorted(run.get(query_id, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)[:_RANKS]
-    return [
-        {
-            "rank": rank,
-            "id": document_id,
-            "title": collection.titles[collection.row_of[document_id]] if document_id in collection.row_of else "",
-            "score": score,
-            "grade": collection.qrels[query_id].get(document_id),
-        }
-        for rank, (document_id, score) in enumerate(ranked, start=1)
-    ]
+    ranked = sorted(run.get(query_id, {}).items(), key=lambda item: (item[1], item[0]), reverse=True)
+    return ranked_titles(collection, query_id, ranked[:_RANKS])

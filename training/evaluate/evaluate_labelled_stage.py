@@ -9,13 +9,14 @@ part; every figure is of the held-out part. Writes below STORE/evaluate-labelled
     table.json      what `metrics` of the manifest holds
     scores.arrow    for every held-out row, in the order of the shards: its label and every system's score; of a
                     classifier the probability of each class
-    examples.json   of a classifier: held-out rows with their texts (labelled_examples)
+    examples.json   of a classifier: held-out rows with their texts (the user's own, as they were given) that say most
+                    about it: where it was surest and wrong, and where it was least sure
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +43,14 @@ from training.ranking.embedding import TextEncoder
 from training.ranking.significance import percentiles, resampled
 from training.recipes.towers import SelfAttentive
 
+if TYPE_CHECKING:
+    from training.models.model import Model
+
 STAGE_VERSION = 3  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples
 MAX_CLASSES = 20  # that one similarity can tell apart to any use, or a table of what was taken for what can show
 EXAMPLES = "examples.json"
+MOST = 10  # example rows of each kind
+ATTENDED = 3  # of them, those whose attention is kept: a picture for each text
 
 RULES = {
     "chosen_on": "training rows: thresholds, the order of the classes, how rare a word is",
@@ -105,11 +111,15 @@ def evaluate_labelled(
     )
 
     def produce(folder: str) -> Outcome:
-        from training.models.ensemble import load_encoder  # torch is loaded where it is used
+        from training.analysis.traces import write_table  # torch is loaded where it is used
+        from training.models.ensemble import load_encoder
+        from training.models.model import Model
 
         data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)
-        sampled = _sample(data.train, config.max_train_pairs if data.classes else 0, config.seed)
+        num_sampled = config.max_train_pairs if data.classes else 0
+        drawn = np.random.default_rng(config.seed).permutation(len(data.train))[:num_sampled]
+        sampled = data.train.take(np.sort(drawn))
         scores, refused = systems_of(
             encoder, data, sampled, sides=config.sides, word_movers=config.word_movers, progress=progress
         )
@@ -118,9 +128,12 @@ def evaluate_labelled(
         metrics |= {"unit": data.unit, "no_classifier": refused}
         metrics |= _details(scores, data, metrics["thresholds"])
         metrics["overlap"] = _overlap(encoder, data, config.sides, progress)
-        _write(folder, metrics, _columns(scores, data))
+        _write_json(folder, "table.json", metrics)
+        write_table(storage.join(folder, "scores.arrow"), _score_table(scores, data))
         if CLASSIFIER in scores:
-            _write_json(folder, EXAMPLES, _examples(encoder, scores[CLASSIFIER][1], data))
+            assert isinstance(encoder, Model)  # others have no classifier
+            attentive = encoder if isinstance(encoder.recipe.tower, SelfAttentive) else None
+            _write_json(folder, EXAMPLES, examples(scores[CLASSIFIER][1], data.dev, data.classes, attentive))
         return Outcome(
             counts={"train_rows": len(data.train), "sampled_train_rows": len(sampled), "dev_rows": len(data.dev)},
             metrics=metrics,
@@ -212,34 +225,59 @@ def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Pro
     return {"mean": mean, "texts": len(texts), "hops": encoder.recipe.tower.rows}
 
 
-def _examples(encoder: TextEncoder, probability_QC: np.ndarray, data: LabelledData) -> dict[str, Any]:
-    from training.evaluate.labelled_examples import examples
-    from training.models.model import Model
+def examples(
+    probability_QC: np.ndarray, rows: LabelledRows, classes: Sequence[str], attentive: "Model | None"
+) -> dict[str, list[dict[str, Any]]]:
+    """`surest_wrong` and `least_sure`, at most MOST rows each, the most telling first; of equal ones the earlier.
 
-    assert isinstance(encoder, Model)  # others have no classifier
-    attentive = encoder if isinstance(encoder.recipe.tower, SelfAttentive) else None
-    return examples(probability_QC, data.dev, data.classes, attentive)
+    A row: texts, label, said, probability (of what was said), of_label (the probability of the label). attentive: a
+    self-attentive model, whose attention on the first rows' texts is kept too: words, hops [hops][words].
+    """
+    from training.analysis.traces import trace
+
+    said, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
+    wrong = np.flatnonzero(said != rows.labels)
+
+    def example(row: int, with_attention: bool) -> dict[str, Any]:
+        texts = [rows.texts[side[row]] for side in rows.sides]
+        found = {
+            "texts": texts,
+            "label": classes[rows.labels[row]],
+            "said": classes[said[row]],
+            "probability": float(sure[row]),
+            "of_label": float(probability_QC[row, rows.labels[row]]),
+        }
+        if attentive and with_attention:
+            read = [trace(attentive, text, "query") for text in texts]
+            found["attention"] = [
+                {"words": list(one.words), "hops": np.asarray(one.attention).tolist()} for one in read
+            ]
+        return found
+
+    chosen = {
+        "surest_wrong": wrong[np.argsort(-sure[wrong], kind="stable")],
+        "least_sure": np.argsort(sure, kind="stable"),
+    }
+    return {
+        kind: [example(row, number < ATTENDED) for number, row in enumerate(places[:MOST].tolist())]
+        for kind, places in chosen.items()
+    }
 
 
 def _with_intervals(
     values_NM: np.ndarray, draws_RNM: np.ndarray, systems: list[str], measures: list[str], confidence: float
 ) -> dict[str, dict[str, dict[str, float]]]:
-    low_NM, high_NM = percentiles(draws_RNM, confidence)
+    columns = [column.tolist() for column in (values_NM, *percentiles(draws_RNM, confidence))]
     return {
         system: {
-            measure: {"value": float(values_NM[n, m]), "low": float(low_NM[n, m]), "high": float(high_NM[n, m])}
-            for m, measure in enumerate(measures)
+            measure: dict(zip(("value", "low", "high"), figures, strict=True))
+            for measure, *figures in zip(measures, *of_system, strict=True)
         }
-        for n, system in enumerate(systems)
+        for system, *of_system in zip(systems, *columns, strict=True)
     }
 
 
-def _sample(rows: LabelledRows, num_rows: int, seed: int) -> LabelledRows:
-    chosen = np.random.default_rng(seed).permutation(len(rows))[:num_rows]
-    return rows.take(np.sort(chosen))
-
-
-def _columns(scores: Mapping[str, Scores], data: LabelledData) -> pa.Table:
+def _score_table(scores: Mapping[str, Scores], data: LabelledData) -> pa.Table:
     columns = {"label": data.dev.labels}
     for name, (_, of_dev) in scores.items():
         if of_dev.ndim == 2:
@@ -272,14 +310,6 @@ def _require_measurable(data: LabelledData, labelled: str) -> None:
             follows=f"one similarity cannot tell more than {MAX_CLASSES} apart to any use",
             do="build them with --label-kind value if the labels are numbers",
         )
-
-
-def _write(folder: str, metrics: dict[str, Any], scores: pa.Table) -> None:
-    _write_json(folder, "table.json", metrics)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, scores.schema) as writer:
-        writer.write_table(scores)
-    storage.write_atomic(storage.join(folder, "scores.arrow"), sink.getvalue().to_pybytes())
 
 
 def _write_json(folder: str, name: str, value: dict[str, Any]) -> None:

@@ -13,8 +13,9 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     runs/{model,bm25,random}.collection.run the best of the whole collection
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, run_stage, silent
-from training.evaluate.ranking_examples import examples
+from schemas.text_contract import words
 from training.evaluate.slices import read_frequencies, slices
 from training.models.model_source import model_source
 from training.ranking.bm25 import TitleBM25
@@ -81,6 +82,19 @@ class EvaluateConfig:
     def rules(self) -> Rules:
         return Rules(cutoffs=self.cutoffs, gain=self.gain, relevant_grade=self.relevant_grade, top_k=self.top_k)
 
+    def intervals(self, values_QM: np.ndarray) -> list[dict[str, float]]:
+        """The mean of each measure over the queries, and its interval."""
+        low_M, high_M = bootstrap_interval(
+            values_QM, confidence=self.confidence, num_resamples=self.num_resamples, seed=self.seed
+        )
+        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
+        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
+
+    def p_values(self, differences_QM: np.ndarray) -> list[dict[str, float]]:
+        """The p of each measure's mean difference, and corrected over the measures."""
+        p_values = randomisation_p(differences_QM, num_resamples=self.num_resamples, seed=self.seed).tolist()
+        return [{"p": p, "p_holm": corrected} for p, corrected in zip(p_values, holm(p_values), strict=True)]
+
 
 def evaluate(
     model: str,
@@ -125,14 +139,11 @@ def evaluate(
         )
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is encoded
         measured = {
-            name: _measure(name, system, collection, config, progress)
+            name: measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
             for name, system in _systems(trained.folder, catalogue, config, progress).items()
         }
         metrics = table(collection, measured, config)
-        shown = examples(
-            collection, measured, ours=OURS, baseline=BASELINE, num_examples=config.num_examples,
-            relevant_grade=config.relevant_grade, seed=config.seed,
-        )  # fmt: skip
+        shown = examples(collection, measured, config)
         metrics["example_queries"] = [example["query"] for example in shown]
         _write(folder, _per_query(collection, measured, asked), measured, metrics, shown)
         labels = dict(trained.labels)
@@ -145,27 +156,19 @@ def evaluate(
 
 def table(collection: JudgedCollection, measured: Mapping[str, Measured], config: EvaluateConfig) -> dict[str, Any]:
     """The means with intervals, ours against the baseline, the rules they follow, and what to beware of."""
-    resampling = {"num_resamples": config.num_resamples, "seed": config.seed}
     names = list(measured[OURS].per_query)
-
-    def intervals(values_QM: np.ndarray) -> list[dict[str, float]]:
-        low_M, high_M = bootstrap_interval(values_QM, confidence=config.confidence, **resampling)
-        rows = zip(values_QM.mean(axis=0).tolist(), low_M.tolist(), high_M.tolist(), strict=True)
-        return [{"mean": mean, "low": low, "high": high} for mean, low, high in rows]
-
     difference_QM = measured[OURS].values_QM - measured[BASELINE].values_QM
-    p_values = randomisation_p(difference_QM, **resampling).tolist()
-    differences = zip(names, intervals(difference_QM), p_values, holm(p_values), strict=True)
+    differences = zip(names, config.intervals(difference_QM), config.p_values(difference_QM), strict=True)
     return {
         "n": len(collection.qrels),
         "n_informative": len(collection.qrels) - collection.counts["queries_of_one_grade"],
         "systems": {
-            name: dict(zip(names, intervals(system.values_QM), strict=True)) for name, system in measured.items()
+            name: dict(zip(names, config.intervals(system.values_QM), strict=True)) for name, system in measured.items()
         },
         "difference": {
             "of": OURS,
             "to": BASELINE,
-            "measures": {m: {**interval, "p": p, "p_holm": corrected} for m, interval, p, corrected in differences},
+            "measures": {name: interval | p for name, interval, p in differences},
         },
         "confidence": config.confidence,
         "gain": config.gain,
@@ -182,12 +185,6 @@ def _systems(model: str, documents: Documents, config: EvaluateConfig, progress:
     progress("index titles for BM25", 0, None)
     baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
     return {OURS: ours, BASELINE: baseline, FLOOR: floor}
-
-
-def _measure(
-    name: str, system: System, collection: JudgedCollection, config: EvaluateConfig, progress: Progress
-) -> Measured:
-    return measure(system, collection, config.rules, what=f"rank with {name}", progress=progress)
 
 
 def warnings(collection: JudgedCollection) -> list[str]:
@@ -219,6 +216,74 @@ def _per_query(
             for name, (parts, of_query) in slices(collection, frequencies=frequencies).items()
         },
     }
+
+
+_MOST_TITLES = 10  # of each ranking
+
+
+def examples(
+    collection: JudgedCollection, systems: Mapping[str, Measured], config: EvaluateConfig
+) -> list[dict[str, Any]]:
+    """Up to `num_examples` queries with the best titles of ours and of the baseline over the full collection.
+
+    Four in ten gained most in NDCG@10 over the collection, three in ten lost most, three in ten are drawn
+    from the queries that share no word with any relevant title (a keyed draw, so not the flattering ones);
+    the rest is drawn. `why` says which.
+    """
+    gained_Q = (systems[name].per_query["collection_ndcg@10"] for name in (OURS, BASELINE))
+    difference = dict(zip(collection.qrels, np.subtract(*gained_Q).tolist(), strict=True))
+    key = config.seed.to_bytes(8, "big", signed=True)
+
+    def draw(query_id: str) -> bytes:
+        return hashlib.blake2b(query_id.encode(), digest_size=8, key=key, person=b"examples").digest()
+
+    def shares_no_word(query_id: str) -> bool:
+        relevant = [d for d, grade in collection.qrels[query_id].items() if grade >= config.relevant_grade]
+        titles = [collection.titles[collection.row_of[d]] for d in relevant if d in collection.row_of]
+        in_query = set(words(collection.queries[query_id]))
+        return bool(titles) and not any(in_query.intersection(words(title)) for title in titles)
+
+    drawn = sorted(collection.searchable, key=draw)
+    by_gain = sorted(drawn, key=lambda query_id: -difference[query_id])
+    wishes = [
+        ("gain", [q for q in by_gain if difference[q] > 0], 0.4),
+        ("loss", [q for q in reversed(by_gain) if difference[q] < 0], 0.3),
+        ("no shared word", [q for q in drawn if shares_no_word(q)], 0.3),
+        ("drawn", drawn, 1),
+    ]
+    why_of: dict[str, str] = {}
+    for why, candidates, share in wishes:
+        fresh = [query_id for query_id in candidates if query_id not in why_of]
+        wanted = min(round(share * config.num_examples), config.num_examples - len(why_of))
+        why_of |= dict.fromkeys(fresh[:wanted], why)
+    row_of_query = {query_id: row for row, query_id in enumerate(collection.qrels)}
+    shown = []
+    for query_id, why in why_of.items():
+        measures, rankings = {}, {}
+        for name in (OURS, BASELINE):
+            of_query = {m: v[row_of_query[query_id]] for m, v in systems[name].per_query.items()}
+            measures[name] = {m: round(float(value), 4) for m, value in of_query.items()}
+            results = list(systems[name].retrieved[query_id].items())[:_MOST_TITLES]
+            rankings[name] = ranked_titles(collection, query_id, ((d, round(score, 4)) for d, score in results))
+        query = collection.queries[query_id]
+        shown.append({"query_id": query_id, "query": query, "why": why, "measures": measures, "rankings": rankings})
+    return shown
+
+
+def ranked_titles(
+    collection: JudgedCollection, query_id: str, results: Iterable[tuple[str, float]]
+) -> list[dict[str, Any]]:
+    """A query's results as people read them, best first; the grade is None where there is no judgment."""
+    return [
+        {
+            "rank": rank,
+            "id": document_id,
+            "title": collection.titles[collection.row_of[document_id]] if document_id in collection.row_of else "",
+            "score": score,
+            "grade": collection.qrels[query_id].get(document_id),
+        }
+        for rank, (document_id, score) in enumerate(results, start=1)
+    ]
 
 
 def _write(folder: str, per_query: dict, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]) -> None:

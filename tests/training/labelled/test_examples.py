@@ -3,7 +3,7 @@ import pytest
 
 from tests.training.analysis.small_models import small_model
 from training.analysis.traces import trace
-from training.evaluate.labelled_examples import ATTENDED, MOST, examples
+from training.evaluate.evaluate_labelled_stage import ATTENDED, MOST, examples
 from training.labelled.labelled_shards import LabelledRows
 
 TEXTS = ["steel hose", "garden hose", "angle bracket", "a shelf"]

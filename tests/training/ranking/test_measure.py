@@ -7,7 +7,7 @@ from schemas.documents import DOCUMENT, Documents, read_documents
 from schemas.errors import StageError
 from schemas.judgments import read_qrels, read_queries
 from tests.training.ranking.projection_encoder import ProjectionEncoder
-from training.evaluate.ranking_examples import examples
+from training.evaluate.evaluate_stage import EvaluateConfig, examples
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.measure import RandomOrder, Rules, judged_collection, measure
@@ -132,7 +132,7 @@ def test_examples_say_why_they_are_shown_and_carry_grades():
         "model": measure(TitleEmbeddings(ProjectionEncoder(), list(TITLES.values())), collection, Rules(top_k=10)),
         "bm25": measure(TitleBM25(list(TITLES.values())), collection, Rules(top_k=10)),
     }
-    shown = examples(collection, systems, ours="model", baseline="bm25", num_examples=10, num_titles=3)
+    shown = examples(collection, systems, EvaluateConfig())
     by_id = {example["query_id"]: example for example in shown}
     assert set(by_id) == {"q1", "q2", "q4", "q5"}  # all there are, each once
     assert by_id["q5"]["why"] in ("no shared word", "gain", "loss")
@@ -141,7 +141,7 @@ def test_examples_say_why_they_are_shown_and_carry_grades():
         assert {"gain": ours > theirs, "loss": ours < theirs}.get(example["why"], True)
         for name in ("model", "bm25"):
             ranking = example["rankings"][name]
-            assert [result["rank"] for result in ranking] == [1, 2, 3]
+            assert [result["rank"] for result in ranking] == [1, 2, 3, 4, 5, 6]
             for result in ranking:
                 assert result["title"] == TITLES[result["id"]]
                 assert result["grade"] == QRELS[example["query_id"]].get(result["id"])
