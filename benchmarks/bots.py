@@ -22,10 +22,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
-from beam_jobs.ingest.bots import RULES, RULES_VERSION, BotRules, client_statistics, merge_bots, tell_clients
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
-from beam_jobs.ingest.join_search_events import join_search_events
+from beam_jobs.ingest.bots import (
+    RULES,
+    RULES_VERSION,
+    BotRules,
+    activity_of,
+    client_statistics,
+    find_crowds,
+    merge_bots,
+    tell_clients,
+)
+from beam_jobs.ingest.day_rows import join_search_events
+from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.ingest.person_key import hash_people
 from flows.simulation.simulation_config import SimulationConfig
 from flows.simulation.write_simulation import simulate

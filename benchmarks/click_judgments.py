@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
-from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.judge_clicks import (
     CELLS,

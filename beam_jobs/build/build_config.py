@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.content_lists import ADULT_ENGLISH, TermList, read_list, shipped_list
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, TermList, read_list, shipped_list
 from schemas import storage
 from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError

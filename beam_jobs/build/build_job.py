@@ -27,11 +27,11 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 from beam_jobs.build import titles
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS, REPORTED_K, click_pairs
-from beam_jobs.build.shard_writer import FolderMade, write_pool, write_shard
+from beam_jobs.build.shard_writer import write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
 from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
@@ -363,16 +363,6 @@ def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, job: BuildJob) ->
         "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
         "labels": dict(job.labels),
     }
-
-
-def give_names(folders: Iterable[FolderMade], attempt: str) -> shard.LogicalDigest:
-    """Move folders' files below their final names; those that were moved before stay. The digest of all their rows."""
-    digest = shard.LogicalDigest()
-    for made in folders:
-        for name in storage.list_files(made.folder):
-            storage.move(storage.join(made.folder, name), storage.join(attempt, made.name, name))
-        digest.merge(made.logical_digest)
-    return digest
 
 
 def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:

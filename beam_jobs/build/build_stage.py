@@ -9,8 +9,7 @@ from beam_jobs.build.build_config import BuildConfig, adult_list, build_request
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from beam_jobs.ingest.days import day_bytes, day_files, inherited_labels, open_window
-from beam_jobs.ingest.windows import Window
+from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from schemas import storage
 from schemas.search_log import merge_ledgers
 from schemas.stage import Progress, StageResult, silent

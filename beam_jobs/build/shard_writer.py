@@ -1,30 +1,15 @@
 """Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import BATCH_ROWS, write_table
+from beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
+from beam_jobs.engine.beam_stage import FolderMade
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
 from schemas.text_contract import trigram_ids, words_of_column
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FolderMade:
-    """A folder that was written: what the catalogue says of it, and the digest of its logical rows."""
-
-    folder: str  # where it was written, under a name of this attempt
-    name: str  # the name it is to have, as `train-00000`
-    counts: dict[str, int]
-    logical_digest: str
-
-    @property
-    def split(self) -> str:
-        return self.name.partition("-")[0]
 
 
 def write_shard(
@@ -62,11 +47,10 @@ def write_shard(
     )
     words, texts = index_words(encoded.dictionary, table_rows)
     excluded = pa.table([exclusions], schema=EXCLUSIONS)
-    for name_of_table, content in (("words", words), ("texts", texts), ("pairs", table), ("exclusions", excluded)):
-        write_table(content, folder, name_of_table)
     return FolderMade(
         folder=folder,
         name=name,
+        files=write_tables({"words": words, "texts": texts, "pairs": table, "exclusions": excluded}, folder),
         counts={
             "pairs": len(table),
             "queries": len(np.unique(queries)),
@@ -86,12 +70,11 @@ def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> Fo
     words, texts = index_words(pool["title"], table_rows)  # titles are distinct: text i is pool row i
     rows = np.arange(len(pool))
     table = pa.table([pool["document_id"], rows, np.full(len(pool), 1 / max(1, len(pool)))], schema=POOL)
-    for name_of_table, content in (("words", words), ("texts", texts), ("pool", table)):
-        write_table(content, folder, name_of_table)
     pool_rows = joined_fields("pool", pa.array(rows).cast(pa.string()), pool["title"], pool["document_id"])
     return FolderMade(
         folder=folder,
         name=name,
+        files=write_tables({"words": words, "texts": texts, "pool": table}, folder),
         counts={"documents": len(pool), "texts": len(texts), "words": len(words)},
         logical_digest=row_digest(pool_rows),
     )

@@ -27,7 +27,7 @@ from beam_jobs.checking.log_sample import (
     titled_clicks,
 )
 from beam_jobs.checking.looks_wrong import FAILS, LEVELS, LogFinding
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.read_lines import ReadingPlan
 from schemas.errors import StageError

@@ -19,10 +19,8 @@ import pyarrow.compute as pc
 from beam_jobs.build.click_pairs import REPORTED_K, click_pairs
 from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
 from beam_jobs.engine.engine_options import with_local_workers
-from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
-from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
-from beam_jobs.ingest.bots import BotRules, client_statistics, merge_bots, tell_clients
-from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, SEARCH, join_search_events
+from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients
+from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, SEARCH, aggregate_joined, join_search_events, merge_bucket
 from beam_jobs.ingest.person_key import KEY_BYTES
 from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source

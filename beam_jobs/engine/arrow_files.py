@@ -1,7 +1,7 @@
 """Arrow IPC files by URI: written under their name at once, or not at all."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -20,6 +20,13 @@ def write_table(table: pa.Table, folder: str, name: str) -> str:
     uri = storage.join(folder, f"{name}.arrow")
     storage.write_atomic(uri, memoryview(sink.getvalue()))
     return uri
+
+
+def write_tables(tables: Mapping[str, pa.Table], folder: str) -> tuple[str, ...]:
+    """Write each as NAME.arrow below a folder; the names of the files."""
+    for name, table in tables.items():
+        write_table(table, folder, name)
+    return tuple(f"{name}.arrow" for name in tables)
 
 
 def read_table(uri: str) -> pa.Table:

@@ -22,6 +22,7 @@ from beam_jobs.engine.engine_options import (
 from beam_jobs.engine.forked_workers import forked_workers
 from schemas import manifest, stage, storage
 from schemas.manifest import Outcome, Request
+from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, scratch_folder
 
 if TYPE_CHECKING:
@@ -105,6 +106,40 @@ class Attempt:
         """Write the manifest. Raises StageError where the ledger does not add up."""
         folder, _, name = self.folder.rpartition("/")
         stage.commit(folder, self.request, name, outcome, self.started)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FolderMade:
+    """A folder that one try of a bundle wrote, what is in it, and the digest of its rows.
+
+    Of those of one name any may be chosen: they hold the same.
+    """
+
+    folder: str  # where it was written, under a name of this try
+    name: str  # as `train-00000`
+    files: tuple[str, ...]
+    counts: Mapping[str, int]
+    logical_digest: str
+
+    @property
+    def split(self) -> str:
+        return self.name.partition("-")[0]
+
+
+def give_names(folders: Iterable[FolderMade], attempt: str, *, flat: bool = False) -> LogicalDigest:
+    """Move files to their final names: ATTEMPT/NAME/FILE, or ATTEMPT/FILE where `flat`. The digest of all their rows.
+
+    May run again after a failure: what was moved before stays. Raises OSError for a lost file.
+    """
+    digest = LogicalDigest()
+    for made in folders:
+        place = attempt if flat else storage.join(attempt, made.name)
+        for file in made.files:
+            begun, named = storage.join(made.folder, file), storage.join(place, file)
+            if storage.exists(begun) or not storage.exists(named):
+                storage.move(begun, named)
+        digest.merge(made.logical_digest)
+    return digest
 
 
 class BeamJob(Protocol):

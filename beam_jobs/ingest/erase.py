@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.engine.arrow_files import explained, write_table
-from beam_jobs.ingest.aggregate_day import logical_digest
+from beam_jobs.ingest.day_rows import logical_digest
 from beam_jobs.ingest.day_versions import (
     FILE_NAME,
     data_date,

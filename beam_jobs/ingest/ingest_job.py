@@ -23,29 +23,36 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, TaggedOutput
 
-from beam_jobs.engine.arrow_files import Record, explained, get, num_bytes, put, write_table
+from beam_jobs.engine.arrow_files import Record, explained, get, put, read_table, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, ReadParts
-from beam_jobs.ingest.aggregate_day import BOT_LINES, aggregate_joined, logical_digest, merge_bucket
-from beam_jobs.ingest.bot_crowds import Activity, activity_of, find_crowds, merge_activity
-from beam_jobs.ingest.bots import RULES, BotRules, Bots, client_statistics, merge_bots, tell_clients
+from beam_jobs.ingest.bots import (
+    RULES,
+    Activity,
+    BotRules,
+    Bots,
+    activity_of,
+    client_statistics,
+    find_crowds,
+    merge_activity,
+    merge_bots,
+    tell_clients,
+)
+from beam_jobs.ingest.day_rows import BOT_LINES, aggregate_joined, join_in_parts, logical_digest, merge_bucket
 from beam_jobs.ingest.day_versions import register, sampled, write_sample, zero_bits_for
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
-from beam_jobs.ingest.join_search_events import SEARCH, choose_searches, join_search_events
+from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.person_key import worker_key
-from beam_jobs.ingest.windows import parse_date
 from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas import storage
 from schemas.errors import StageError, TransientError
 from schemas.manifest import Outcome
-from schemas.search_log import FATES, KINDS, REJECT, SIMULATED_APPLICATION, Ledger
+from schemas.search_log import FATES, REJECT, SIMULATED_APPLICATION, Ledger
 from schemas.shard import LogicalDigest
 from schemas.storage import join
 
@@ -57,42 +64,23 @@ READING, JOINING, ADDING_UP, WRITING = (
 )
 TALLIES, REJECTS, PASSERS_BY, ACTIVITY = "tallies", "rejects", "passers_by", "activity"
 MAX_REJECT_BUCKETS = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenBucket:
-    """What one attempt at a bucket wrote, and what is in it. A repeated attempt wrote the same under other names."""
-
-    bucket: int
-    attempt: str
-    num_queries: int
-    num_exposures: int
-    searches: int
-    impressions: int
-    clicks: int
-    digest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenRejects:
-    """What one attempt at a bucket of unreadable lines wrote, with some of the places for a message."""
-
-    bucket: int
-    attempt: str
-    num_rejects: int
-    places: tuple[tuple[str, int], ...]  # (file, byte or row), the first in order
+Result = Tally | Bots | FolderMade
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestJob:
-    """One run of the pipeline.
+    """One run of the pipeline. The settings are those of IngestConfig.
 
     `states`: of the plan's files, from before they were looked at (storage.state).
     """
 
     attempt: Attempt
     plan: ReadingPlan
-    config: IngestConfig
+    source: Source
+    date: str | None
+    bots: BotRules
+    max_unreadable_share: float
+    replace_day: bool
     key_path: str
     key_id: str
     states: Mapping[str, str]
@@ -104,7 +92,7 @@ class IngestJob:
 
     @property
     def steps(self) -> dict[str, int]:
-        """The totals of what `told` is told."""
+        """The total of each step."""
         return {
             READING: self.plan.stored_bytes,
             **dict.fromkeys((JOINING, ADDING_UP, WRITING), self.attempt.num_buckets),
@@ -112,15 +100,15 @@ class IngestJob:
 
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
-        config, attempt = self.config, self.attempt
+        attempt = self.attempt
         num_buckets, scratch, made, told = attempt.num_buckets, attempt.scratch, attempt.made, attempt.told
         lines = (
             pipeline
             | "What to read" >> ReadParts(self.plan.units)
             | "Read lines"
-            >> beam.FlatMap(
-                _read, open_source(config), config.date, attempt.started, told, self.zero_bits
-            ).with_outputs(TALLIES, REJECTS, main="rows")
+            >> beam.FlatMap(_read, self.source, self.date, attempt.started, told, self.zero_bits).with_outputs(
+                TALLIES, REJECTS, main="rows"
+            )
         )
         rejects = (
             lines.rejects
@@ -137,13 +125,13 @@ class IngestJob:
             joined.joined
             | "Count per client" >> beam.Map(_count_clients)
             | Exchange("Group by client", "person", num_buckets, scratch)
-            | "Tell bots" >> beam.FlatMap(_tell_bots, config.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
+            | "Tell bots" >> beam.FlatMap(_tell_bots, self.bots).with_outputs(PASSERS_BY, ACTIVITY, main="bots")
         )
         activity = clients[ACTIVITY] | "Activity of all" >> beam.CombineGlobally(merge_activity)
         crowds = (
             clients[PASSERS_BY]
             | Exchange("Group passers-by by query", "query", num_buckets, scratch)
-            | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), config.bots)
+            | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), self.bots)
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
         partial = joined.joined | "Filter and add up" >> beam.FlatMap(_aggregate, AsSingleton(bots), told).with_outputs(
@@ -157,19 +145,12 @@ class IngestJob:
         results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
         _ = results | CommitAll(self.commit, attempt.folder)
 
-    def commit(self, results: Sequence[Tally | WrittenRejects | Bots | WrittenBucket]) -> None:
+    def commit(self, results: Sequence[Result]) -> None:
         """Commit the day, and make it part of its date."""
-        commit_day(
-            self.attempt,
-            results,
-            states=self.states,
-            zero_bits=self.zero_bits,
-            key=worker_key(self.key_path, self.key_id),
-            max_unreadable_share=self.config.max_unreadable_share,
-        )
+        commit_day(results, self)
         store = self.attempt.folder.rsplit("/", 3)[0]
-        with suppress(StageError):  # a day that cannot take it: the caller registers too, and is told
-            register(store, self.attempt.request, replace=self.config.replace_day)
+        with suppress(StageError):  # a day that cannot take it: the caller registers too, and gets the error
+            register(store, self.attempt.request, replace=self.replace_day)
 
 
 # What Beam hands around. A function with tagged outputs returns Any: Beam takes annotations for the types of its main
@@ -225,15 +206,43 @@ def _aggregate(joined: Record, bots: Bots, told: str) -> Iterator[Any]:
 
 
 @carries_errors
-def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> WrittenBucket:
-    written = write_bucket(made, bucket[0], *merge_bucket(bucket[1]))
+def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> FolderMade:
+    """Both files of a bucket."""
+    number, partial = bucket
+    queries, exposures = merge_bucket(partial)
+    folder = join(made, f"day-{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
+    tables = {f"queries-{number:05d}": queries, f"exposures-{number:05d}": exposures}
+    with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
+        written = [disk.submit(write_table, table, folder, name) for name, table in tables.items()]
+        digest = logical_digest(queries, exposures).hexdigest()
+        for one in written:
+            one.result()
     advance(told, WRITING, 1)
-    return written
+    return FolderMade(
+        folder=folder,
+        name=f"day-{number:05d}",
+        files=tuple(f"{name}.arrow" for name in tables),
+        counts={
+            "queries": queries.num_rows,
+            "exposures": exposures.num_rows,
+            "searches": pc.sum(queries["searches"]).as_py() or 0,
+            "impressions": pc.sum(exposures["impressions"]).as_py() or 0,
+            "clicks": pc.sum(exposures["clicks"]).as_py() or 0,
+        },
+        logical_digest=digest,
+    )
 
 
 @carries_errors
-def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> WrittenRejects:
-    return write_rejects(made, *bucket)
+def _write_rejects(bucket: tuple[int, pa.Table], made: str) -> FolderMade:
+    """The places of a bucket's unreadable lines, in order."""
+    number, rejects = bucket
+    name = f"{REJECTS}-{number:05d}"
+    folder = join(made, f"{name}-{uuid.uuid4().hex}")
+    with explained(folder):
+        files = write_tables({name: rejects.sort_by([("file", "ascending"), ("offset", "ascending")])}, folder)
+    none = LogicalDigest().hexdigest()  # rejects are no rows of the day
+    return FolderMade(folder=folder, name=name, files=files, counts={REJECTS: len(rejects)}, logical_digest=none)
 
 
 def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bits: int) -> Tally:
@@ -249,46 +258,6 @@ def _tally_of(parsed: ParsedBlock, rows: pa.RecordBatch, started: float, zero_bi
         last_ms=span["max"],
         sampled=sampled(rows["line_hash"], zero_bits),
     )
-
-
-# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
-#
-# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
-# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
-# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
-# against all searches that stayed. Copies of a line are in one part, so they are still told.
-
-
-PART_BYTES = 256 << 20  # of records; the join holds a few times as much
-
-
-def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
-    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
-    num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
-    if num_parts <= 1:
-        yield join_search_events(get(records), key)
-        return
-    chosen, dropped = None, Counter[str]()
-    for part in range(num_parts):
-        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
-        dropped += more
-    joined, _ = join_search_events(chosen, key)
-    yield joined, dropped
-    for part in range(num_parts):
-        events = _rows_of_part(records, part, num_parts, searches=False)
-        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
-        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
-
-
-def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
-    """The searches, or all other lines, whose hash falls into a part."""
-    found = []
-    for record in records:
-        rows = get([record])
-        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
-        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
-        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
-    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
 
 
 # Clocks that are wrong: lines whose time cannot be of the day that the log is of, and lines from the future.
@@ -326,51 +295,9 @@ CLIENTS_BY_FATE = {
 }
 
 
-def write_bucket(folder: str, bucket: int, queries: pa.Table, exposures: pa.Table) -> WrittenBucket:
-    """Both files of a bucket, written below `folder`. Raises StageError where they cannot be."""
-    attempt = uuid.uuid4().hex[:12]
-    with explained(folder), ThreadPoolExecutor(2) as disk:  # which is waited for: meanwhile the rows are digested
-        written = [
-            disk.submit(write_table, table, folder, _attempt_name(kind, bucket, attempt))
-            for kind, table in (("queries", queries), ("exposures", exposures))
-        ]
-        digest = logical_digest(queries, exposures).hexdigest()
-        for one in written:
-            one.result()
-    return WrittenBucket(
-        bucket=bucket,
-        attempt=attempt,
-        num_queries=queries.num_rows,
-        num_exposures=exposures.num_rows,
-        searches=_sum(queries["searches"]),
-        impressions=_sum(exposures["impressions"]),
-        clicks=_sum(exposures["clicks"]),
-        digest=digest,
-    )
-
-
-def write_rejects(folder: str, bucket: int, rejects: pa.Table) -> WrittenRejects:
-    """The places of a bucket's unreadable lines, written below `folder`. Raises StageError where they cannot be."""
-    attempt = uuid.uuid4().hex[:12]
-    rejects = rejects.sort_by([("file", "ascending"), ("offset", "ascending")])
-    with explained(folder):
-        write_table(rejects, folder, _attempt_name("rejects", bucket, attempt))
-    first = rejects.slice(0, NUM_EXAMPLES).to_pylist()
-    places = tuple((row["file"], row["offset"]) for row in first)
-    return WrittenRejects(bucket=bucket, attempt=attempt, num_rejects=rejects.num_rows, places=places)
-
-
-def commit_day(
-    attempt: Attempt,
-    results: Sequence[Tally | WrittenRejects | Bots | WrittenBucket],
-    *,
-    states: Mapping[str, str],
-    zero_bits: int,
-    key: bytes,
-    max_unreadable_share: float,
-) -> None:
-    """Nothing; the day is committed. Raises StageError: too many unreadable lines, a wrong ledger, no space; and
-    TransientError where a log file is no longer what it was when `states` were taken.
+def commit_day(results: Sequence[Result], job: IngestJob) -> None:
+    """Commit the day. Raises StageError: too many unreadable lines, a wrong ledger, no space; and TransientError where
+    a log file is no longer what it was when its state was taken.
 
     Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
     the scratch folder to its name, and listed. Runs again without harm after a failure at any point.
@@ -378,31 +305,57 @@ def commit_day(
     The day's own fates are counted from the rows that were written, not where they were kept, so a row lost on the way
     shows in the ledger.
     """
+    attempt = job.attempt
     if attempt.has_committed():
         return
-    require_unchanged(states)
+    require_unchanged(job.states)
     tally = add_up(result for result in results if isinstance(result, Tally))
     bots = next(result for result in results if isinstance(result, Bots))
-    rejected = list({result.bucket: result for result in results if isinstance(result, WrittenRejects)}.values())
-    written = list({result.bucket: result for result in results if isinstance(result, WrittenBucket)}.values())
-    check_readable(tally, rejected, max_unreadable_share, attempt.request.config["format"])
+    folders = list({result.name: result for result in results if isinstance(result, FolderMade)}.values())
+    counts = Counter[str]()
+    for made in folders:
+        counts.update(made.counts)
+    check_readable(tally, counts[REJECTS], folders, job)
     ledger = Ledger(
         total=tally.lines,
         lines={
             **tally.fates,
-            "day_search": sum(bucket.searches for bucket in written),
-            "day_impression": sum(bucket.impressions for bucket in written),
-            "day_click": sum(bucket.clicks for bucket in written),
+            "day_search": counts["searches"],
+            "day_impression": counts["impressions"],
+            "day_click": counts["clicks"],
         },
     ).check()
-    digest = LogicalDigest()
-    for bucket in written:
-        digest.merge(bucket.digest)
-    for kind in ("queries", "exposures"):
-        _name_winners(attempt, kind, written)
-    _name_winners(attempt, "rejects", rejected)
-    write_sample(attempt.folder, tally.sampled, zero_bits, key)
-    attempt.commit(_outcome(tally, ledger, bots, written, rejected, digest))
+    digest = give_names(folders, attempt.folder, flat=True)
+    write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
+    clients = bots.by_rule()
+    bot_lines = {rule.name: tally.counts.get(BOT_LINES + rule.name, 0) for rule in RULES}
+    # What must be known of everything made from this day: where its lines came from, and that nobody is in it.
+    labels = {"simulated": bool(tally.counts.get("simulated_lines")), "no_people": not bots.people}
+    attempt.commit(
+        Outcome(
+            counts={
+                "lines": tally.lines,
+                **{name: counts[name] for name in ("searches", "impressions", "clicks", "queries", "exposures")},
+                "people": bots.people,
+                **{CLIENTS_BY_FATE[fate]: number for fate, number in bots.by_fate().items()},
+                "rejects": counts[REJECTS],
+            },
+            metrics={
+                "first_time": _iso(tally.first_ms),
+                "last_time": _iso(tally.last_ms),
+                "unreadable_share": counts[REJECTS] / tally.lines,
+                "bots": {
+                    rule: {"clients": clients.get(rule, 0), "lines": lines}
+                    for rule, lines in bot_lines.items()
+                    if lines or rule in clients
+                },
+                "later_than_ingest_share": tally.counts.get("later_than_ingest", 0) / tally.lines,
+            },
+            labels={name: True for name, is_so in labels.items() if is_so},
+            ledger=ledger,
+            logical_digest=digest.hexdigest(),
+        )
+    )
 
 
 def require_unchanged(states: Mapping[str, str]) -> None:
@@ -419,9 +372,7 @@ def require_unchanged(states: Mapping[str, str]) -> None:
     )
 
 
-def check_readable(
-    tally: Tally, rejected: Sequence[WrittenRejects], max_unreadable_share: float, log_format: str
-) -> None:
+def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade], job: IngestJob) -> None:
     """Nothing. Raises StageError where there is no line, or too many could not be read: the reasons and some places."""
     if not tally.lines:
         raise StageError(
@@ -430,85 +381,29 @@ def check_readable(
             follows="there is nothing to learn from",
             do="give a log with at least one line",
         )
-    num_rejects = sum(bucket.num_rejects for bucket in rejected)
-    if num_rejects <= max_unreadable_share * tally.lines:
+    if num_rejects <= job.max_unreadable_share * tally.lines:
         return
     reasons = ", ".join(
         f"{count:,} {FATES[fate][1]}"
         for fate, count in sorted(tally.fates.items(), key=lambda item: -item[1])
         if FATES[fate][0] == "unreadable" and count
     )
-    first = sorted(place for bucket in rejected for place in bucket.places)[:NUM_EXAMPLES]
+    uris = [join(made.folder, file) for made in folders if made.split == REJECTS for file in made.files]
+    rows = [row for uri in uris for row in read_table(uri).slice(0, NUM_EXAMPLES).to_pylist()]
+    first = sorted((row["file"], row["offset"]) for row in rows)[:NUM_EXAMPLES]
     places = ", ".join(f"{file}:{offset}" for file, offset in first)
     other = num_rejects > 0.9 * tally.lines
     raise StageError(
-        asked=f"at most {max_unreadable_share:.1%} of a log's lines may be unreadable",
+        asked=f"at most {job.max_unreadable_share:.1%} of a log's lines may be unreadable",
         found=f"{num_rejects:,} of {tally.lines:,} are ({reasons}), for example at {places} (file:byte)"
-        + (f"; this looks like something other than the format `{log_format}`" if other else ""),
+        + (
+            f"; this looks like something other than the format `{job.attempt.request.config['format']}`"
+            if other
+            else ""
+        ),
         follows="what is learnt from the rest could be badly skewed, so nothing was ingested",
         do="look at these lines; if they may go, raise max_unreadable_share",
     )
-
-
-def _outcome(
-    tally: Tally,
-    ledger: Ledger,
-    bots: Bots,
-    written: list[WrittenBucket],
-    rejected: list[WrittenRejects],
-    digest: LogicalDigest,
-) -> Outcome:
-    num_rejects = sum(bucket.num_rejects for bucket in rejected)
-    return Outcome(
-        counts={
-            "lines": tally.lines,
-            "searches": ledger.lines["day_search"],
-            "impressions": ledger.lines["day_impression"],
-            "clicks": ledger.lines["day_click"],
-            "queries": sum(bucket.num_queries for bucket in written),
-            "exposures": sum(bucket.num_exposures for bucket in written),
-            "people": bots.people,
-            **{CLIENTS_BY_FATE[fate]: clients for fate, clients in bots.by_fate().items()},
-            "rejects": num_rejects,
-        },
-        metrics={
-            "first_time": _iso(tally.first_ms),
-            "last_time": _iso(tally.last_ms),
-            "unreadable_share": num_rejects / tally.lines,
-            "bots": {
-                name: {"clients": bots.by_rule().get(name, 0), "lines": tally.counts.get(BOT_LINES + name, 0)}
-                for name in (rule.name for rule in RULES)
-                if tally.counts.get(BOT_LINES + name) or name in bots.by_rule()
-            },
-            "later_than_ingest_share": tally.counts.get("later_than_ingest", 0) / tally.lines,
-        },
-        labels=_labels(tally, bots),
-        ledger=ledger,
-        logical_digest=digest.hexdigest(),
-    )
-
-
-def _labels(tally: Tally, bots: Bots) -> dict[str, bool]:
-    """What must be known of everything made from this day: where its lines came from, and that nobody is in it."""
-    found = {"simulated": bool(tally.counts.get("simulated_lines")), "no_people": not bots.people}
-    return {name: True for name, is_so in found.items() if is_so}
-
-
-def _name_winners(attempt: Attempt, kind: str, written: Sequence[WrittenBucket] | Sequence[WrittenRejects]) -> None:
-    """Move the chosen files of a kind to their names. May run again after a failure; OSError for a lost one."""
-    for bucket in written:
-        begun = join(attempt.made, _attempt_name(kind, bucket.bucket, bucket.attempt) + ".arrow")
-        named = join(attempt.folder, f"{kind}-{bucket.bucket:05d}.arrow")
-        if storage.exists(begun) or not storage.exists(named):
-            storage.move(begun, named)
-
-
-def _attempt_name(kind: str, bucket: int, attempt: str) -> str:
-    return f"{kind}-{bucket:05d}-{attempt}"
-
-
-def _sum(column: pa.ChunkedArray) -> int:
-    return sum(column.to_pylist())
 
 
 def _iso(milliseconds: int | None) -> str | None:

@@ -1,17 +1,88 @@
 """The stage ingest: a search log -> the private daily aggregate. What Beam does for it is in ingest_job."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from beam_jobs.engine.arrow_files import explained
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.ingest.bots import BotRules
+from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
 from beam_jobs.ingest.day_versions import find_held, register
-from beam_jobs.ingest.ingest_config import IngestConfig, ingest_request, open_source
+from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.person_key import ensure_key, ensure_store_key
+from beam_jobs.sources.forms import check_mapping, form_of
+from beam_jobs.sources.mapping import Mapping
 from beam_jobs.sources.read_lines import find_files
+from beam_jobs.sources.source import Source
 from schemas import storage
+from schemas.errors import UsageError
+from schemas.manifest import Request
 from schemas.stage import Progress, StageResult, open_result, silent
 
-__all__ = ["IngestConfig", "ingest"]
+# Raised on purpose when the same log gives other rows.
+STAGE_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestConfig:
+    """How a log is read.
+
+    `mapping`: what the columns of a delimited, jsonl or parquet log mean; for ubi, which actions are what.
+    `max_unreadable_share`: of the lines; above it the run fails, because the log is probably not what it was taken for.
+    `person_key`: a key file to use instead of the store's own. `renew_key`: where the store's own has expired, make a
+    new one and begin a new window. `date`: the day that the log is of (ISO 8601), or none. `replace_day`: these files
+    are all that the date consists of from now on, whatever it was made of before.
+    Raises UsageError for a value out of range.
+    """
+
+    format: str = "ubi"
+    mapping: Mapping | None = None
+    max_unreadable_share: float = 0.05
+    bots: BotRules = field(default_factory=BotRules)
+    person_key: str | None = None
+    renew_key: bool = False
+    date: str | None = None
+    replace_day: bool = False
+
+    def __post_init__(self) -> None:
+        check_mapping(form_of(self.format), self.mapping)
+        if not 0 <= self.max_unreadable_share <= 1:
+            raise UsageError(
+                asked=f"max_unreadable_share was set to {self.max_unreadable_share}",
+                found="a share lies between 0 and 1",
+                do="set 0.05 for 5% of the lines",
+            )
+        if self.date is not None:
+            parse_date(self.date, f"a log of {self.date} was to be ingested")
+        elif self.replace_day:
+            raise UsageError(
+                asked="a day was to be replaced (replace_day)",
+                found="no date was given",
+                do="say which day with --date, or leave --replace-day out",
+            )
+
+
+def open_source(config: IngestConfig) -> Source:
+    """The source of a config's format; nothing is opened yet."""
+    return form_of(config.format).open(config.mapping or Mapping())
+
+
+def ingest_request(files: Sequence[str], key_id: str, config: IngestConfig) -> Request:
+    """What names the result: the files' content whatever they are called, the rules, the list's terms, the key's id."""
+    settings: dict[str, Any] = asdict(config)
+    # Where a key lies changes nothing: what it says does. What a day consists of is not a matter of its parts.
+    del settings["person_key"], settings["renew_key"], settings["replace_day"]
+    return Request(
+        stage="ingest",
+        stage_version=STAGE_VERSION,
+        config=settings,
+        inputs={
+            "logs": sorted(storage.of_each(storage.fingerprint, files)),
+            "bot_user_agents": shipped_list(BOT_USER_AGENTS).digest,
+            "person_key": key_id,
+        },
+    )
 
 
 def ingest(
@@ -29,8 +100,11 @@ def ingest(
     written; and for a date that was ingested before: lines of which some are in that day already, or another person key
     (see day_versions).
     """
-    states = _states(logs)
-    plan = open_source(config).plan(logs)
+    files = find_files(logs)
+    # Before anything of them is looked at, so that whatever is written from here on is seen.
+    states = dict(zip(files, storage.of_each(storage.state, files), strict=True))
+    source = open_source(config)
+    plan = source.plan(logs)
     with explained(store):
         if config.person_key:
             key_path, key = config.person_key, ensure_key(config.person_key, create=False)
@@ -48,7 +122,11 @@ def ingest(
             return IngestJob(
                 attempt=attempt,
                 plan=plan,
-                config=config,
+                source=source,
+                date=config.date,
+                bots=config.bots,
+                max_unreadable_share=config.max_unreadable_share,
+                replace_day=config.replace_day,
                 key_path=key_path,
                 key_id=key.id,
                 states={file: states.get(file, "not there yet") for file in plan.files},
@@ -66,9 +144,3 @@ def ingest(
         # Where the day is new its last step has done so; here for one that was there before.
         register(store, request, replace=config.replace_day)
         return result
-
-
-def _states(logs: Sequence[str]) -> dict[str, str]:
-    """The state of each file before anything of it is looked at, so that whatever is written from here on is seen."""
-    files = find_files(logs)
-    return dict(zip(files, storage.of_each(storage.state, files), strict=True))

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from beam_jobs.content_lists import ADULT_ENGLISH, TermList, read_list, shipped_list
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, TermList, read_list, shipped_list
 from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
 from schemas.manifest import Request

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.day_versions import data_date, follow
-from beam_jobs.ingest.days import day_bytes, day_files, inherited_labels, open_window
-from beam_jobs.ingest.windows import Window
+from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.judgments.judgments_config import JudgmentsConfig, adult_list, judgments_request
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError

@@ -22,12 +22,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, TaggedOutput
 
-from beam_jobs.build.build_job import give_names
-from beam_jobs.build.shard_writer import FolderMade, index_words, joined_fields
+from beam_jobs.build.shard_writer import index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
+from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
 from beam_jobs.labelled.labelled_config import KEYED, LabelledConfig, distinct, keyed, labelled_source
 from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
@@ -218,13 +217,12 @@ def write_labelled_shard(
     schema = labelled_schema("pairs" if is_pairs else "texts", label)
     places = np.split(encoded.indices.to_numpy(), len(sentences))
     table = pa.table([*(pa.array(each, pa.int32()) for each in places), labels], schema=schema)
-    for name_of_table, content in (("words", words), ("texts", texts), ("labelled", table)):
-        write_table(content, folder, name_of_table)
     split = name.partition("-")[0]
     logical = joined_fields(split, *(rows[each] for each in (*sentences, "label")))
     return FolderMade(
         folder=folder,
         name=name,
+        files=write_tables({"words": words, "texts": texts, "labelled": table}, folder),
         counts={"rows": len(table), "texts": len(texts), "words": len(words)},
         logical_digest=row_digest(logical),
     )

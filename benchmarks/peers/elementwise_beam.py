@@ -24,8 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsDict, AsSingleton
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
-from beam_jobs.ingest.content_filters import by_first_run, content_fate
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, by_first_run, content_fate, shipped_list
 from benchmarks.peers import verdicts
 from benchmarks.peers.strict_line import Row, read_line
 from schemas.text_contract import normalise

@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.build.build_config import held_out
-from beam_jobs.content_lists import BOT_USER_AGENTS, shipped_list
-from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
 from beam_jobs.ingest.bots import (
     MAX_HOURS,
     MS_PER_HOUR,
@@ -23,10 +21,12 @@ from beam_jobs.ingest.bots import (
     RANKS,
     STATISTICS,
     BotRules,
+    activity_of,
+    find_crowds,
     merge_bots,
     tell_clients,
 )
-from beam_jobs.ingest.content_filters import content_fates
+from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, content_fates, shipped_list
 from schemas.text_contract import normalise_column
 
 __all__ = ["MAX_HOURS", "MS_PER_HOUR", "NO_QUERY", "NO_TIME", "RANKS", "STATISTICS"]

@@ -59,7 +59,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
 
     In this terminal, or as a flow where a Prefect server is set up.
     """
-    from beam_jobs.ingest.windows import parse_date
+    from beam_jobs.ingest.days import parse_date
     from flows import chain
     from flows.config.pipeline_config import read_pipeline
 
@@ -165,7 +165,7 @@ class DateResult:
 
 def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
-    from beam_jobs.ingest.windows import parse_date
+    from beam_jobs.ingest.days import parse_date
 
     asked = f"the dates from {first} to {until} were to be run"
     begin, end = parse_date(first, asked), parse_date(until, asked)

@@ -317,7 +317,7 @@ def build(
     from beam_jobs.build import build_stage
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.engine.engine_options import with_engines
-    from beam_jobs.ingest.windows import Window
+    from beam_jobs.ingest.days import Window
     from flows.config.settings import Settings
 
     window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
@@ -489,7 +489,7 @@ def judgments(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.ingest.windows import Window
+    from beam_jobs.ingest.days import Window
     from beam_jobs.judgments import judgments_stage
     from beam_jobs.judgments.judgments_stage import JudgmentsConfig
 

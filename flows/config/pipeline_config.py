@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from beam_jobs.build.build_config import BuildConfig
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.windows import parse_date
+from beam_jobs.ingest.days import parse_date
+from beam_jobs.ingest.ingest_stage import IngestConfig
 from flows.config import toml_file
 from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.recipe_file import is_file, recipe_named

@@ -8,15 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.ingest.bot_crowds import (
+from beam_jobs.ingest.bots import (
+    NO_TIME,
+    PASSERS_BY,
+    RULES,
     WINDOWS,
+    BotRules,
     _smallest_between,
     _tail_bound,
     activity_of,
     find_crowds,
     merge_activity,
 )
-from beam_jobs.ingest.bots import NO_TIME, PASSERS_BY, RULES, BotRules
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGIN = 20_000 * DAY

@@ -24,7 +24,7 @@ from beam_jobs.ingest.bots import (
     rule_of_lines,
     tell_clients,
 )
-from beam_jobs.ingest.join_search_events import CLICK, IMPRESSION, JOINED, SEARCH
+from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, JOINED, SEARCH
 from schemas.errors import UsageError
 
 START = datetime(2026, 9, 1, 10, tzinfo=UTC)

@@ -9,8 +9,7 @@ import pytest
 
 from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.sources.mapping import Columns, Mapping
 from flows.simulation.simulation_config import SimulationConfig
 from flows.simulation.write_simulation import simulate

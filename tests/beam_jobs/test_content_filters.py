@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.content_lists import ADULT_ENGLISH, BOT_USER_AGENTS, shipped_list
-from beam_jobs.ingest.content_filters import by_first_run, content_fate, content_fates
+from beam_jobs.ingest.content_filters import (
+    ADULT_ENGLISH,
+    BOT_USER_AGENTS,
+    by_first_run,
+    content_fate,
+    content_fates,
+    shipped_list,
+)
 from schemas.text_contract import normalise
 
 ADULT = by_first_run(shipped_list(ADULT_ENGLISH).terms)

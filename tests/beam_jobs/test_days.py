@@ -12,10 +12,8 @@ from beam_jobs.build.build_stage import build
 from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.day_versions import finished_ingests
-from beam_jobs.ingest.days import open_window
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
-from beam_jobs.ingest.windows import Window
+from beam_jobs.ingest.days import Window, open_window
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas import storage
 from schemas.day import ANEW, FIRST, LATE, newest_version
 from schemas.errors import StageError, UsageError

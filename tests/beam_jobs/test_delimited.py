@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.ingest_config import IngestConfig
+from beam_jobs.ingest.ingest_stage import IngestConfig
 from beam_jobs.sources.mapping import Columns, Events, Mapping
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.source_rows import NAMES, as_set, read_all

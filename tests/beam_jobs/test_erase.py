@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_stage import build
 from beam_jobs.ingest import erase as erasing
-from beam_jobs.ingest.days import day_files, open_window, read_day_file
+from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
 from beam_jobs.ingest.erase import erase, without_people
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
-from beam_jobs.ingest.windows import Window
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES, newest_version
 from schemas.errors import StageError, UsageError
@@ -127,7 +125,7 @@ def test_the_manifest_says_how_many_and_never_who(store):
 
 def test_the_digest_of_what_is_left_is_that_of_its_rows(store):
     """Computed here from all rows, there from the rows that changed alone."""
-    from beam_jobs.ingest.aggregate_day import logical_digest
+    from beam_jobs.ingest.day_rows import logical_digest
 
     erase([WHO, OTHER], store=store)
     for result in open_window([store]).ingests:

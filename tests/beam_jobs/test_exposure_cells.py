@@ -2,7 +2,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, numbered, sample_of
 from schemas.day import EXPOSURES, QUERIES
 

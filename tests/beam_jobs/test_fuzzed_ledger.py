@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.aggregate_day import aggregate_joined, merge_bucket
-from beam_jobs.ingest.bot_crowds import activity_of, find_crowds
-from beam_jobs.ingest.bots import BotRules, client_statistics, merge_bots, tell_clients
-from beam_jobs.ingest.ingest_config import open_source
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from beam_jobs.ingest.join_search_events import join_search_events
+from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients
+from beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, open_source
 from beam_jobs.sources.read_lines import Unit
 from schemas.search_log import FATES
 from tests.beam_jobs.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line

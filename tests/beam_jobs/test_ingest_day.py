@@ -14,8 +14,7 @@ import pytest
 from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.engine.arrow_files import read_table
 from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.ingest_config import ingest_request
-from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, ingest_request
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.search_log import REJECT, SIMULATED_APPLICATION

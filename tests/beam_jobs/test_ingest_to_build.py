@@ -8,8 +8,7 @@ import pytest
 
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_stage import build
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from tests.beam_jobs.day_folders import read_pairs, write_documents
 
 QUERIES = ["Angle Bracket", "angle  bracket", "wood screw", "deck paint", "Türgriff", "garden hose", "secret diary"]

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.engine.arrow_files import num_bytes, put
-from beam_jobs.ingest import ingest_job
-from beam_jobs.ingest.join_search_events import join_search_events
+from beam_jobs.ingest import day_rows
+from beam_jobs.ingest.day_rows import join_search_events
 from beam_jobs.ingest.person_key import hash_people
 from beam_jobs.sources import ubi
 from beam_jobs.sources.mapping import Events
@@ -80,8 +80,8 @@ def test_a_bucket_joined_in_parts_gives_the_same_rows_and_drops(tmp_path, by_ref
     rows = pa.concat_tables(cut)  # their ends overlap: more exact repeats
     records = put(cut, str(tmp_path) if by_reference else None)
     joined, dropped = join_search_events(rows, KEY)
-    with mock.patch.object(ingest_job, "PART_BYTES", part_bytes):
-        parts = list(ingest_job.join_in_parts(records, KEY))
+    with mock.patch.object(day_rows, "PART_BYTES", part_bytes):
+        parts = list(day_rows.join_in_parts(records, KEY))
     assert sum((drops for _, drops in parts), Counter()) == dropped
     rows_of_parts = [row for part, _ in parts for row in part.to_pylist()]
     assert sorted(map(repr, rows_of_parts)) == sorted(map(repr, joined.to_pylist()))

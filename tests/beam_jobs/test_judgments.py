@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.content_lists import ADULT_ENGLISH, shipped_list
 from beam_jobs.engine.beam_stage import Tally
+from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.judge_clicks import gated_cells, measure, merge_samples, query_id, sample_of
 from beam_jobs.judgments.judgments_config import GRADE_SHARES

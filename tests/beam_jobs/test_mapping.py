@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from flows.config.toml_file import with_fields

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.mapping import Columns, Mapping
 from schemas.errors import StageError, UsageError
 from tests.beam_jobs.source_rows import read_all

@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.person_key import collect_people, hash_people, merge_people
+from beam_jobs.ingest.day_rows import collect_people, merge_people
+from beam_jobs.ingest.person_key import hash_people
 
 SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=120)
 CAP = 6

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from beam_jobs.ingest.ingest_config import IngestConfig
 from beam_jobs.ingest.ingest_job import count_later, plausible_rows
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from flows.show.present import notes_on_days
 from schemas.errors import UsageError
 from tests.beam_jobs.dated_logs import write_lines

@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.ingest.ingest_config import IngestConfig, open_source
+from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from schemas.errors import StageError
 

@@ -3,8 +3,7 @@
 import pytest
 
 from beam_jobs.checking.check_log import check_log
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Mapping

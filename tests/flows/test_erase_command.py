@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from flows.cli import run
 from flows.commands.preprocess import read_client_ids
 from schemas.errors import UsageError

@@ -14,8 +14,7 @@ import pytest
 
 from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_stage import build
-from beam_jobs.ingest.ingest_config import IngestConfig
-from beam_jobs.ingest.ingest_stage import ingest
+from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.person_key import ensure_key
 from schemas import storage
 from tests.beam_jobs.dated_logs import day_lines, write_lines

@@ -1,0 +1,337 @@
+"""Lines of a log (LOG_ROW) -> joined to their searches (JOINED) -> added up (PARTIAL) -> the rows of a day.
+
+The lines of a bucket of query ids are joined: repeats dropped, and every event given the query and client of its
+search; an event whose search is not in the log can still be used if it carries the query itself. Once the bots are
+known, what is left is added up by query, document and position: first in parts, then all of a bucket of queries.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.compiled.log_library import first_rows, row_digest
+from beam_jobs.engine.arrow_files import Record, get, num_bytes
+from beam_jobs.engine.beam_stage import Tally
+from beam_jobs.ingest.bots import NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
+from beam_jobs.ingest.content_filters import says_nothing
+from beam_jobs.ingest.person_key import hash_people
+from schemas.day import EXPOSURES, PEOPLE_CAP, QUERIES
+from schemas.search_log import KINDS
+from schemas.shard import LogicalDigest
+from schemas.text_contract import normalise_column
+
+SEARCH, IMPRESSION, CLICK, OTHER = (KINDS.index(kind) for kind in ("search", "impression", "click", "other"))
+_REPEAT = -1  # in the place of a kind
+_NO_TIME = 2**63 - 1  # sorts last
+
+# A line whose query is known, and normalised. `owns_query`: it has the query from itself, being a
+# search, or an event without its search in the log; all others have it from their search. `person` is the client of the
+# line, or of the search where an event names none; `searcher` is the client of the line that the query is from,
+# `names_bot` that its user agent is a bot's.
+JOINED = pa.schema(
+    [
+        pa.field("kind", pa.int8(), nullable=False),
+        pa.field("query", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("person", pa.uint64()),
+        pa.field("searcher", pa.uint64()),
+        pa.field("names_bot", pa.bool_(), nullable=False),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("time", pa.timestamp("ms", tz="UTC")),
+        pa.field("owns_query", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[str]]:
+    """JOINED rows, and the lines that were dropped, by fate; from all LOG_ROW rows of some query ids.
+
+    Of identical lines one stays. Of several different search lines of one query id the earliest stays, and among
+    equally early ones (or without a time: these come last) the one with the smallest line hash. `key` hashes the
+    client ids.
+    """
+    dropped: Counter[str] = Counter()
+    is_first = first_rows(_one_chunk(rows["line_hash"]))
+    dropped["repeat"] = int((~is_first).sum())
+
+    kind = np.where(is_first, _kind_codes(rows["kind"]), _REPEAT)
+    is_event = (kind == IMPRESSION) | (kind == CLICK)
+    has_document = _numpy(rows["document_id"].is_valid())
+    dropped["other_action"] = int((kind == OTHER).sum())
+    dropped["document_missing"] = int((is_event & ~has_document).sum())
+
+    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    here = np.arange(rows.num_rows)
+    search_of_query_id = _chosen_search(rows, kind, query_id)
+    asked = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
+    carries_query = is_event & has_document & _numpy(rows["query"].is_valid())
+    asked = np.where((asked < 0) & carries_query, here, asked)
+    is_chosen = (kind == SEARCH) & (asked == here)
+    dropped["search_repeated"] = int(((kind == SEARCH) & ~is_chosen).sum())
+    is_event &= has_document
+    dropped["search_unknown"] = int((is_event & (asked < 0)).sum())
+
+    kept = np.flatnonzero(is_chosen | (is_event & (asked >= 0)))
+    lines = rows.select(["document_id", "position", "time"]).take(pa.array(kept))
+    searches = pa.array(asked[kept])
+    client = _one_chunk(rows["client_id"])
+    people = hash_people(client, key)
+    searcher = people.take(searches)
+    joined = pa.table(
+        [
+            pa.array(kind[kept], pa.int8()),
+            _normalised(_one_chunk(rows["query"])).take(searches),
+            pc.coalesce(people.take(pa.array(kept)), searcher),
+            searcher,
+            is_bot_user_agent(_one_chunk(rows["user_agent"])).take(searches),
+            lines["document_id"],
+            lines["position"],
+            lines["time"],
+            pa.array(asked[kept] == kept),
+        ],
+        schema=JOINED,
+    )
+    return joined, +dropped
+
+
+def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Table, Counter[str]]:
+    """Of some LOG_ROW rows of searches, and of those `chosen` before, the one of each query id that stays; the dropped.
+
+    In parts, for `join_search_events` to be handed the rows that stayed: no line is in two parts.
+    """
+    is_first = first_rows(_one_chunk(searches["line_hash"]))
+    dropped = Counter(repeat=int((~is_first).sum()))
+    rows = searches.filter(pa.array(is_first))
+    if chosen is not None:
+        rows = pa.concat_tables([chosen, rows]).unify_dictionaries().combine_chunks()
+    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    staying = _chosen_search(rows, np.full(len(rows), SEARCH), query_id)
+    dropped["search_repeated"] = len(rows) - len(staying)
+    return rows.take(pa.array(staying)), +dropped
+
+
+def _normalised(queries: pa.Array) -> pa.DictionaryArray:
+    """The texts normalised, each distinct one in the dictionary once."""
+    spellings = queries.dictionary_encode()
+    distinct = normalise_column(spellings.dictionary).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(spellings.indices), distinct.dictionary)
+
+
+def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np.ndarray:
+    """For each query id the row of the search line that stays, -1 where there is none."""
+    chosen = np.full(query_id.max(initial=-1) + 1, -1, np.int64)
+    searches = np.flatnonzero(kind == SEARCH)
+    lines = pa.table(
+        {
+            "time": pc.fill_null(rows["time"].cast(pa.int64()), _NO_TIME).take(pa.array(searches)),
+            "line_hash": rows["line_hash"].take(pa.array(searches)),
+        }
+    )
+    in_order = pc.sort_indices(lines, sort_keys=[("time", "ascending"), ("line_hash", "ascending")])
+    latest_first = searches[_numpy(in_order)][::-1]
+    chosen[query_id[latest_first]] = latest_first  # the last assignment counts: the earliest
+    return chosen
+
+
+def _kind_codes(kinds: pa.ChunkedArray) -> np.ndarray:
+    """Indices into KINDS, whatever order the dictionary came in."""
+    kinds = _one_chunk(kinds)
+    meaning = np.array([KINDS.index(kind) for kind in kinds.dictionary.to_pylist()], np.int8)
+    return meaning[_numpy(kinds.indices)]
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    return array.to_numpy(zero_copy_only=False) if isinstance(array, pa.Array) else array.to_numpy()
+
+
+# The join of a bucket of query ids that may not fit into memory: in parts, one after the other.
+#
+# A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
+# under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
+# again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
+# against all searches that stayed. Copies of a line are in one part, so they are still told.
+
+
+PART_BYTES = 256 << 20  # of records; the join holds a few times as much
+
+
+def join_in_parts(records: Sequence[Record], key: bytes) -> Iterator[tuple[pa.Table, Counter[str]]]:
+    """JOINED rows and dropped lines by fate (join_search_events), some at a time, of all records of a bucket."""
+    num_parts = -(-sum(map(num_bytes, records)) // PART_BYTES)
+    if num_parts <= 1:
+        yield join_search_events(get(records), key)
+        return
+    chosen, dropped = None, Counter[str]()
+    for part in range(num_parts):
+        chosen, more = choose_searches(_rows_of_part(records, part, num_parts, searches=True), chosen)
+        dropped += more
+    joined, _ = join_search_events(chosen, key)
+    yield joined, dropped
+    for part in range(num_parts):
+        events = _rows_of_part(records, part, num_parts, searches=False)
+        joined, dropped = join_search_events(pa.concat_tables([events, chosen]).unify_dictionaries(), key)
+        yield joined.filter(pc.not_equal(joined["kind"], SEARCH)), dropped
+
+
+def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searches: bool) -> pa.Table:
+    """The searches, or all other lines, whose hash falls into a part."""
+    found = []
+    for record in records:
+        rows = get([record])
+        is_search = pc.equal(rows["kind"].cast(pa.string()), KINDS[SEARCH]).to_numpy()
+        hashes = np.frombuffer(b"".join(rows["line_hash"].to_pylist()), np.uint64)[::2]  # 16 bytes each
+        found.append(rows.filter(pa.array((is_search == searches) & (hashes % np.uint64(num_parts) == part))))
+    return pa.concat_tables(found).unify_dictionaries().combine_chunks()
+
+
+_SUMS = ("searches", "impressions", "clicks")
+BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its lines under
+
+# Rows of both kinds in one exchange: a query's own rows have no document, an exposure's rows no people.
+PARTIAL = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("document_id", pa.string()),
+        pa.field("position", pa.int32(), nullable=False),
+        pa.field("searches", pa.int64(), nullable=False),
+        pa.field("impressions", pa.int64(), nullable=False),
+        pa.field("clicks", pa.int64(), nullable=False),
+        pa.field("people", pa.list_(pa.uint64())),
+    ]
+)
+
+
+def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
+    """PARTIAL rows of some JOINED lines, and the lines that were dropped: by fate, those of bots also by rule.
+
+    Empty queries go here. Adult and spam queries stay in the private day: their lists are settings of build.
+    """
+    rule = rule_of_lines(joined, bots)
+    lines_of_rule = np.bincount(rule, minlength=len(RULES)).tolist()
+    dropped, caught = Counter[str](), Counter[str]()
+    for known, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
+        dropped[known.fate] += lines
+        caught[BOT_LINES + known.name] += lines
+    is_human = rule == NO_RULE
+
+    encoded = joined["query"].combine_chunks()
+    query, texts = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
+    is_empty = np.array([says_nothing(text) for text in texts.to_pylist()], bool)[query]
+    dropped["query_empty"] = int((is_human & is_empty).sum())
+    is_kept = is_human & ~is_empty
+    partial = _partial_rows(joined.filter(pa.array(is_kept)), query[is_kept], texts)
+    return partial, Tally(fates=+dropped, counts=+caught)
+
+
+def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """(QUERIES, EXPOSURES) in ascending order of their keys, from all PARTIAL rows of some queries.
+
+    UBI has no dwell time: `dwell_ms` is -1.
+    """
+    is_query = partial["document_id"].is_null()
+    of_query = partial.filter(is_query).sort_by("query")
+    encoded = of_query["query"].combine_chunks().dictionary_encode()  # in order of appearance, so ascending
+    group = encoded.indices.to_numpy(zero_copy_only=False)
+    searches = np.zeros(len(encoded.dictionary), np.int64)
+    np.add.at(searches, group, of_query["searches"].to_numpy())
+    people = merge_people(group, of_query["people"].combine_chunks(), len(searches))
+    queries = pa.table([encoded.dictionary, people, pa.array(searches)], schema=QUERIES)
+
+    keys = ["query", "document_id", "position"]
+    exposures = _sums(partial.filter(pc.invert(is_query)).select([*keys, "impressions", "clicks"]), keys)
+    exposures = exposures.sort_by([(key, "ascending") for key in keys])
+    exposures = exposures.append_column("dwell_ms", pa.array(np.full(exposures.num_rows, -1), pa.int64()))
+    return queries, exposures.select(EXPOSURES.names).combine_chunks().cast(EXPOSURES)
+
+
+def logical_digest(queries: pa.Table, exposures: pa.Table) -> LogicalDigest:
+    """The digest of a day's rows; of a query's people only the number counts, which no key changes."""
+    digest = LogicalDigest()
+    # No query holds a line end, no number does, and what may hold one comes last.
+    digest.merge(row_digest(queries["query"], pc.list_value_length(queries["people"]), queries["searches"]))
+    numbers = [exposures[name] for name in ("position", "impressions", "clicks", "dwell_ms")]
+    digest.merge(row_digest(exposures["query"], *numbers, exposures["document_id"]))
+    return digest
+
+
+def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Table:
+    """`query` holds each line's index into `texts`."""
+    kind = joined["kind"].to_numpy()
+    is_search = kind == SEARCH
+    searches = np.bincount(query[is_search], minlength=len(texts))
+    person = joined["person"].combine_chunks()
+    owns_query = joined["owns_query"].to_numpy()  # an event that repeats its search's query tells nothing new
+    is_seen = owns_query & person.is_valid().to_numpy(zero_copy_only=False)
+    seen = person.filter(pa.array(is_seen)).to_numpy(zero_copy_only=False)
+    people = collect_people(query[is_seen], seen, len(texts))
+    occurring = np.flatnonzero(np.bincount(query[owns_query], minlength=len(texts)))
+    of_queries = pa.table(
+        {
+            "query": texts.take(pa.array(occurring)),
+            "document_id": pa.nulls(len(occurring), pa.string()),
+            "position": pa.array(np.full(len(occurring), -1), pa.int32()),
+            "searches": pa.array(searches[occurring], pa.int64()),
+            "impressions": pa.array(np.zeros(len(occurring)), pa.int64()),
+            "clicks": pa.array(np.zeros(len(occurring)), pa.int64()),
+            "people": people.take(pa.array(occurring)),
+        },
+        schema=PARTIAL,
+    )
+    events = pa.array(~is_search)
+    kind = kind[~is_search]
+    lines = pa.table(
+        {
+            "query": pa.array(query[~is_search]),
+            "document_id": joined["document_id"].filter(events),
+            "position": joined["position"].filter(events),
+            "searches": pa.array(np.zeros(len(kind)), pa.int64()),
+            "impressions": pa.array((kind == IMPRESSION).astype(np.int64)),
+            "clicks": pa.array((kind == CLICK).astype(np.int64)),
+        }
+    )
+    exposures = _sums(lines, ["query", "document_id", "position"])
+    exposures = exposures.set_column(0, "query", texts.take(exposures["query"].combine_chunks()))
+    exposures = exposures.append_column("people", pa.nulls(exposures.num_rows, pa.list_(pa.uint64())))
+    return pa.concat_tables([of_queries, exposures.select(PARTIAL.names).cast(PARTIAL)])
+
+
+def _sums(rows: pa.Table, keys: list[str]) -> pa.Table:
+    values = [name for name in _SUMS if name in rows.column_names]
+    return rows.group_by(keys).aggregate([(name, "sum") for name in values]).rename_columns([*keys, *values])
+
+
+# Sets of people as capped sets of keyed hashes: constant size for the hottest query, exact up to the cap, mergeable.
+#
+# The smallest PEOPLE_CAP hashes of a union are the smallest of the sets' smallest, so merging in any order and any
+# grouping gives what one pass over all lines would have given.
+
+
+def collect_people(groups: np.ndarray, people: np.ndarray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:
+    """For each group 0..num_groups-1 the `cap` smallest distinct people, ascending, as list<uint64>.
+
+    `groups` and `people` are of equal length, one entry for each time a person is seen in a group.
+    """
+    order = np.lexsort((people, groups))
+    groups, people = groups[order], people[order]
+    if len(groups):
+        is_new = np.append(True, (groups[1:] != groups[:-1]) | (people[1:] != people[:-1]))
+        groups, people = groups[is_new], people[is_new]
+    sizes = np.bincount(groups, minlength=num_groups)
+    starts = np.cumsum(sizes) - sizes
+    kept = np.arange(len(groups)) - starts[groups] < cap
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(sizes, cap))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(people[kept], pa.uint64()))
+
+
+def merge_people(groups: np.ndarray, sets: pa.ListArray, num_groups: int, cap: int = PEOPLE_CAP) -> pa.Array:
+    """For each group 0..num_groups-1 the union of its sets, capped, as list<uint64>; `groups` has one entry per set."""
+    lengths = sets.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    members = sets.flatten().to_numpy(zero_copy_only=False).astype(np.uint64)
+    return collect_people(np.repeat(groups, lengths), members, num_groups, cap)
