@@ -2,7 +2,7 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers_speed.py [--json] [--record] [--repeats 5] [--pairs 128]
 
-Real question pairs (question_pairs) by training.recipes.named_recipes, of VAR-Siamese the half that learns
+Real question pairs (question_pairs) by training.recipes.recipe, of VAR-Siamese the half that learns
 labels: loss and gradient of every parameter of one micro-batch, from pairs as index arrays on. Laying texts out counts,
 the optimizer's step does not. Sizes are the recipes', dropout is off, and the LSTM has a forget gate, since nn.LSTM
 cannot be without (the recipes are: ours then has three gates to compute for these four). One thread, as the trainer
@@ -44,14 +44,20 @@ from training.network.encoder import Encoder  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives.classify import batch as batch_of  # noqa: E402
 from training.objectives.classify import classify_task  # noqa: E402
-from training.recipes.named_recipes import gated_attention, siamese_lstm, siamese_max, var_siamese  # noqa: E402
-from training.recipes.recipe import Recipe, changed  # noqa: E402
+from training.recipes.recipe import (  # noqa: E402
+    GATED_ATTENTION,
+    SIAMESE_LSTM,
+    SIAMESE_MAX,
+    VAR_SIAMESE,
+    Recipe,
+)
+from training.recipes.section import changed  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")
 RECIPES = {
-    named().name: changed(named(), {"tower.forget_gate": True, "objective.dropout": 0.0})
-    for named in (siamese_lstm, siamese_max, gated_attention, var_siamese)
+    named.name: changed(named, {"tower.forget_gate": True, "objective.dropout": 0.0})
+    for named in (SIAMESE_LSTM, SIAMESE_MAX, GATED_ATTENTION, VAR_SIAMESE)
 }
 ARRANGEMENTS = ("each side", "both sides")
 

@@ -69,7 +69,7 @@ from training.kernel.kernel_path import CompiledPath  # noqa: E402
 from training.network.encoder import CPU, open_device  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives import clicks  # noqa: E402
-from training.recipes.named_recipes import Recipe  # noqa: E402
+from training.recipes.recipe import Recipe  # noqa: E402
 from training.run.arithmetic import arithmetic_of, path_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -15,7 +15,8 @@ from schemas.release import read_decision
 from schemas.search_log import Ledger
 from schemas.stage import open_result
 from training.recipes.objectives import Classify, Clicks, Generate, ObjectiveSettings
-from training.recipes.recipe import Nesterov, Recipe, flat
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.section import flat
 from training.wording import duration
 
 

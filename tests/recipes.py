@@ -3,7 +3,8 @@
 from typing import Any
 
 from training.recipes.objectives import ObjectiveSettings, Rephrasing
-from training.recipes.recipe import Recipe, changed, kinds_of_fields
+from training.recipes.recipe import Recipe
+from training.recipes.section import changed, kinds_of_fields
 
 OTHERS = {
     "pool_size": "objective.negatives.size",

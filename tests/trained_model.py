@@ -6,7 +6,7 @@ from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
 from training.models.model import Model, write_model
 from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of
-from training.recipes.named_recipes import Recipe, lstm_96
+from training.recipes.recipe import LSTM_96, Recipe
 
 TABLE_ROWS = 51_000
 
@@ -15,7 +15,7 @@ def trained_stage(
     store: str, *, seed: int = 1, labels: dict | None = None, recipe: Recipe | None = None, inputs: dict | None = None
 ) -> str:
     """The folder of a small model below a store; both sides share a tower, so a title's nearest title is itself."""
-    recipe = recipe or varied(lstm_96(), cells=8, seed=seed)
+    recipe = recipe or varied(LSTM_96, cells=8, seed=seed)
 
     def produce(folder: str) -> Outcome:
         model = untrained(recipe)

@@ -18,7 +18,8 @@ from training.kernel.kernel_library import serves
 from training.network.encoder import CPU, Device
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.objectives import Clicks, Fixed
-from training.recipes.recipe import Nesterov, Recipe, changed
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.section import changed
 from training.recipes.towers import LSTM
 from training.run.arithmetic import arithmetic_of
 

@@ -16,8 +16,8 @@ from flows.config.recipe_file import is_file, recipe_named
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe, flat
-from training.recipes.section import Natural, section
+from training.recipes.recipe import Recipe
+from training.recipes.section import Natural, flat, section
 
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 

@@ -9,7 +9,8 @@ from pydantic import ConfigDict
 
 from flows.config.toml_file import absolute, check_names, read_toml
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe, flat
+from training.recipes.recipe import Recipe
+from training.recipes.section import flat
 from training.sweep.sweep_table import measures
 
 _STRICT = ConfigDict(extra="forbid")

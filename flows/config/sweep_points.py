@@ -9,8 +9,8 @@ from flows.config.sweep_config import SweepConfig
 from flows.config.toml_file import with_fields
 from schemas.errors import UsageError
 from training.models.word_vectors import recipe_with
-from training.recipes.named_recipes import Recipe, recipe
-from training.recipes.recipe import changed
+from training.recipes.recipe import Recipe, recipe
+from training.recipes.section import changed
 from training.sweep.sweep_table import Point, point_text, value_text
 
 

@@ -11,7 +11,7 @@ import pydantic
 
 from schemas import storage
 from schemas.errors import UsageError
-from training.recipes.recipe import changed, flat, kinds_of_fields, nearest
+from training.recipes.section import changed, flat, kinds_of_fields, nearest
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")

@@ -22,7 +22,7 @@ from training.analysis.traces import trace
 from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from training.labelled.labelled_shards import read_labelled
 from training.models.model import load_model
-from training.recipes.named_recipes import gated_attention, recipe
+from training.recipes.recipe import GATED_ATTENTION, recipe
 from training.run.launch import train
 
 
@@ -66,7 +66,7 @@ def built(folder):
 @pytest.fixture(scope="module")
 def trained(folder, built):
     small = {"cells": 4, "attention_units": 3, "hops": 2, "factors": 3, "head_units": 4}
-    made = varied(gated_attention(), **small, epochs=1, minibatch=16, micro_batch=16)
+    made = varied(GATED_ATTENTION, **small, epochs=1, minibatch=16, micro_batch=16)
     return train(built.folder, store=str(folder / "store"), recipe=made)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flows.config.sweep_config import SampleSection, SweepConfig, read_sweep
 from flows.config.sweep_points import measure_of, points_of
 from schemas.errors import UsageError
-from training.recipes.named_recipes import lstm_96, rnn_288
+from training.recipes.recipe import LSTM_96, RNN_288
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -43,7 +43,7 @@ def test_a_point_is_the_recipe_that_train_makes_of_the_same_fields():
     from flows.config.toml_file import with_fields
 
     [point] = points_of(config(epochs=3, set={"tower.cells": 64}, trial=({"optimiser.step": 0.001},)))
-    assert point.recipes == (with_fields(lstm_96(), ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
+    assert point.recipes == (with_fields(LSTM_96, ["epochs=3", "tower.cells=64", "optimiser.step=0.001"]),)
 
 
 def test_recipes_can_be_varied_and_trials_told_one_by_one():
@@ -51,7 +51,7 @@ def test_recipes_can_be_varied_and_trials_told_one_by_one():
         config(fields={"recipe": ["lstm-96", "rnn-288"]}, trial=({"recipe": "rnn-288", "tower.cells": 96},))
     )
     assert [p.recipes[0].tower.kind for p in points] == ["lstm", "rnn", "rnn"]
-    assert points[1].recipes == (rnn_288(),)
+    assert points[1].recipes == (RNN_288,)
     assert points[2].recipes[0].tower.cells == 96
 
 

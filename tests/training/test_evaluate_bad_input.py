@@ -14,7 +14,7 @@ from tests.trained_model import TABLE_ROWS, trained_stage
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import write_model
 from training.network.parameters import initial_parameters, layout_of
-from training.recipes.named_recipes import lstm_96
+from training.recipes.recipe import LSTM_96
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)
 GIVEN = {
@@ -69,7 +69,7 @@ def test_pairs_of_several_grades_are_told(evaluated):
 
 
 def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):
-    recipe = varied(lstm_96(), cells=8)
+    recipe = varied(LSTM_96, cells=8)
 
     def produce(folder: str) -> Outcome:
         layout = layout_of(recipe, TABLE_ROWS)

@@ -23,12 +23,12 @@ from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
 from training.kernel.kernel_library import serves
 from training.models.model import load_model
-from training.recipes.named_recipes import lstm_pool_96
+from training.recipes.recipe import LSTM_POOL_96
 from training.run.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed
 # before the first update is in it.
-RECIPE = varied(lstm_pool_96(), cells=16, epochs=2, minibatch=16, micro_batch=8, pool_size=16, weights="log_clicks")
+RECIPE = varied(LSTM_POOL_96, cells=16, epochs=2, minibatch=16, micro_batch=8, pool_size=16, weights="log_clicks")
 TITLES = {
     f"d{n}": f"{thing} {n} inch" for n, thing in enumerate(["steel hammer", "deck paint", "Sägeblatt für Holz"] * 4)
 }

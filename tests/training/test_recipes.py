@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
-from training.recipes.named_recipes import lstm_96, names, recipe
 from training.recipes.objectives import Generate
-from training.recipes.recipe import Recipe, changed
+from training.recipes.recipe import LSTM_96, Recipe, names, recipe
+from training.recipes.section import changed
 from training.recipes.towers import LSTM, RNN
 from training.run.launch import pretraining
 
@@ -39,11 +39,11 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones():
 
 
 def test_fields_are_set_by_their_place_and_another_kind_keeps_what_both_have():
-    by_name = changed(lstm_96(), {"tower.cells": 32, "tower": "rnn", "objective.negatives": "pool", "epochs": "3"})
+    by_name = changed(LSTM_96, {"tower.cells": 32, "tower": "rnn", "objective.negatives": "pool", "epochs": "3"})
     nested = {"tower": {"kind": "rnn", "cells": "32"}, "objective": {"negatives": {"kind": "pool"}}, "epochs": 3}
-    assert changed(lstm_96(), nested) == by_name
+    assert changed(LSTM_96, nested) == by_name
     assert by_name.tower == RNN(cells=32, recurrent_range=0.01, recurrent_step=0.00004)
-    assert by_name.clicks.gamma == lstm_96().clicks.gamma
+    assert by_name.clicks.gamma == LSTM_96.clicks.gamma
     assert changed(changed(by_name, {"word_vectors": "frozen"}), {"word_vectors": "none"}) == by_name
 
 
@@ -73,7 +73,7 @@ def test_fields_are_set_by_their_place_and_another_kind_keeps_what_both_have():
 )
 def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings, message):
     with pytest.raises(UsageError, match=f"(?i){message}") as caught:
-        changed(lstm_96(), settings)
+        changed(LSTM_96, settings)
     assert caught.value.exit_code == 2
     assert caught.value.do
 
@@ -98,11 +98,11 @@ def test_a_setting_that_means_nothing_is_refused_and_says_what_would_do(settings
 )
 def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_with_the_name(name, now):
     with pytest.raises(UsageError, match=f"no field {name}; did you mean {now}"):
-        changed(lstm_96(), {name: 1})
+        changed(LSTM_96, {name: 1})
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational')"
+    code = "import sys; from training.recipes.recipe import recipe; recipe('variational')"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -31,7 +31,8 @@ from training.evaluate.evaluate_stage import EvaluateConfig
 from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
 from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
-from training.recipes.recipe import Recipe, changed
+from training.recipes.recipe import Recipe
+from training.recipes.section import changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import Told, TrialProcess, interrupts_held
 

@@ -18,8 +18,8 @@ from training.ranking.measure import JudgedCollection, RandomOrder
 from training.ranking.ndcg import CUTOFFS
 from training.ranking.plsa import ITERATIONS, TitlePLSA
 from training.ranking.skip_thought import SkipThought
-from training.recipes.named_recipes import Recipe, recipe
-from training.recipes.recipe import changed
+from training.recipes.recipe import Recipe, recipe
+from training.recipes.section import changed
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]

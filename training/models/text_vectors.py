@@ -22,7 +22,8 @@ from schemas.stage import open_result
 from schemas.text_contract import normalise_column
 from training.ranking.embedding import unit
 from training.recipes.objectives import Clicks
-from training.recipes.recipe import Recipe, changed
+from training.recipes.recipe import Recipe
+from training.recipes.section import changed
 
 SUFFIX = ".parquet"  # what tells such a file from a model's folder
 

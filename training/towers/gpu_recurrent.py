@@ -1,4 +1,4 @@
-"""The LSTM and RNN towers (eq. 1 and 2) for float32 on a GPU: all time steps in one Triton kernel per direction.
+"""The LSTM towers (eq. 2) for float32 on a GPU: all time steps in one Triton kernel per direction.
 
     fused(tower)   the tower, its recurrence in one launch per direction where there is a kernel for it
 
@@ -24,11 +24,10 @@ import torch
 import triton
 import triton.language as tl
 
-from training.data.text_batch import TextBatch, copied
-from training.towers import Tower
+from training.data.text_batch import TextBatch
 from training.towers.bilstm import BidirectionalLSTM
-from training.towers.recurrent import LSTMTower, RNNTower
-from training.towers.tower import Embedded, Parts, Projected, sum_by_word
+from training.towers.recurrent import LSTMTower
+from training.towers.tower import Embedded, Parts, Projected, Tower, step_offsets, sum_by_word
 
 BLOCK_TEXTS = 32  # of a program; with 4 warps each thread holds 8 texts-times-cells of each gate in registers
 # Fused multiply-add is asked for by name: its default is another one in Triton 3.10.
@@ -40,8 +39,6 @@ def fused(tower: Tower) -> Tower:
     match tower:
         case LSTMTower() if tower.cells % 16 == 0:
             return FusedLSTM(tower.cells, tower.forget_gate, tower.peepholes)
-        case RNNTower() if tower.cells % 16 == 0:
-            return FusedRNN(tower.cells)
         case BidirectionalLSTM(one_way) if type(tower) is BidirectionalLSTM and one_way.cells % 16 == 0:
             return BidirectionalLSTM(FusedLSTM(one_way.cells, one_way.forget_gate, one_way.peepholes))
         case Projected(inner, word_columns):
@@ -51,27 +48,14 @@ def fused(tower: Tower) -> Tower:
 
 @dataclass(frozen=True, slots=True)
 class FusedLSTM(LSTMTower):
-    """lstm.LSTM whose last vectors come out of one launch."""
+    """Its last vectors come out of one launch."""
 
     def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
         recurrent = parts["W_rec"].contiguous()
         # Where there are no peepholes, something that is not read.
         peepholes = parts["W_peep"].contiguous() if self.peepholes else recurrent.detach()
-        switches = {
-            "FORGET": self.forget_gate,
-            "PEEPHOLES": self.peepholes,
-            **block_sizes(self.cells),
-            **OPTIONS,
-        }
+        switches = {"FORGET": self.forget_gate, "PEEPHOLES": self.peepholes, **block_sizes(self.cells), **OPTIONS}
         return _LSTMSteps.apply(word_UG + parts["b"], recurrent, peepholes, batch, steps, switches), 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class FusedRNN(RNNTower):
-    """rnn.RNN whose last vectors come out of one launch."""
-
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return _RNNSteps.apply(word_UG + parts["b"], parts["W_rec"].contiguous(), batch, steps), 0.0
 
 
 class _LSTMSteps(torch.autograd.Function):
@@ -85,13 +69,13 @@ class _LSTMSteps(torch.autograd.Function):
         steps: int,
         switches: dict[str, Any],
     ) -> torch.Tensor:
-        num_packed, num_texts, starts = batch.step_offsets[-1], len(batch.order), _starts(batch)
+        num_packed, num_texts, starts = batch.step_offsets[-1], len(batch.order), step_offsets(batch)
         gates = input_UG.new_empty(num_packed, input_UG.shape[1])
         cells = input_UG.new_empty(num_packed, len(recurrent_dG))
         previous = torch.zeros_like(cells)
         last = input_UG.new_empty(num_texts, len(recurrent_dG))
         with _device_of(last):
-            lstm_forward[_programs(num_texts)](
+            lstm_forward[(triton.cdiv(num_texts, BLOCK_TEXTS),)](
                 input_UG.contiguous(), batch.packed_words, recurrent_dG, peepholes, starts, gates, cells, previous,
                 last, batch.num_steps, **switches,
             )  # fmt: skip
@@ -105,65 +89,23 @@ class _LSTMSteps(torch.autograd.Function):
         batch, steps, switches = ctx.of
         recurrent_dG, peepholes, starts, gradient, cells, previous = ctx.saved_tensors  # the gates are used up
         by_last, first = by_last.contiguous(), max(0, batch.num_steps - steps) if steps else 0
-        programs = _programs(len(by_last))
+        programs = (triton.cdiv(len(by_last), BLOCK_TEXTS),)
         by_peepholes = cells.new_zeros(*programs, *peepholes.shape) if switches["PEEPHOLES"] else cells
         with _device_of(by_last):
             lstm_backward[programs](
                 recurrent_dG, peepholes, starts, gradient, cells, by_last, torch.zeros_like(by_last), by_peepholes,
                 first, batch.num_steps, **switches,
             )  # fmt: skip
-        sums = _sums(gradient, previous, batch, first)
-        return *sums, by_peepholes.sum(0) if switches["PEEPHOLES"] else None, None, None, None
-
-
-class _RNNSteps(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, input_UG: torch.Tensor, recurrent_dd: torch.Tensor, batch: TextBatch, steps: int
-    ) -> torch.Tensor:
-        starts, cells = _starts(batch), len(recurrent_dd)
-        state = input_UG.new_empty(batch.step_offsets[-1], cells)
-        previous = torch.zeros_like(state)
-        last = input_UG.new_empty(len(batch.order), cells)
-        with _device_of(state):
-            rnn_forward[_programs(len(last))](
-                input_UG.contiguous(), batch.packed_words, recurrent_dd, starts, state, previous, last,
-                batch.num_steps, **block_sizes(cells), **OPTIONS,
-            )  # fmt: skip
-        ctx.of = batch, steps
-        ctx.save_for_backward(recurrent_dd, starts, state, previous)
-        return last
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, by_last: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        batch, steps = ctx.of
-        recurrent_dd, starts, gradient, previous = ctx.saved_tensors  # the states are used up
-        first = max(0, batch.num_steps - steps) if steps else 0
-        with _device_of(gradient):
-            rnn_backward[_programs(len(by_last))](
-                recurrent_dd, starts, gradient, by_last.contiguous(),
-                first, batch.num_steps, **block_sizes(len(recurrent_dd)), **OPTIONS,
-            )  # fmt: skip
-        return *_sums(gradient, previous, batch, first), None, None
-
-
-def _sums(
-    gradient_PG: torch.Tensor, previous_Pd: torch.Tensor, batch: TextBatch, first: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients (of the input of each distinct word, of W_rec) from that of every packed row from step `first` on."""
-    begin = batch.step_offsets[first]
-    gradient_PG[:begin].zero_()
-    return sum_by_word(gradient_PG, batch), previous_Pd[begin:].t() @ gradient_PG[begin:]
-
-
-def _starts(batch: TextBatch) -> torch.Tensor:
-    """The packed rows where steps begin, on the batch's device, without waiting for it."""
-    return copied(torch.tensor(batch.step_offsets), batch.packed_words.device)
-
-
-def _programs(num_texts: int) -> tuple[int]:
-    return (triton.cdiv(num_texts, BLOCK_TEXTS),)
+        begin = batch.step_offsets[first]
+        gradient[:begin].zero_()
+        return (
+            sum_by_word(gradient, batch),
+            previous[begin:].t() @ gradient[begin:],
+            by_peepholes.sum(0) if switches["PEEPHOLES"] else None,
+            None,
+            None,
+            None,
+        )
 
 
 def block_sizes(cells: int) -> dict[str, int]:
@@ -349,66 +291,4 @@ def lstm_backward(
                         tl.store(sums + CELLS, tl.load(sums + CELLS) + tl.sum(by_f * earlier, axis=0))
                         by_c += by_f * tl.load(peepholes + CELLS + cell)[None, :]
                 tl.store(by_cell, by_c, mask=active)
-            tl.debug_barrier()
-
-
-@triton.jit(**PER_BATCH)
-def rnn_forward(
-    words_UG, packed_words_P, recurrent_dd, starts, state_Pd, previous_Pd, last_Nd, num_steps,
-    CELLS: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Writes y(t), y(t-1) (zeros before) and the last y of each text."""
-    first_text = tl.program_id(0) * TEXTS
-    text = first_text + tl.arange(0, TEXTS)
-    block = tl.arange(0, BLOCK)
-    for step in range(num_steps):
-        start = tl.load(starts + step)
-        end = tl.load(starts + step + 1)
-        if start + first_text < end:
-            rows = start + text
-            active = (rows < end)[:, None]
-            word = tl.load(packed_words_P + rows, mask=rows < end, other=0)
-            for j in range(0, CELLS, BLOCK):
-                y = tl.load(_tile(words_UG, word, CELLS, j + block), mask=active, other=0.0)
-                for k in range(0, CELLS, BLOCK):
-                    earlier = tl.load(_tile(previous_Pd, rows, CELLS, k + block), mask=active, other=0.0)
-                    weights = tl.load(_tile(recurrent_dd, k + block, CELLS, j + block))
-                    y = tl.dot(earlier, weights, y, input_precision="ieee")
-                y = _tanh(y)
-                tl.store(_tile(state_Pd, rows, CELLS, j + block), y, mask=active)
-                if step == num_steps - 1:
-                    tl.store(_tile(last_Nd, text, CELLS, j + block), y, mask=active)
-                else:
-                    tl.store(_tile(previous_Pd, end + text, CELLS, j + block), y, mask=active)
-            tl.debug_barrier()
-
-
-@triton.jit(**PER_BATCH)
-def rnn_backward(
-    recurrent_dd, starts, state_Pd, by_last_Nd, first_step, num_steps,
-    CELLS: tl.constexpr, TEXTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Overwrites state_Pd, from the last step to `first_step`, with the gradient of tanh's argument."""
-    first_text = tl.program_id(0) * TEXTS
-    text = first_text + tl.arange(0, TEXTS)
-    block = tl.arange(0, BLOCK)
-    for back in range(num_steps - first_step):
-        step = num_steps - 1 - back
-        start = tl.load(starts + step)
-        end = tl.load(starts + step + 1)
-        if start + first_text < end:
-            rows = start + text
-            active = (rows < end)[:, None]
-            for j in range(0, CELLS, BLOCK):
-                if back == 0:
-                    by_y = tl.load(_tile(by_last_Nd, text, CELLS, j + block), mask=active, other=0.0)
-                else:
-                    by_y = tl.zeros((TEXTS, BLOCK), tl.float32)
-                    for k in range(0, CELLS, BLOCK):
-                        later = tl.load(_tile(state_Pd, end + text, CELLS, k + block), mask=active, other=0.0)
-                        weights = recurrent_dd + (j + block)[None, :] * CELLS + (k + block)[:, None]
-                        by_y = tl.dot(later, tl.load(weights), by_y, input_precision="ieee")
-                state = _tile(state_Pd, rows, CELLS, j + block)
-                y = tl.load(state, mask=active, other=0.0)
-                tl.store(state, (1.0 - y * y) * by_y, mask=active)
             tl.debug_barrier()

@@ -137,7 +137,7 @@ def reading_order(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor, torch.T
     """(packed rows text by text, word by word [P], each one's place among them [P], where texts begin [N])."""
     step_P, text_P = _steps_and_texts(batch)
     begin_N = torch.searchsorted(
-        _offsets(batch).diff(), torch.arange(len(batch.order), device=text_P.device), right=True
+        step_offsets(batch).diff(), torch.arange(len(batch.order), device=text_P.device), right=True
     )
     length_N = batch.num_steps - begin_N
     begins_N = length_N.cumsum(0) - length_N
@@ -163,7 +163,7 @@ def opposite(batch: TextBatch) -> torch.Tensor:
     one, so its word at step s is found at step begin[i] + last - s: the same exchange back and forth.
     """
     step_P, text_P = _steps_and_texts(batch)
-    offsets = _offsets(batch)
+    offsets = step_offsets(batch)
     begin_P = torch.searchsorted(offsets.diff(), text_P, right=True)
     return offsets[begin_P + batch.num_steps - 1 - step_P] + text_P
 
@@ -171,7 +171,7 @@ def opposite(batch: TextBatch) -> torch.Tensor:
 def neighbour(batch: TextBatch, distance: int) -> torch.Tensor:
     """The packed row of the word `distance` places to the right in the same text, [P]; P beyond the text's ends."""
     step_P, text_P = _steps_and_texts(batch)
-    offsets = _offsets(batch)
+    offsets = step_offsets(batch)
     step_P += distance
     inside = (step_P >= 0) & (step_P < batch.num_steps)
     step_P.clamp_(0, batch.num_steps - 1)
@@ -198,12 +198,13 @@ def highest(value_PH: torch.Tensor, batch: TextBatch) -> torch.Tensor:
 
 
 def _steps_and_texts(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    offsets = _offsets(batch)
+    offsets = step_offsets(batch)
     num_packed = batch.step_offsets[-1]
     steps = torch.arange(batch.num_steps, device=offsets.device)
     step_P = torch.repeat_interleave(steps, offsets.diff(), output_size=num_packed)  # a GPU need not be asked for it
     return step_P, torch.arange(num_packed, device=offsets.device) - offsets[step_P]
 
 
-def _offsets(batch: TextBatch) -> torch.Tensor:
+def step_offsets(batch: TextBatch) -> torch.Tensor:
+    """The packed rows where steps begin, on the batch's device, without waiting for it."""
     return copied(torch.tensor(batch.step_offsets), batch.packed_words.device)

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,33 +45,24 @@ class Position:
 
 def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping[str, RowState]) -> None:
     """Write a checkpoint of the run `digest`; remove all but the last two, and refused ones. Raises WriteError."""
-    name = _name(position.update)
-    tensors: dict[str, np.ndarray] = {}
-    for tower, state in rows.items():
-        tensors |= {f"{tower}.{name}": array for name, array in state.arrays().items()}
-    content = pieces(tensors)
+    arrays = {f"{tower}.{n}": array for tower, state in rows.items() for n, array in state.arrays().items()}
+    content = pieces(arrays)
     size_bytes, sha256 = sum(len(piece) for piece in content), hashlib.sha256()
     for piece in content:
         sha256.update(piece)
     head = {
         "schema_version": SCHEMA_VERSION,
         "digest": digest,
-        "update": position.update,
-        "loss": position.loss,
-        "seconds": position.seconds,
-        "curve": position.curve,
-        "resumed": position.resumed,
-        "refused": position.refused,
+        **asdict(position),
         "size_bytes": size_bytes,
         "sha256": sha256.hexdigest(),
     }
     with writing(folder, position.update, f"{size_bytes / 1e6:,.0f} MB"):
-        storage.write_atomic(storage.join(folder, f"{name}.safetensors"), *content)
-        storage.write_atomic(storage.join(folder, f"{name}.json"), json.dumps(head).encode())
+        storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
+        storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
     # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
-    for update in [update for update, _ in position.refused if update > position.update]:
-        _remove(folder, update)
-    for update in list_updates(folder)[KEPT:]:
+    refused = [update for update, _ in position.refused if update > position.update]
+    for update in (*refused, *list_updates(folder)[KEPT:]):
         _remove(folder, update)
 
 
@@ -122,7 +113,7 @@ def read_curve(folder: str, digest: str) -> list[dict[str, Any]]:
     """
     for update in list_updates(folder):
         try:
-            head = json.loads(storage.read_bytes(storage.join(folder, f"{_name(update)}.json")))
+            head = json.loads(storage.read_bytes(_file(folder, update, "json")))
             if head["digest"] == digest:
                 return list(head["curve"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -134,7 +125,7 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
     """The state after an update. Raises StageError for a checkpoint that is damaged or of another run."""
     head, tensors = _read(folder, digest, update)
     of_towers: dict[str, dict[str, np.ndarray]] = {}
-    for name in sorted(tensors):  # safetensors gives them in another order in each process
+    for name in sorted(tensors):  # towers in one order
         tower, _, array = name.partition(".")
         of_towers.setdefault(tower, {})[array] = tensors[name]
     rows = {tower: restored_state(arrays) for tower, arrays in of_towers.items()}
@@ -150,14 +141,13 @@ def read_checkpoint(folder: str, digest: str, update: int) -> tuple[Position, di
 
 
 def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    name = _name(update)
     try:
-        head = json.loads(storage.read_bytes(storage.join(folder, f"{name}.json")))
+        head = json.loads(storage.read_bytes(_file(folder, update, "json")))
         if str(head["schema_version"]).split(".")[0] != SCHEMA_VERSION.split(".")[0]:
             raise _refused(folder, f"the checkpoint of update {update:,} has version {head['schema_version']}")
         if head["digest"] != digest:
             raise _refused(folder, f"the checkpoint of update {update:,} belongs to another request")
-        content = storage.read_writable(storage.join(folder, f"{name}.safetensors"))
+        content = storage.read_writable(_file(folder, update, "safetensors"))
         if hashlib.sha256(content).hexdigest() != head["sha256"]:
             raise _refused(folder, f"the checkpoint of update {update:,} is damaged")
         return head, arrays_of(content)
@@ -166,12 +156,12 @@ def _read(folder: str, digest: str, update: int) -> tuple[dict[str, Any], dict[s
 
 
 def _remove(folder: str, update: int) -> None:
-    storage.remove(storage.join(folder, f"{_name(update)}.json"))
-    storage.remove(storage.join(folder, f"{_name(update)}.safetensors"))
+    storage.remove(_file(folder, update, "json"))
+    storage.remove(_file(folder, update, "safetensors"))
 
 
-def _name(update: int) -> str:
-    return f"update-{update:09d}"
+def _file(folder: str, update: int, ending: str) -> str:
+    return storage.join(folder, f"update-{update:09d}.{ending}")
 
 
 def _refused(folder: str, found: str) -> StageError:

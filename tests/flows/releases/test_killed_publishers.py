@@ -19,7 +19,7 @@ from tests.flows.releases import publishers_to_kill
 from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.recipes.named_recipes import lstm_96
+from training.recipes.recipe import LSTM_96
 
 NUM_POINTS = 20
 QUERIES = ("copper pipe", "angle bracket", "garden hose 2x4")
@@ -52,7 +52,7 @@ class Client(threading.Thread):
 @pytest.fixture
 def publishers(documents, tmp_path):
     """Asks the program for a publisher of another model over another catalogue."""
-    recipe = varied(lstm_96(), cells=16, seed=2)  # the kernel's vectors: the same bits every time
+    recipe = varied(LSTM_96, cells=16, seed=2)  # the kernel's vectors: the same bits every time
     model = trained_stage(str(tmp_path / "store"), recipe=recipe)
     new = write_documents(tmp_path / "new.tsv", num_documents=200, seed=30)
     command = [sys.executable, publishers_to_kill.__file__, model, new]

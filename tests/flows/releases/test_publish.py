@@ -21,7 +21,7 @@ from tests.trained_model import trained_stage
 from training.models.ensemble import combine, load_encoder
 from training.models.model import load_model
 from training.ranking.embedding import TitleEmbeddings
-from training.recipes.named_recipes import recipe
+from training.recipes.recipe import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):

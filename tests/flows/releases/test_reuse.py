@@ -20,12 +20,12 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.models.model import load_model
-from training.recipes.named_recipes import lstm_96
+from training.recipes.recipe import LSTM_96
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    recipe = varied(lstm_96(), cells=32)
+    recipe = varied(LSTM_96, cells=32)
     folder = trained_stage(str(tmp_path_factory.mktemp("store")), recipe=recipe)
     assert load_model(open_result(folder).data).compiled
     return folder

@@ -28,15 +28,13 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "lstm_backward": {"FORGET": False, "PEEPHOLES": False},
     "full_lstm_forward": {"FORGET": True, "PEEPHOLES": True},
     "full_lstm_backward": {"FORGET": True, "PEEPHOLES": True},
-    "rnn_forward": {},
-    "rnn_backward": {},
 }
 
 
 def compiled(name: str, target: int) -> dict[str, Any]:
-    """What the assembler made of a kernel at the size of its recipe (96 cells, an RNN's 288)."""
+    """What the assembler made of a kernel at the size of its recipe (96 cells)."""
     kernel = getattr(gpu_recurrent, name.removeprefix("full_"))
-    constants = SWITCHES[name] | block_sizes(288 if name.startswith("rnn") else 96)
+    constants = SWITCHES[name] | block_sizes(96)
     names = kernel.arg_names
     signature = {
         arg: "constexpr" if arg in constants

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("lstm_forward", "full_lstm_backward", "rnn_forward", "rnn_backward")
+NAMES = ("lstm_forward", "full_lstm_backward")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from schemas.errors import UsageError
 from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
 from training.network.encoder import CPU, open_device
-from training.recipes.named_recipes import lstm_96
+from training.recipes.recipe import LSTM_96
 from training.run.arithmetic import arithmetic_of
 
 ROOT = Path(__file__).parents[3]
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_each_device_is_an_arithmetic_of_its_own():
     named = set(DEVICES) - {"auto"}
-    assert len({arithmetic_of("torch", lstm_96(), device) for device in named}) == len(named)
+    assert len({arithmetic_of("torch", LSTM_96, device) for device in named}) == len(named)
 
 
 def test_the_cpu_is_the_cpu_and_auto_is_what_there_is():

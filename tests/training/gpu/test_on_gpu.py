@@ -34,7 +34,7 @@ TOWERS = {
     "max_pooled": {"tower": "max_pooled"},
     "variational": {"tower": "variational", "latent": 32},
 }
-RECURRENT = ("lstm", "full lstm", "bilstm", "rnn")
+FUSED = ("lstm", "full lstm", "bilstm")
 SMALL = made(name="small", cells=32, epochs=3, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)
 
 
@@ -72,7 +72,7 @@ def test_the_reference_path_on_a_gpu_is_the_one_on_the_cpu(tower):
         check_close(gradient(batch, recipe, open_device("cuda-eager")), gradient(batch, recipe, CPU), share)
 
 
-@pytest.mark.parametrize("tower", RECURRENT)
+@pytest.mark.parametrize("tower", FUSED)
 def test_fused_kernels_give_what_eager_steps_give(tower):
     batch, recipe = batch_of(300), of(tower, truncate_steps=7)
     fused = open_device("cuda")
@@ -90,7 +90,7 @@ def test_the_same_micro_batch_gives_the_same_bytes_again(tower, device):
         assert all(np.array_equal(again[name], first[name]) for name in first)
 
 
-@pytest.mark.parametrize("tower", RECURRENT)
+@pytest.mark.parametrize("tower", FUSED)
 def test_batch_mates_do_not_change_a_bit_of_what_the_kernels_give_for_a_text(tower):
     recipe, device = of(tower), open_device("cuda")
     table, _ = random_texts(np.random.default_rng(6), 200, longest=12, num_trigrams=TRIGRAMS)

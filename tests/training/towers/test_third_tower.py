@@ -20,8 +20,8 @@ from tests.training.small_shards import TABLE_ROWS, shop, write_build
 from training.data.text_batch import TextBatch
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import load_model
-from training.recipes.recipe import Nesterov, Recipe, changed
-from training.recipes.section import Count, section
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.section import Count, changed, section
 from training.recipes.towers import TowerSettings
 from training.run.launch import train
 from training.towers import Parts, Shapes
