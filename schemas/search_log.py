@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from schemas.errors import StageError
 
+LINE_HASH_BYTES = 16
 KINDS = ("search", "impression", "click", "other")
 
-# `line_hash` identifies the line's bytes (SHA-256, its first 16 bytes, without the line end), to detect exact repeats.
+# `line_hash` identifies the line's bytes (the first of its SHA-256, without the line end), to detect exact repeats.
 # `query_id` is derived from it where the log has none. `query` is null on an event that does not repeat it.
 # `position` is the rank shown, counted as the log counts it, -1 where the log does not say.
 # `time` is None where the line has none. Texts are as in the log: nothing is normalised yet.
@@ -24,7 +25,7 @@ LOG_ROW = pa.schema(
         pa.field("time", pa.timestamp("ms", tz="UTC")),
         pa.field("user_agent", pa.string()),
         pa.field("application", pa.dictionary(pa.int16(), pa.string())),
-        pa.field("line_hash", pa.binary(16), nullable=False),
+        pa.field("line_hash", pa.binary(LINE_HASH_BYTES), nullable=False),
     ]
 )
 

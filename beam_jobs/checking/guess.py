@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.lines import FAILURES, is_too_deep, split_lines, without_returns
 from beam_jobs.sources.mapping import Columns, Events, Mapping
 from beam_jobs.sources.read_lines import (
+    FAILURES,
     GZIP,
     MAGIC_BYTES,
     PARQUET,
@@ -27,9 +27,12 @@ from beam_jobs.sources.read_lines import (
     ZSTD,
     Unit,
     find_files,
+    is_too_deep,
     kind_of,
     read_blocks,
+    split_lines,
     unreadable,
+    without_returns,
 )
 from schemas import storage
 from schemas.errors import StageError

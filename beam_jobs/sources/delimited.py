@@ -1,4 +1,4 @@
-"""Delimited text (CSV, TSV and the like) with a column mapping.
+"""Delimited text (CSV, TSV and the like) with a column mapping; and ORCAS, whose columns are known.
 
 A line is a record. With `quoted_newlines` a record goes on while a quote is open, and a file is read from its start by
 one worker: where a record begins cannot be told from the middle of a file. Otherwise plain files are cut like any log,
@@ -13,27 +13,33 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.sources.lines import (
-    NOT_UTF8,
-    WRONG_FIELD,
-    line_hashes,
-    not_utf8,
-    parsed_lines,
-    split_lines,
-    without_returns,
-)
 from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping
+from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
 from beam_jobs.sources.read_lines import (
     BLOCK_BYTES,
     MAX_LINE_BYTES,
+    NOT_UTF8,
+    WRONG_FIELD,
     ReadingPlan,
     Unit,
     endless,
+    line_hashes,
+    not_utf8,
     plan_reading,
     read_blocks,
+    split_lines,
+    without_returns,
 )
-from beam_jobs.sources.source import BOM, LogForm, ParsedBlock, ParsedLines, RowsOf, check_columns
+from beam_jobs.sources.source import (
+    BOM,
+    LogForm,
+    ParsedBlock,
+    ParsedLines,
+    Recognition,
+    RowsOf,
+    check_columns,
+    parsed_lines,
+)
 from schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
@@ -61,20 +67,12 @@ class DelimitedSource:
     def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for offset, data, stored_bytes in self._records(unit):
             begins = len(BOM) if offset == 0 and data.startswith(BOM) else 0
-            if offset == 0 and self.mapping.header:
-                begins = self._end_of_header(data)
+            if offset == 0 and self.mapping.header and data:
+                begins = min(len(data), len(split_records(data, self.mapping)[0]) + 1)
             data, offset = data[begins:], offset + begins
             records = split_records(data, self.mapping)
             parsed = self._parse(data, records, unit.header)
-            yield ParsedBlock(
-                rows=parsed.rows,
-                reject_offsets=parsed.reject_offsets + offset,
-                reject_reasons=parsed.reject_reasons,
-                num_action_lines=0,
-                num_lines=len(records),
-                offset=offset,
-                stored_bytes=stored_bytes,
-            )
+            yield parsed.in_block(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
 
     def _records(self, unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes, int]]:
         """(offset, whole records, bytes read of the file) of one block after the other."""
@@ -99,19 +97,23 @@ class DelimitedSource:
         mapping = self.mapping
         lines = without_returns(data, cut)
         rejects = dict.fromkeys(not_utf8(data, lines), NOT_UTF8)
-        width = self.num_columns or len(header) or None
+        places = {
+            ours: column - 1 if isinstance(column, int) else header.index(column)
+            for ours, column in mapping.columns.named().items()
+        }
+        width = self.num_columns or len(header)
+        least = max(places.values(), default=-1) + 1
         numbers, fields = [], []
         for number, line in enumerate(lines):
             if number in rejects:
                 continue
             values = split_fields(line.decode(), mapping)
-            if values is None or (width is not None and len(values) != width) or len(values) < _last(mapping, header):
+            if values is None or (width and len(values) != width) or len(values) < least:
                 rejects[number] = WRONG_FIELD
                 continue
             numbers.append(number)
             fields.append(values)
         kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
-        places = _places(mapping, header)
         columns = {name: [values[place] for values in fields] for name, place in places.items()}
         rows, bad, reasons = self.rows_of(line_hashes(kept), columns, mapping)
         for number, reason in zip(bad.tolist(), reasons, strict=True):
@@ -133,9 +135,6 @@ class DelimitedSource:
                 do="look at delimiter, quote and header in the mapping",
             )
         return tuple(value.strip() for value in values)
-
-    def _end_of_header(self, data: bytes) -> int:
-        return min(len(data), len(split_records(data, self.mapping)[0]) + 1) if data else 0
 
 
 def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
@@ -179,17 +178,6 @@ def _check_numbers(mapping: ColumnMapping) -> None:
             )
 
 
-def _places(mapping: ColumnMapping, header: tuple[str, ...]) -> dict[str, int]:
-    return {
-        ours: column - 1 if isinstance(column, int) else header.index(column)
-        for ours, column in mapping.columns.named().items()
-    }
-
-
-def _last(mapping: ColumnMapping, header: tuple[str, ...]) -> int:
-    return max(_places(mapping, header).values(), default=-1) + 1
-
-
 def _end_of_records(data: bytes, quote: bytes) -> int:
     """Where the last whole record ends. `data` begins with a record and ends with a line."""
     if data.count(quote) % 2 == 0:
@@ -203,4 +191,38 @@ def _end_of_records(data: bytes, quote: bytes) -> int:
 
 FORM = LogForm(
     name="delimited", open=lambda mapping: DelimitedSource(mapping=mapping), mapping="columns", takes_delimiter=True
+)
+
+
+# ORCAS (https://microsoft.github.io/msmarco/ORCAS): query id, query, document id, url between tabs; each line a click.
+
+_ORCAS_COLUMNS = ("query id", "query", "document id", "url")
+
+
+def open_orcas(_mapping: Mapping) -> DelimitedSource:
+    """The source: delimited text whose columns are known."""
+    mapping = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
+    return DelimitedSource(mapping=mapping, num_columns=len(_ORCAS_COLUMNS))
+
+
+def _orcas_records(lines: Sequence[bytes]) -> list[list[str]]:
+    return [line.decode(errors="replace").removeprefix("\ufeff").split("\t") for line in lines]
+
+
+def _is_like_orcas(records: Sequence[Sequence[str]]) -> bool:
+    """Whether most lines have the columns, the last nearly always an address."""
+    rows = [record for record in records if len(record) == len(_ORCAS_COLUMNS)]
+    return len(rows) >= 0.5 * len(records) and sum("://" in row[3] for row in rows) > 0.8 * len(rows)
+
+
+ORCAS = LogForm(
+    name="orcas",
+    open=open_orcas,
+    mapping="none",
+    recognition=Recognition(
+        what="ORCAS: four columns between tabs, the last an address",
+        columns=_ORCAS_COLUMNS,
+        records=_orcas_records,
+        is_like=_is_like_orcas,
+    ),
 )

@@ -1,12 +1,12 @@
 """The forms of log that ingest and check know: a new one is a file that defines a LogForm, and its place below."""
 
-from beam_jobs.sources import delimited, jsonl, orcas, parquet, ubi
+from beam_jobs.sources import delimited, jsonl, parquet, ubi
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.source import LogForm
 from schemas.errors import UsageError
 
 FORMS: dict[str, LogForm] = {
-    form.name: form for form in (ubi.FORM, orcas.FORM, delimited.FORM, jsonl.FORM, parquet.FORM)
+    form.name: form for form in (ubi.FORM, delimited.ORCAS, delimited.FORM, jsonl.FORM, parquet.FORM)
 }
 
 

@@ -1,6 +1,6 @@
 """JSON lines with a column mapping: names at the top, dotted paths into nested objects.
 
-For each mapping one struct type is made that has the mapped fields and no others (lines).
+For each mapping one struct type is made that has the mapped fields and no others.
 A mapped field that a line lacks is nothing; one of another type makes the line unreadable. Lists cannot be mapped.
 """
 
@@ -12,19 +12,21 @@ from typing import Any
 
 import msgspec
 
-from beam_jobs.sources.lines import (
+from beam_jobs.sources.log_rows import mapped_log_rows
+from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
+from beam_jobs.sources.read_lines import (
     FAILURES,
+    ReadingPlan,
+    Unit,
     decode_lines,
     is_too_deep,
     line_hashes,
-    parsed_lines,
+    plan_reading,
+    read_blocks,
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.log_rows import mapped_log_rows
-from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
-from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
-from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, ParsedLines, RowsOf, listed
+from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, ParsedLines, RowsOf, listed, parsed_lines
 from schemas.errors import UsageError
 
 _Text = str | int | None

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.sources.mapping import Mapping as LogMapping
-from schemas.search_log import KINDS, LOG_ROW
+from schemas.search_log import KINDS, LINE_HASH_BYTES, LOG_ROW
 
-LINE_HASH_BYTES = 16
 _SEARCH, _CLICK, _OTHER = (KINDS.index(kind) for kind in ("search", "click", "other"))
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
 # What the id of a line begins with that has none of its own: it is in a group by itself, with its exact repeats.

@@ -14,11 +14,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_jobs.sources.lines import NOT_UTF8, line_hashes
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
-from beam_jobs.sources.read_lines import PARQUET, RANGE_BYTES, ReadingPlan, Unit, find_files, nothing_in, unreadable
-from beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
+from beam_jobs.sources.read_lines import (
+    NOT_UTF8,
+    PARQUET,
+    RANGE_BYTES,
+    ReadingPlan,
+    Unit,
+    find_files,
+    is_utf8,
+    line_hashes,
+    nothing_in,
+    unreadable,
+)
+from beam_jobs.sources.source import LogForm, ParsedBlock, ParsedLines, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -83,15 +93,12 @@ class ParquetSource:
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), NOT_UTF8)
         rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
         places = sorted(rejects)
-        return ParsedBlock(
+        parsed = ParsedLines(
             rows=rows,
-            reject_offsets=np.array(places, np.int64) + offset,
+            reject_offsets=np.array(places, np.int64),
             reject_reasons=[rejects[place] for place in places],
-            num_action_lines=0,
-            num_lines=num_rows,
-            offset=offset,
-            stored_bytes=stored_bytes,
         )
+        return parsed.in_block(offset, num_lines=num_rows, offset=offset, stored_bytes=stored_bytes)
 
     def _check_types(self, schemas: dict[str, pa.Schema]) -> None:
         for ours, column in self.mapping.columns.named().items():
@@ -173,16 +180,8 @@ def _not_utf8(column: pa.Array) -> Any:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([not _is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
+        return np.array([not is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
     return False
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:

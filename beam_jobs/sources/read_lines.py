@@ -1,24 +1,25 @@
-"""Log files -> units of reading -> blocks of whole lines.
+"""Log files -> units of reading -> blocks of whole lines -> lines, and what text sources do with them.
 
 A line is what a newline ends, and what follows the last newline if that is anything. Plain files are cut into byte
 ranges, so that one big file uses every core: a line belongs to the range that holds its first byte. A compressed file
-is one unit, read as a stream. What a file is, its first bytes say (read_lines).
+is one unit, read as a stream. What a file is, its first bytes say.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import IO, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-from isal import isal_zlib
+from isal import igzip, isal_zlib
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-
-# What a file is, told by its first bytes: plain text, gzip, zstd, or something that is no text log.
-
+from schemas.search_log import LINE_HASH_BYTES
 
 PLAIN, GZIP, ZSTD, PARQUET = "plain", "gzip", "zstd", "parquet"
 MAGIC_BYTES = 6
@@ -41,97 +42,13 @@ _DO = {
     "Arrow": "write it as Parquet, or as JSON lines",
 }
 
-
-def kind_of(start: bytes) -> str:
-    """The kind of a file that starts with these bytes (MAGIC_BYTES of them are enough)."""
-    return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
-
-
-def check_kind(file: str, kind: str) -> None:
-    """Nothing. Raises StageError where a file is not what its name says, or cannot be read as lines of text."""
-    promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), kind)
-    if kind != promised:
-        raise StageError(
-            asked=f"{file} was to be read as a {promised} file",
-            found="its first bytes are not those of one",
-            follows="nothing of it was kept",
-            do="pack it as its name says, or change the name",
-        )
-    if kind in _DO:
-        raise StageError(
-            asked=f"{file} was to be read as lines of text",
-            found=f"it is a file of the kind {kind}",
-            follows="nothing of it was kept",
-            do=_DO[kind],
-        )
-
-
-# A gzip file as a stream of bytes, as Python's own `gzip` gives it, in a fifth of the time.
-#
-# The work is that of ISA-L, in pieces as they are read, so that whatever lies before a damage is given. (Its own file
-# object has larger buffers, and nothing of the last one.)
-
-
-_GZIP_PIECE_BYTES = 1 << 17  # of packed data: a thousand times as much unpacked at most
-_GZIP = 16 + isal_zlib.MAX_WBITS  # data with gzip's header and checksum, as zlib counts
-_MAGIC = b"\x1f\x8b"
-DAMAGED: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # a class, whatever its stub says
-
-
-class GzipStream(io.RawIOBase):
-    """What the members of a gzip file hold, one after the other; there may be zeros behind each.
-
-    Reading raises EOFError where the file ends within a member, DAMAGED where one is damaged or something else
-    follows.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._member: Any = isal_zlib.decompressobj(_GZIP)
-        self._packed = b""  # what was read behind the end of a member
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, room) -> int:  # type: ignore[no-untyped-def]  # any buffer that can be written to
-        while not self._ready:
-            if not self._unpack():
-                return 0
-        size = min(len(room), len(self._ready))
-        room[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
-
-    def _unpack(self) -> bool:
-        """Whether there was anything more to unpack; it may have given nothing."""
-        packed = self._packed or self._file.read(_GZIP_PIECE_BYTES)
-        self._packed = b""
-        if not packed:
-            if self._member:
-                raise EOFError("the file ends within a member")
-            return False
-        if not self._member:
-            packed = packed.lstrip(b"\0")
-            if not packed:
-                return True
-            if not _MAGIC.startswith(packed[: len(_MAGIC)]):  # or else taken for the beginning of a header
-                raise DAMAGED("what follows a member is none")
-            self._member = isal_zlib.decompressobj(_GZIP)
-        self._ready = memoryview(self._member.decompress(packed))
-        if self._member.eof:
-            self._packed, self._member = self._member.unused_data, None
-        return True
-
-
 BLOCK_BYTES = 8 << 20
 RANGE_BYTES = 32 << 20
 MAX_LINE_BYTES = 64 << 20
 # JSON logs shrink to a tenth or so; only the number of buckets hangs on it.
 COMPRESSION_RATIO = 10
 _PIECE_BYTES = 1 << 16
-_LINE_END = ord("\n")
-_DECODER_ERRORS = (EOFError, OSError, DAMAGED)
+_DECODER_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +61,7 @@ class Unit:
     file: str
     start: int
     end: int  # exclusive, in bytes of the file; in row groups for Parquet
-    kind: str = PLAIN  # of read_lines
+    kind: str = PLAIN
     header: tuple[str, ...] = ()
 
 
@@ -168,7 +85,7 @@ class LineBlock:
 
     @property
     def num_lines(self) -> int:
-        ends = np.frombuffer(self.data, np.uint8) == _LINE_END  # several times as fast as bytes.count
+        ends = np.frombuffer(self.data, np.uint8) == ord("\n")  # several times as fast as bytes.count
         return int(np.count_nonzero(ends)) + (not self.data.endswith(b"\n"))
 
 
@@ -227,7 +144,7 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
     if unit.kind == PLAIN:
         return file
     if unit.kind == GZIP:
-        return io.BufferedReader(GzipStream(file), _PIECE_BYTES)
+        return igzip.IGzipFile(fileobj=file, mode="rb")  # as Python's own, in a fifth of the time
     # Arrow's reader says that data are cut off, which zstandard's own passes over in silence.
     return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), unit.kind), _PIECE_BYTES)
 
@@ -275,6 +192,30 @@ def _read_line(unit: Unit, stream: Any, position: int) -> bytes:
     return line
 
 
+def kind_of(start: bytes) -> str:
+    """The kind of a file that starts with these bytes (MAGIC_BYTES of them are enough)."""
+    return next((kind for magic, kind in _MAGICS.items() if start.startswith(magic)), PLAIN)
+
+
+def check_kind(file: str, kind: str) -> None:
+    """Nothing. Raises StageError where a file is not what its name says, or cannot be read as lines of text."""
+    promised = next((named for suffix, named in _SUFFIXES.items() if file.endswith(suffix)), kind)
+    if kind != promised:
+        raise StageError(
+            asked=f"{file} was to be read as a {promised} file",
+            found="its first bytes are not those of one",
+            follows="nothing of it was kept",
+            do="pack it as its name says, or change the name",
+        )
+    if kind in _DO:
+        raise StageError(
+            asked=f"{file} was to be read as lines of text",
+            found=f"it is a file of the kind {kind}",
+            follows="nothing of it was kept",
+            do=_DO[kind],
+        )
+
+
 def endless(file: str, position: int) -> StageError:
     """The error for a line that is longer than any line of a log."""
     return StageError(
@@ -286,14 +227,13 @@ def endless(file: str, position: int) -> StageError:
 
 
 def _expand(log: str) -> list[str]:
-    asked = f"lines were to be read from {log}"
     try:
         files = storage.expand(log)
     except OSError as error:
         raise unreadable(log, error) from None
     if not files:
         raise UsageError(
-            asked=asked,
+            asked=f"lines were to be read from {log}",
             found="there is no such file, and nothing that the pattern matches",
             do="check the path; quote a pattern, so that the shell leaves it alone",
         )
@@ -338,3 +278,99 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
 
 def _files(count: int) -> str:
     return "1 file was" if count == 1 else f"{count} files were"
+
+
+# The lines of a block: cut, checked, hashed, decoded as JSON.
+
+
+def split_lines(block: bytes) -> list[bytes]:
+    """The lines without their newlines; the last line of a block may lack it."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def without_returns(block: bytes, lines: list[bytes]) -> list[bytes]:
+    """The lines without the carriage return that some have before the newline: it belongs to the line end."""
+    if b"\r" not in block:
+        return lines
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def not_utf8(block: bytes, lines: Sequence[bytes]) -> list[int]:
+    """The numbers of the lines that are not UTF-8. `block` is all of them, so that one look mostly does."""
+    bounds = pa.py_buffer(np.array([0, len(block)], np.int64))
+    try:
+        pa.LargeStringArray.from_buffers(1, bounds, pa.py_buffer(block)).validate(full=True)
+    except pa.ArrowInvalid:
+        return [number for number, line in enumerate(lines) if not line.isascii() and not is_utf8(line)]
+    return []
+
+
+def line_hashes(lines: Iterable[bytes]) -> pa.FixedSizeBinaryArray:
+    """The first LINE_HASH_BYTES of the SHA-256 of each line: of the strong hashes the fastest on today's processors."""
+    digests = np.frombuffer(b"".join([sha256(line).digest() for line in lines]), np.uint8).reshape(-1, 32)
+    hashes = np.ascontiguousarray(digests[:, :LINE_HASH_BYTES])
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(LINE_HASH_BYTES), len(hashes), [None, pa.py_buffer(hashes)])
+
+
+def is_utf8(text: bytes | None) -> bool:
+    """Whether bytes are UTF-8, as nothing is."""
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+MAX_DEPTH = 200  # no log nests as deep
+NOT_JSON, NOT_UTF8, WRONG_FIELD = "unreadable_not_json", "unreadable_not_utf8", "unreadable_field"
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')
+FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+
+as_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def decode_lines(
+    block: bytes, lines: Sequence[bytes], decode: Callable[[bytes], Any]
+) -> tuple[list[Any], dict[int, str]]:
+    """(what `decode` makes of each line, None where it fails; why it fails, by the line's number).
+
+    `block` is all the lines together.
+    """
+    rejects = dict.fromkeys(not_utf8(block, lines), NOT_UTF8)
+    for number in [number for number, line in enumerate(lines) if len(line) > 2 * MAX_DEPTH]:
+        if number not in rejects and is_too_deep(lines[number]):
+            rejects[number] = NOT_JSON
+    if rejects:
+        lines = [b"" if number in rejects else line for number, line in enumerate(lines)]
+    values: list[Any] = []
+    decoded = map(decode, lines)
+    while True:
+        try:
+            values.extend(decoded)  # what came before an error stays
+        except FAILURES:
+            number = len(values)
+            values.append(None)
+            if number not in rejects:
+                rejects[number] = _reason(lines[number])
+        else:
+            return values, rejects
+
+
+def is_too_deep(line: bytes) -> bool:
+    """Whether a line nests more than MAX_DEPTH values. Whatever is no JSON may be called either."""
+    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return False
+    marks = np.frombuffer(_STRING.sub(b"", line), np.uint8)
+    steps = np.isin(marks, list(b"{[")).astype(np.int64) - np.isin(marks, list(b"}]"))
+    return bool(np.cumsum(steps).max(initial=0) > MAX_DEPTH)
+
+
+def _reason(line: bytes) -> str:
+    try:
+        as_object(line)
+    except FAILURES:
+        return NOT_JSON
+    return WRONG_FIELD

@@ -6,7 +6,6 @@ unit wherever that unit is read; whoever wants a sample reads the first blocks o
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Mapping as Table
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -34,21 +33,46 @@ class ParsedLines:
 
     rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
     reject_offsets: np.ndarray  # int64, from the start of the lines, ascending: in bytes, in rows for Parquet
-    reject_reasons: Sequence[str]  # fates of schemas.search_log
+    reject_reasons: Sequence[str]  # fates (schemas.search_log)
     num_action_lines: int = 0
+
+    def in_block(self, begin: int, *, num_lines: int, offset: int, stored_bytes: int) -> "ParsedBlock":
+        """The block whose lines these are. `begin`: where they start in the file."""
+        return ParsedBlock(
+            rows=self.rows,
+            reject_offsets=self.reject_offsets + begin,
+            reject_reasons=self.reject_reasons,
+            num_action_lines=self.num_action_lines,
+            num_lines=num_lines,
+            offset=offset,
+            stored_bytes=stored_bytes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedBlock:
-    """The lines of one block: of each a row, a reject, or (in a bulk file) nothing but a count."""
+class ParsedBlock(ParsedLines):
+    """The lines of one block: of each a row, a reject (its place in the file), or (in a bulk file) only a count."""
 
-    rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
-    reject_offsets: np.ndarray  # int64, in the file, ascending
-    reject_reasons: Sequence[str]
-    num_action_lines: int
     num_lines: int  # counted apart from the parsing, so that the ledger can tell a lost line
     offset: int  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
     stored_bytes: int  # what was read of the file for it, as it lies on disk
+
+
+def parsed_lines(
+    rows: pa.RecordBatch, lines: Sequence[bytes], rejects: dict[int, str], num_action_lines: int = 0
+) -> ParsedLines:
+    """`rows` with the places of the lines that gave none: `rejects` is the reason by the line's number."""
+    numbers = sorted(rejects)
+    offsets = np.zeros(0, np.int64)
+    if numbers:
+        ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
+        offsets = np.concatenate([[0], ends])[numbers]
+    return ParsedLines(
+        rows=rows,
+        reject_offsets=offsets,
+        reject_reasons=[rejects[number] for number in numbers],
+        num_action_lines=num_action_lines,
+    )
 
 
 @runtime_checkable  # Beam checks arguments against their annotations
@@ -78,15 +102,8 @@ class LineSource:
             data, offset = block.data, block.offset
             if not offset and data.startswith(BOM):
                 data, offset = data[len(BOM) :], len(BOM)
-            parsed = self.parse(data)
-            yield ParsedBlock(
-                rows=parsed.rows,
-                reject_offsets=parsed.reject_offsets + offset,
-                reject_reasons=parsed.reject_reasons,
-                num_action_lines=parsed.num_action_lines,
-                num_lines=block.num_lines,
-                offset=block.offset,
-                stored_bytes=block.stored_bytes,
+            yield self.parse(data).in_block(
+                offset, num_lines=block.num_lines, offset=block.offset, stored_bytes=block.stored_bytes
             )
 
 
@@ -122,13 +139,17 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_. -]{0,59}")
 _MAX_LISTED = 40
 
 
-def check_columns(headers: Table[str, Sequence[str]], mapping: ColumnMapping) -> None:
+def check_columns(headers: Mapping[str, Sequence[str]], mapping: ColumnMapping) -> None:
     """Nothing. Raises UsageError where a mapped column is in no file, in one file but not in another, or in one twice.
 
     `headers` holds the names of the columns of each file.
     """
     for ours, column in mapping.columns.named().items():
-        lacking = [file for file, header in headers.items() if not has_column(header, column)]
+        lacking = [
+            file
+            for file, header in headers.items()
+            if (column > len(header) if isinstance(column, int) else column not in header)
+        ]
         having = [file for file in headers if file not in lacking]
         asked = f"the mapping gives {ours} the column {column!r}"
         if lacking and having:
@@ -155,11 +176,6 @@ def check_columns(headers: Table[str, Sequence[str]], mapping: ColumnMapping) ->
                     follows="nothing of it was kept",
                     do="give its number, counted from 1",
                 )
-
-
-def has_column(header: Sequence[str], column: str | int) -> bool:
-    """Whether a file with these columns has one by a name or number."""
-    return column <= len(header) if isinstance(column, int) else column in header
 
 
 def listed(names: Iterable[str]) -> str:

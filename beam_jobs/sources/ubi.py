@@ -25,18 +25,17 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.log_library import library
-from beam_jobs.sources.lines import (
+from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.mapping import Events, Mapping
+from beam_jobs.sources.read_lines import (
     WRONG_FIELD,
     as_object,
     decode_lines,
     line_hashes,
-    parsed_lines,
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.log_rows import LogColumns, log_rows
-from beam_jobs.sources.mapping import Events, Mapping
-from beam_jobs.sources.source import LineSource, LogForm, ParsedLines
+from beam_jobs.sources.source import LineSource, LogForm, ParsedLines, parsed_lines
 from schemas.search_log import KINDS, LOG_ROW
 
 
