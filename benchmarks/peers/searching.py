@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.releases.golden import onnx_inputs
+from flows.releases.query_onnx import onnx_inputs
 from flows.releases.search import OpenRelease
 from schemas.release import QUERY_TOWER, TABLE
 from schemas.text_contract import trigram_ids, words

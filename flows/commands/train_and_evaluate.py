@@ -339,9 +339,9 @@ def encode(
     """
     import sys
 
-    from flows.releases.encode_lines import encode_lines, open_encoder
+    from flows.releases.encode_texts import encode_lines, open_encoder
 
     encoder = open_encoder(model, release)
-    for vectors in encode_lines(encoder, sys.stdin.buffer, side):
-        sys.stdout.buffer.write(vectors.raw() if raw else vectors.lines(objects=json))
+    for content in encode_lines(encoder, sys.stdin.buffer, side, raw=raw, objects=json):
+        sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from flows.releases.release_table import open_table
+from flows.releases.release_documents import open_table
 from flows.releases.search import OpenRelease
 from schemas import storage
 from schemas.errors import StageError, UsageError, os_error_kind

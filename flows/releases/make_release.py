@@ -10,13 +10,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.releases import release_folder
-from flows.releases.encode_titles import encode_titles
-from flows.releases.golden import NUM_TITLES, TOLERANCE, Golden, golden, onnx_difference
+from flows.releases.encode_texts import encode_titles
 from flows.releases.model_card import model_card, origin_of
-from flows.releases.query_onnx import OPSET, CannotExport, query_onnx
+from flows.releases.query_onnx import (
+    NUM_TITLES,
+    OPSET,
+    TOLERANCE,
+    CannotExport,
+    Golden,
+    golden,
+    onnx_difference,
+    query_onnx,
+)
+from flows.releases.release_documents import Rows, build_index, write_rows
 from flows.releases.release_folder import PublishConfig
-from flows.releases.release_index import IndexKind, build_index
-from flows.releases.release_table import Rows, write_rows
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError
@@ -55,11 +62,7 @@ def make_release(
         write_rows(built, rows)
         progress("measure the index against exact search", 0, None)
         queries_QD = search_vectors(model, _drawn(rows, config, config.num_recall_queries), "query")
-        kind = _index_kind(config, len(rows))
-        index, search = build_index(
-            built, rows, kind, queries_QD, similarity=model.similarity,
-            recall_at=config.recall_at, min_recall=config.min_recall, seed=config.seed, progress=progress,
-        )  # fmt: skip
+        index, search = build_index(built, rows, queries_QD, config, similarity=model.similarity, progress=progress)
         asked_at = time.monotonic()
         for query in queries_QD:
             search.best(query, config.recall_at)
@@ -133,12 +136,6 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
                          follows="the release would not be what was evaluated",
                          do=f"run {stage.manifest.request.stage} again")  # fmt: skip
     storage.write_atomic(to, content)
-
-
-def _index_kind(config: PublishConfig, num_documents: int) -> IndexKind:
-    if config.index == "auto":
-        return "ivf" if num_documents > config.index_above else "none"
-    return config.index
 
 
 def _drawn(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:

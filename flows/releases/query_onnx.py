@@ -1,11 +1,18 @@
-"""The query tower as an ONNX graph, for clients in any language: the trigrams of one text in, its vector out.
+"""What a client in another language needs: the query tower as an ONNX graph, and golden texts that it must reproduce.
+
+query.onnx takes the trigrams of one text and gives its vector:
 
     trigram_ids      int64 [trigrams]   the ids of all words' trigrams, word after word (schemas.text_contract)
     word_of_trigram  int64 [trigrams]   the word each belongs to: 0 for those of the first, then 1, ...
     vector           float32 [dimensions], of length 1 where vectors are compared by cosine
 
-Splitting a text into words and trigrams is the client's part, tested by golden.jsonl; words beyond the recipe's
-max_words are handled in the graph. A text without a word has no vector and must not be passed.
+Splitting a text into words and trigrams is the client's part; words beyond the recipe's max_words are handled in the
+graph. A text without a word has no vector and must not be passed.
+
+golden.jsonl has one JSON object per line, the texts those of the text contract (many scripts, signs, widths), titles
+of the release, and one text of many words. None is a query that a person typed.
+
+    {"text", "words": [...], "trigram_ids": [[ids of the first word], ...], "vector": [...]}
 
 Only stock operators of opset 17, none of them unrolled over time: a loop exported from Python is accepted at any length
 and right at one. The rows of W are already the gates' inputs, so the input weights of LSTM and RNN are a selection; a
@@ -14,7 +21,9 @@ cell without forget gate is an LSTM whose forget gate has the bias 100, and sigm
 Shapes: d cells, G columns of W, T words.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,9 +32,12 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from schemas.errors import StageError
+from schemas.text_contract import golden_cases
+from schemas.text_contract import words as words_of
 from training.models.ensemble import Ensemble
 from training.models.model import Model
 from training.network.parameters import is_beside, tower_name
+from training.ranking.embedding import search_vectors
 from training.recipes.recipe import Recipe
 from training.recipes.towers import (
     CLSM,
@@ -46,9 +58,18 @@ _LARGEST_BYTES = 2_000_000_000  # of a protobuf message
 _OPEN_FORGET_GATE = 100.0
 _LAST = np.iinfo(np.int64).max
 
+NUM_TITLES = 50
+NUM_LONG_WORDS = 60
+TOLERANCE = 1e-5  # of a component of a vector of length about 1, between two ways to compute it in float32
+
 
 class CannotExport(StageError):
     """The tower cannot be exported as an ONNX graph; `found` says why."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            asked="the query tower was to be exported to ONNX", found=found, do="use the release's model folder"
+        )
 
 
 def query_onnx(model: Model | Ensemble) -> bytes:
@@ -56,17 +77,9 @@ def query_onnx(model: Model | Ensemble) -> bytes:
     members = model.members if isinstance(model, Ensemble) else (model,)
     num_bytes = sum(4 * member.layout.table_rows * member.layout.columns for member in members)
     if num_bytes > _LARGEST_BYTES:
-        raise CannotExport(
-            asked="the query tower was to be exported to ONNX",
-            found=f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}",
-            do="use the release's model folder",
-        )
+        raise CannotExport(f"its trigram table has {num_bytes:,} bytes, and an ONNX file holds {_LARGEST_BYTES:,}")
     if any(member.layout.word_rows.words for member in members):
-        raise CannotExport(
-            asked="the query tower was to be exported to ONNX",
-            found="some words have vectors of their own, and the graph knows only letter trigrams",
-            do="use the release's model folder",
-        )
+        raise CannotExport("some words have vectors of their own, and the graph knows only letter trigrams")
     graph = _Graph()
     vectors = [_tower(graph, member) for member in members]
     if model.similarity == "cosine":
@@ -140,11 +153,7 @@ def _tower(graph: _Graph, model: Model) -> str:
         case Variational():
             return _variational(graph, tower, words, part)
         case _:
-            raise CannotExport(
-                asked="the query tower was to be exported to ONNX",
-                found=f"there is no graph for the tower {tower.kind}",
-                do="use the release's model folder",
-            )
+            raise CannotExport(f"there is no graph for the tower {tower.kind}")
 
 
 def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
@@ -294,3 +303,67 @@ def _unit(graph: _Graph, vector: str) -> str:
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.detach().cpu().numpy().astype(np.float32))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Golden:
+    """Texts with all that a client computes on the way to their vectors, float32 [texts, dimensions]."""
+
+    texts: Sequence[str]
+    words: Sequence[Sequence[str]]
+    trigram_ids: Sequence[Sequence[np.ndarray]]
+    vectors_ND: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def lines(self) -> Iterator[str]:
+        """golden.jsonl: nine digits name one float32."""
+        for text, of_text, ids, vector in zip(self.texts, self.words, self.trigram_ids, self.vectors_ND, strict=True):
+            yield json.dumps(
+                {
+                    "text": text,
+                    "words": list(of_text),
+                    "trigram_ids": [of_word.tolist() for of_word in ids],
+                    "vector": [float(f"{value:.9g}") for value in vector.tolist()],
+                },
+                ensure_ascii=False,
+            ) + "\n"  # fmt: skip
+
+
+def golden(model: Model | Ensemble, titles: Sequence[str]) -> Golden:
+    """Texts of the contract and some titles, each of which has a word, as the query tower sees them."""
+    contract = [text for text, of_text, _ in golden_cases() if of_text]
+    many = " ".join(word for title in titles for word in title.split())
+    texts = list(dict.fromkeys([*contract, *titles, " ".join(many.split()[:NUM_LONG_WORDS])]))
+    members = model.members if isinstance(model, Ensemble) else (model,)  # of one text contract
+    rows, cut = members[0].layout.word_rows, [words_of(text) for text in texts]
+    return Golden(
+        texts=texts,
+        words=cut,
+        trigram_ids=[np.split(found.values, found.offsets[1:-1]) for found in map(rows.of, cut)],
+        vectors_ND=search_vectors(model, texts, "query"),
+    )
+
+
+def onnx_difference(graph: bytes, expected: Golden) -> float:
+    """The largest difference of a component between an ONNX query tower's vectors and the golden ones."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for ids, vector in zip(expected.trigram_ids, expected.vectors_ND, strict=True):
+        found = session.run(["vector"], onnx_inputs(ids))[0]
+        worst = max(worst, float(np.abs(found - vector).max()))
+    return worst if np.isfinite(worst) else float("inf")
+
+
+def onnx_inputs(trigram_ids_of_words: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The inputs of the graph for one text."""
+    lengths = [len(ids) for ids in trigram_ids_of_words]
+    return {
+        "trigram_ids": np.concatenate(trigram_ids_of_words).astype(np.int64),
+        "word_of_trigram": np.repeat(np.arange(len(lengths), dtype=np.int64), lengths),
+    }

@@ -7,9 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from flows.releases.release_documents import IndexSearch, open_search, read_columns
 from flows.releases.release_folder import files_of
-from flows.releases.release_index import IndexSearch, open_search
-from flows.releases.release_table import read_columns
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release

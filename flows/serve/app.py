@@ -1,25 +1,36 @@
-"""The service as an ASGI application: routes, refusals as JSON, and the release it follows."""
+"""The service as an ASGI application: routes, refusals as JSON, metrics, and the release it follows."""
 
 import asyncio
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+    multiprocess,
+)
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from flows.serve import endpoints, openapi
-from flows.serve.bodies import Body, Embed, Explain, Refused, Search, read_body
+from flows.serve.endpoints import Body, Embed, Explain, Refused, Search, read_body
 from flows.serve.live import Live, Served
-from flows.serve.metrics import CONTENT_TYPE, CountedRequests, Metrics
 from schemas.errors import place
 
 # The limit of concurrent requests per worker: more would only wait longer. An explanation takes as long as thousands of
@@ -31,55 +42,22 @@ log = logging.getLogger("clicktower.serve")
 _encoder = msgspec.json.Encoder()
 
 
-def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: frozenset[str] | None = None) -> ASGIApp:
+def build_app(live: Live, metrics: "Metrics", *, poll_seconds: float, hosts: frozenset[str] | None = None) -> ASGIApp:
     """The application that answers from `live` and looks for a new release every `poll_seconds`.
 
     `hosts`: the names that a request may call it by, without a port; None: any.
     """
-
-    def asking(
-        endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]], kind: type[Body], at_once: int = MOST_REQUESTS
-    ) -> Any:
-        under_way = 0
-
-        async def answer(request: Request) -> Response:
-            nonlocal under_way
-            if under_way >= at_once:
-                raise Refused(429, "The service is at its limit of concurrent requests: try again in a second.")
-            under_way += 1
-            try:
-                body = await read_body(request, kind)
-                return _json(await endpoint(body, live.current))
-            finally:
-                under_way -= 1
-
-        return answer
-
-    async def release(request: Request) -> Response:
-        return _json(endpoints.release(live.current))
-
-    async def healthz(request: Request) -> Response:
-        return _json({"status": "ok", "release": live.current.digest})
-
-    async def told(request: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
-
-    async def description(request: Request) -> Response:
-        return Response(openapi.CONTENT, media_type="application/json")
-
-    async def documentation(request: Request) -> Response:
-        return Response(openapi.PAGE, media_type="text/html", headers=openapi.PAGE_HEADERS)
-
-    routes: list[BaseRoute] = [
-        Route("/v1/search", asking(endpoints.search, Search), methods=["POST"]),
-        Route("/v1/embed", asking(endpoints.embed, Embed), methods=["POST"]),
-        Route("/v1/explain", asking(endpoints.explain, Explain, MOST_EXPLANATIONS), methods=["POST"]),
-        Route("/v1/release", release),
-        Route("/healthz", healthz),
-        Route("/metrics", told),
-        Route("/openapi.json", description),
-        Route("/docs", documentation),
-        *page_routes(lambda: live.current.examples),
+    routes = [
+        _post("/v1/search", endpoints.search, Search, live),
+        _post("/v1/embed", endpoints.embed, Embed, live),
+        _post("/v1/explain", endpoints.explain, Explain, live, MOST_EXPLANATIONS),
+        _get("/v1/release", lambda: _json(endpoints.release(live.current))),
+        _get("/healthz", lambda: _json({"status": "ok", "release": live.current.digest})),
+        _get("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)),
+        _get("/openapi.json", lambda: Response(openapi.CONTENT, media_type="application/json")),
+        _get("/docs", lambda: Response(openapi.PAGE, media_type="text/html", headers=openapi.PAGE_HEADERS)),
+        _get("/static/examples.json", lambda: _json({"examples": live.current.examples}, headers=NO_CACHE)),
+        *_page(),
     ]
 
     @asynccontextmanager
@@ -94,44 +72,61 @@ def build_app(live: Live, metrics: Metrics, *, poll_seconds: float, hosts: froze
         exception_handlers={Refused: _refused, HTTPException: _no_such_route, ClientDisconnect: _left},
     )
     app.router.redirect_slashes = False
-    return CountedRequests(
-        _Guarded(app, hosts), metrics, frozenset(route.path for route in routes if isinstance(route, Route))
-    )
+    return _Watched(app, metrics, frozenset(route.path for route in routes), hosts)
 
 
-class _Guarded:
-    """An application that answers to some host names only, and logs defects without quoting the request."""
+def _post(
+    path: str,
+    endpoint: Callable[[Body, Served], Awaitable[dict[str, Any]]],
+    kind: type[Body],
+    live: Live,
+    at_once: int = MOST_REQUESTS,
+) -> Route:
+    under_way = 0
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app, self._hosts = app, hosts
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and self._hosts is not None and _host_of(scope["headers"]) not in self._hosts:
-            told = (
-                "The service does not answer to this host name: ask it by its address, or start it with --allow-host."
-            )
-            await _json({"error": told}, 421)(scope, receive, send)
-            return
-        started = False
-
-        async def noted(message: Any) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
+    async def answer(request: Request) -> Response:
+        nonlocal under_way
+        if under_way >= at_once:
+            raise Refused(429, "The service is at its limit of concurrent requests: try again in a second.")
+        under_way += 1
         try:
-            await self._app(scope, receive, noted)
-        except Exception as error:
-            log.error("a defect: %s in %s", type(error).__name__, place(error))
-            if not started:
-                answer = _json({"error": "The service failed because of a defect: its log says where."}, 500)
-                await answer(scope, receive, send)
+            body = await read_body(request, kind)
+            return _json(await endpoint(body, live.current))
+        finally:
+            under_way -= 1
+
+    return Route(path, answer, methods=["POST"])
 
 
-def _host_of(headers: list[tuple[bytes, bytes]]) -> str:
-    """The name in the Host header, without the port."""
-    named = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
-    return named if named.endswith("]") else re.sub(r":\d+$", "", named)
+def _get(path: str, make: Callable[[], Response]) -> Route:
+    async def answer(request: Request) -> Response:
+        return make()
+
+    return Route(path, answer)
+
+
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
+NO_CACHE = {"Cache-Control": "no-cache"}
+# The browser loads nothing that did not come from this service, sends nothing elsewhere, and runs no inline script.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    **NO_CACHE,
+}
+
+
+def _page() -> list[Route]:
+    """The search page: GET / and GET /static/..."""
+
+    def file(name: str, content: bytes, media_type: str) -> Route:
+        path = "/" if name == "index.html" else f"/static/{name}"
+        return _get(path, lambda: Response(content, media_type=media_type, headers=HEADERS))
+
+    parts = (resources.files("flows.serve") / "static").iterdir()
+    types = {part: MEDIA_TYPES.get(PurePath(part.name).suffix) for part in parts}
+    return [file(part.name, part.read_bytes(), kind) for part, kind in types.items() if kind]
 
 
 def _json(value: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -147,54 +142,116 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
     if error.status_code == 404:
-        told = "There is nothing at this path: /docs lists the paths."
+        sentence = "There is nothing at this path: /docs lists the paths."
     elif error.status_code == 405:
-        told = f"This path does not take {request.method}: use {dict(error.headers or {}).get('Allow', 'another')}."
+        sentence = f"This path does not take {request.method}: use {headers.get('Allow', 'another')}."
     else:
-        told = "The request could not be read: /docs describes valid requests."
-    return _json({"error": told}, error.status_code, dict(error.headers or {}))
+        sentence = "The request could not be read: /docs describes valid requests."
+    return _json({"error": sentence}, error.status_code, headers)
 
 
 async def _left(request: Request, error: Exception) -> Response:
     return _json({"error": "The body ended before it was complete: send all of it."}, 400)
 
 
-MEDIA_TYPES = {
-    "index.html": "text/html",
-    "page.css": "text/css",
-    "icon.svg": "image/svg+xml",
-    "page.js": "text/javascript",
-    "keys.js": "text/javascript",
-    "service.js": "text/javascript",
-    "results.js": "text/javascript",
-    "why.js": "text/javascript",
-}
-# The browser loads nothing that did not come from this service, sends nothing elsewhere, and runs no inline script.
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
+class _Watched:
+    """An application that answers to some host names only, counts its answers, and logs defects without quoting the
+    request. An unknown path is counted as `other`."""
+
+    def __init__(self, app: ASGIApp, metrics: "Metrics", paths: frozenset[str], hosts: frozenset[str] | None) -> None:
+        self._app, self._metrics, self._paths, self._hosts = app, metrics, paths, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status, is_counted, started = 0, False, time.perf_counter()
+
+        def count() -> None:
+            nonlocal is_counted
+            if not is_counted:
+                is_counted = True
+                route = scope["path"] if scope["path"] in self._paths else "other"
+                self._metrics.requests.labels(route, str(status)).inc()  # 0: the client left before the answer
+                self._metrics.seconds.labels(route).observe(time.perf_counter() - started)
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif not message.get("more_body"):
+                count()  # before the last of it is sent, so that a client with an answer finds it counted
+            await send(message)
+
+        try:
+            if self._hosts is None or _host_of(scope["headers"]) in self._hosts:
+                await self._app(scope, receive, noted)
+            else:
+                do = "ask it by its address, or start it with --allow-host."
+                await _json({"error": f"The service does not answer to this host name: {do}"}, 421)(
+                    scope, receive, noted
+                )
+        except Exception as error:
+            log.error("a defect: %s in %s", type(error).__name__, place(error))
+            if not status:
+                answer = _json({"error": "The service failed because of a defect: its log says where."}, 500)
+                await answer(scope, receive, noted)
+        finally:
+            count()
 
 
-def page_routes(examples: Callable[[], list[dict[str, str]]]) -> list[BaseRoute]:
-    """GET / and GET /static/...; `examples` gives the queries to begin with (service_examples)."""
-
-    async def offered(request: Request) -> Response:
-        return JSONResponse({"examples": examples()}, headers={"Cache-Control": "no-cache"})
-
-    parts = [Route("/" if name == "index.html" else f"/static/{name}", _file(name)) for name in MEDIA_TYPES]
-    return [*parts, Route("/static/examples.json", offered)]
+def _host_of(headers: list[tuple[bytes, bytes]]) -> str:
+    """The name in the Host header, without the port."""
+    named = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
+    return named if named.endswith("]") else re.sub(r":\d+$", "", named)
 
 
-def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
-    content = (resources.files("flows.serve") / "static" / name).read_bytes()
-    media_type = MEDIA_TYPES[name]
+disable_created_metrics()
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
-    async def answer(request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=HEADERS)
 
-    return answer
+class Metrics:
+    """The metrics of one worker, or with `shared` of all of them, in Prometheus' text format.
+
+    No label holds what a person typed. With several workers each writes its own numbers to files of a folder that all
+    of them share (PROMETHEUS_MULTIPROC_DIR, set before this module is imported), and any of them adds up all.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
+        self._registry = CollectorRegistry()
+        known: dict[str, Any] = {"registry": self._registry}
+        self.requests = Counter("clicktower_requests", "Requests answered.", ["route", "status"], **known)
+        about = "From a request's head to its answer's end."
+        self.seconds = Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **known)
+        about = "New releases that the pointer named: served, or failed to open."
+        self.swaps = Counter("clicktower_release_swaps", about, ["outcome"], **known)
+        about = "Workers that serve this release."
+        self.release = Gauge("clicktower_release_info", about, ["release"], multiprocess_mode="livesum", **known)
+        about = "Documents that are searched."
+        self.documents = Gauge("clicktower_release_documents", about, multiprocess_mode="mostrecent", **known)
+        self._current = ""
+        for outcome in ("served", "failed"):
+            self.swaps.labels(outcome)
+
+    def serving(self, served: Served) -> None:
+        """Another release is served from now on."""
+        if self._current:
+            self.swaps.labels("served").inc()
+            self.release.labels(self._current).set(0)
+        self._current = served.digest
+        self.release.labels(served.digest).set(1)
+        self.documents.set(served.opened.release.num_documents)
+
+    def failed(self) -> None:
+        """A release could not be opened."""
+        self.swaps.labels("failed").inc()
+
+    def text(self) -> bytes:
+        if not self._shared:
+            return generate_latest(self._registry)
+        everyone = CollectorRegistry()
+        multiprocess.MultiProcessCollector(everyone)
+        return generate_latest(everyone)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from flows.releases.search import Hit
-from flows.serve.bodies import Embed, Explain, Search
+from flows.serve.endpoints import Embed, Explain, Search
 
 PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'self'", "X-Content-Type-Options": "nosniff"}
 

@@ -106,9 +106,8 @@ def serve(config: ServeConfig, listening: socket.socket) -> None:
 
 def make_app(config: ServeConfig) -> ASGIApp:
     """The application of one worker, its release in memory. Raises StageError."""
-    from flows.serve.app import build_app
+    from flows.serve.app import Metrics, build_app
     from flows.serve.live import Live
-    from flows.serve.metrics import Metrics
 
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from flows.releases.encode_lines import encode_lines, open_encoder
+from flows.releases.encode_texts import encode_lines, open_encoder
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage
 from training.ranking.embedding import search_vectors
@@ -17,8 +17,8 @@ def model(tmp_path_factory) -> str:
     return trained_stage(str(tmp_path_factory.mktemp("store")))
 
 
-def encoded(model: str, content: bytes, side="query"):
-    return list(encode_lines(open_encoder(model, None), io.BytesIO(content), side))
+def encoded(model: str, content: bytes, **form) -> bytes:
+    return b"".join(encode_lines(open_encoder(model, None), io.BytesIO(content), "query", **form))
 
 
 def test_every_line_has_its_vector_whatever_it_ends_with(model):
@@ -26,17 +26,14 @@ def test_every_line_has_its_vector_whatever_it_ends_with(model):
     expected = search_vectors(open_encoder(model, None), ["angle bracket", "ørn pipe", "last"], "query")
     for end in ("\n", "\r\n"):
         for content in (end.join(texts), end.join(texts) + end):
-            found = encoded(model, content.encode())
-            values = np.concatenate([vectors.values for vectors in found])
+            values = np.frombuffer(encoded(model, content.encode(), raw=True), "<f4").reshape(5, 8)
             assert values[[0, 2, 4]].tolist() == expected.tolist()
             assert not values[[1, 3]].any()
-            lines = b"".join(vectors.lines() for vectors in found).splitlines()
+            lines = encoded(model, content.encode()).splitlines()
             assert [json.loads(line) for line in lines] == [expected[0].tolist(), None, expected[1].tolist(), None,
                                                              expected[2].tolist()]  # fmt: skip
-            assert b"".join(v.lines(objects=True) for v in found).splitlines()[1] == b'{"vector": null}'
-            raw = b"".join(vectors.raw() for vectors in found)
-            assert np.frombuffer(raw, "<f4").reshape(5, 8).tolist() == values.tolist()
-    assert encoded(model, b"") == []
+            assert encoded(model, content.encode(), objects=True).splitlines()[1] == b'{"vector": null}'
+    assert encoded(model, b"") == b""
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import pytest
 import safetensors.numpy
 import torch
 
-from flows.releases.golden import golden
-from flows.releases.query_onnx import CannotExport, query_onnx
+from flows.releases.query_onnx import CannotExport, golden, query_onnx
 from schemas import storage
 from schemas.errors import StageError, UnknownVersionError, UsageError
 from schemas.manifest import Outcome, Request

@@ -21,7 +21,6 @@ import onnxruntime  # noqa: F401
 import pandas  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 
-import flows.releases.golden
 import flows.releases.query_onnx  # noqa: F401
 from flows.releases.publish import PublishConfig, publish
 

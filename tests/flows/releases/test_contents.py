@@ -11,7 +11,7 @@ import yaml
 from flows.releases import make_release as making
 from flows.releases.publish import publish
 from flows.releases.query_onnx import query_onnx
-from flows.releases.release_table import open_table
+from flows.releases.release_documents import open_table
 from flows.releases.search import search
 from schemas.manifest import Outcome, Request
 from schemas.search_log import Ledger

@@ -13,7 +13,7 @@ from flows.releases import export_release
 from flows.releases import export_release as exporting
 from flows.releases.export_release import export
 from flows.releases.publish import publish
-from flows.releases.release_table import open_table
+from flows.releases.release_documents import open_table
 from flows.releases.search import search
 from schemas.errors import StageError, UsageError
 from tests.flows.releases.catalogue import CONFIG

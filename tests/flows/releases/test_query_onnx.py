@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from flows.releases.golden import TOLERANCE, golden, onnx_difference
-from flows.releases.query_onnx import CannotExport, query_onnx
+from flows.releases.query_onnx import TOLERANCE, CannotExport, golden, onnx_difference, query_onnx
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import TABLE_ROWS, untrained

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.releases import encode_titles as encoding
+from flows.releases import encode_texts as encoding
 from flows.releases.publish import publish
-from flows.releases.release_table import open_table
+from flows.releases.release_documents import open_table
 from flows.releases.verify import verify
 from schemas.stage import open_result
 from schemas.text_contract import normalise

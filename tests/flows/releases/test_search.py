@@ -8,8 +8,7 @@ from lancedb.index import IvfFlat
 
 from flows.releases import make_release as making
 from flows.releases.publish import publish
-from flows.releases.release_index import open_search
-from flows.releases.release_table import Rows, read_columns, write_rows
+from flows.releases.release_documents import Rows, open_search, read_columns, write_rows
 from flows.releases.search import OpenRelease, search
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from flows.serve.app import build_app
+from flows.serve.app import Metrics, build_app
 from flows.serve.live import Live
-from flows.serve.metrics import Metrics
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from flows.serve import openapi
-from flows.serve.bodies import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
+from flows.serve.endpoints import MOST_BYTES, MOST_LETTERS, MOST_RESULTS, MOST_TEXTS
 from flows.serve.service import ServeConfig, is_loopback, make_app
 from schemas.errors import StageError, UsageError
 from tests.flows.serve.service_release import publish_named

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from flows.serve import app as serving
-from flows.serve import bodies, endpoints, service
+from flows.serve import endpoints, service
 from flows.serve.service import ServeConfig, _uvicorn, hosts_of, make_app
 from tests.flows.serve.service_release import publish_named
 from tests.trained_model import trained_stage
@@ -74,7 +74,7 @@ def rest_of(asker: socket.socket) -> bytes:
 
 def test_what_never_ends_is_closed_and_others_are_answered_meanwhile(release, monkeypatch):
     monkeypatch.setattr(service, "_HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(endpoints, "BODY_SECONDS", 0.3)
     head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n"
     with listening(release) as port:
         ways = {

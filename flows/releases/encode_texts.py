@@ -1,0 +1,273 @@
+"""Vectors of a catalogue's titles, reused from an earlier release of the same model or encoded; vectors of any lines.
+
+Titles are encoded in parts of PART_TITLES. A part is written, whole or not at all, to URI/encoding/NAME, and NAME is a
+hash of the model and the part's titles: a publisher that is killed leaves its finished parts, and the next one with the
+same titles takes them. A catalogue of one part is encoded in a second and writes none.
+
+With one worker the parts are encoded here, by all cores of this machine: 400,000 titles a second on two cores on the
+compiled path, so a cluster is worth its start only for slower recipes or very many titles. With more workers they are
+tasks of a Ray cluster: each reads the model from the store and writes its part, so store and release URI must be where
+every node sees them. A part that is lost with its node is encoded again.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flows.releases.release_folder import files_of
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.manifest import damaged_files
+from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
+from schemas.stage import Progress, StageResult, open_result
+from schemas.text_contract import normalise, words
+from training.models.ensemble import Ensemble, load_encoder
+from training.models.model import Model
+from training.ranking.embedding import Side, search_vectors
+
+PART_TITLES = 65_536
+_READ_ROWS = 65_536
+_TRIES = 3  # of a part by workers
+_BLOCK_BYTES = 1 << 20
+
+Encoder = Model | Ensemble
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TitleVectors:
+    """`vectors_TD`: of the distinct titles, float32; `text_of_N`: each document's row of it."""
+
+    vectors_TD: np.ndarray
+    text_of_N: np.ndarray
+    counts: dict[str, int]  # of distinct titles: encoded now, taken from parts of a killed publisher, reused
+    parts: Sequence[str]  # files to remove once the release is in its place
+
+
+def encode_titles(
+    uri: str, trained: StageResult, model: Encoder, titles: Sequence[str], *, workers: int, progress: Progress
+) -> TitleVectors:
+    """The vectors of all titles as the document tower sees them and searches compare them.
+
+    Raises StageError for one that is not finite.
+    """
+    row_of: dict[str, int] = {}
+    text_of_N = np.array([row_of.setdefault(normalise(title), len(row_of)) for title in titles], np.int64)
+    distinct = list(row_of)
+    vectors_TD = np.empty((len(distinct), model.dimensions), np.float32)
+    progress("look for vectors of an earlier release", 0, None)
+    missing = np.flatnonzero(~_take_known(uri, trained, model, distinct, vectors_TD))
+    rows = [missing[start : start + PART_TITLES] for start in range(0, len(missing), PART_TITLES)]
+    texts = {at: [distinct[row] for row in part] for at, part in enumerate(rows)}
+    names = [_part_name(uri, trained, part) for part in texts.values()] if len(rows) > 1 else []
+    resumed = 0
+    for at, name in enumerate(names):
+        if (found := _read_part(name, len(rows[at]), model.dimensions)) is not None:
+            vectors_TD[rows[at]] = found
+            resumed += len(found)
+            del texts[at]
+    done = len(distinct) - len(missing) + resumed
+    progress("encode titles", done, len(distinct))
+    encode = _by_workers(trained, texts, names, model, workers) if workers > 1 and names else _here(model, texts, names)
+    for at, vectors in encode:
+        vectors_TD[rows[at]] = vectors
+        done += len(vectors)
+        progress("encode titles", done, len(distinct))
+    counts = {
+        "titles": len(distinct),
+        "encoded": len(missing) - resumed,
+        "resumed": resumed,
+        "reused": len(distinct) - len(missing),
+    }
+    return TitleVectors(vectors_TD=vectors_TD, text_of_N=text_of_N, counts=counts, parts=names)
+
+
+def _here(model: Encoder, texts: Mapping[int, list[str]], names: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
+    for at, part in texts.items():
+        vectors = search_vectors(model, part, "document")
+        if names:
+            _write_part(names[at], vectors)
+        yield at, vectors
+
+
+def _by_workers(
+    trained: StageResult, texts: Mapping[int, list[str]], names: Sequence[str], model: Encoder, workers: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Each part's number and vectors, in the order in which they are finished.
+
+    By the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its own
+    and ends it. Raises StageError where a part fails again and again.
+    """
+    import ray
+
+    from training.run.ray_cluster import cluster
+
+    with cluster(workers):
+        try:
+            share = max(1, int(ray.cluster_resources().get("CPU", 1)) // workers)
+            task = cast(Any, ray.remote(num_cpus=share, max_retries=_TRIES, scheduling_strategy="SPREAD")(_encode_part))
+            where = storage.absolute(trained.data)
+            number = {task.remote(where, part, storage.absolute(names[at])): at for at, part in texts.items()}
+            running = list(number)
+            while running:
+                finished, running = ray.wait(running, num_returns=1)
+                ray.get(finished)
+                at = number[finished[0]]
+                found = _read_part(names[at], len(texts[at]), model.dimensions)
+                # Not visible from here (a folder of the worker's own machine), or cleared away by another publisher.
+                yield at, search_vectors(model, texts[at], "document") if found is None else found
+        except (ray.exceptions.RayTaskError, ray.exceptions.RayError) as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, StageError):
+                raise cause from None
+            raise StageError(asked=f"titles were to be encoded by {workers} workers",
+                             found=f"one of them failed again and again ({type(error).__name__})",
+                             follows="what is live stays as it is, and the parts that are finished are kept",
+                             do="publish again, or with --workers 1 on this machine alone") from None  # fmt: skip
+
+
+def _encode_part(model: str, texts: Sequence[str], name: str) -> None:
+    """What a worker does."""
+    _write_part(name, search_vectors(_loaded(model), texts, "document"))
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str) -> Encoder:
+    return load_encoder(model)
+
+
+def _take_known(
+    uri: str, trained: StageResult, model: Encoder, distinct: Sequence[str], vectors_TD: np.ndarray
+) -> np.ndarray:
+    """Fill in the vectors of titles that an earlier release of the same model has; whether each title is known, [T]."""
+    known_T = np.zeros(len(distinct), bool)
+    folder = _same_model(uri, trained, model)
+    if folder is None:
+        return known_T
+    from flows.releases.release_documents import open_table  # LanceDB, which encoding lines does without
+
+    known = pa.array(distinct)
+    try:
+        for batch in open_table(folder).search().select(["title", "vector"]).to_batches(_READ_ROWS):
+            titles = pa.array([normalise(title) for title in batch["title"].to_pylist()], pa.string())
+            row_of_title = pc.fill_null(pc.index_in(titles, value_set=known), -1).to_numpy(zero_copy_only=False)
+            is_wanted = row_of_title >= 0
+            wanted = row_of_title[is_wanted]
+            vectors_TD[wanted] = np.asarray(batch["vector"].flatten()).reshape(len(is_wanted), -1)[is_wanted]
+            known_T[wanted] = True
+    except RuntimeError as error:
+        raise StageError(asked=f"the vectors of {folder} were to be used again",
+                         found=str(error).splitlines()[0][:200], follows="what is live stays as it is",
+                         do="run `clicktower verify` on that release, and publish again") from None  # fmt: skip
+    return known_T
+
+
+def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
+    """The folder of the live release if it is of this model, else of the newest that is; None where none is whole."""
+
+    def is_alike(release: Release) -> bool:
+        return (
+            release.inputs.get("model") == trained.manifest.digest
+            and dict(release.text_contract) == dict(model.text_contract)
+            and (release.dimensions, release.similarity) == (model.dimensions, model.similarity)
+        )
+
+    pointer = read_pointer(uri)
+    candidates = []
+    for digest in storage.list_folders(storage.join(uri, "releases")):
+        folder = release_folder(uri, digest)
+        try:
+            release = read_folder(folder)
+        except (StageError, OSError):
+            continue
+        if is_alike(release):
+            is_live = pointer is not None and pointer.release == digest
+            candidates.append((is_live, release.created, folder, files_of(release)))
+    for _, _, folder, files in sorted(candidates, key=lambda found: found[:3], reverse=True):
+        if not damaged_files(folder, files, hashes=True):
+            return folder
+    return None
+
+
+def _part_name(uri: str, trained: StageResult, texts: Sequence[str]) -> str:
+    digest = hashlib.sha256(trained.manifest.digest.encode())
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return storage.join(uri, ENCODING, f"{digest.hexdigest()[:32]}.part")
+
+
+def _write_part(name: str, vectors: np.ndarray) -> None:
+    """A hash of the rest, then float32 [titles, dimensions]."""
+    content = np.ascontiguousarray(vectors, "<f4").tobytes()
+    storage.write_atomic(name, hashlib.sha256(content).digest() + content)
+
+
+def _read_part(name: str, num_titles: int, dimensions: int) -> np.ndarray | None:
+    """The vectors of a finished part; None where there is none, or a damaged one."""
+    try:
+        content = storage.read_bytes(name)
+    except OSError:
+        return None
+    digest, rest = content[:32], content[32:]
+    if len(rest) != 4 * num_titles * dimensions or hashlib.sha256(rest).digest() != digest:
+        return None
+    return np.frombuffer(rest, "<f4").reshape(num_titles, dimensions)
+
+
+def open_encoder(model: str | None, release: str | None) -> Encoder:
+    """The model of a stage's folder or of a live release. Raises UsageError unless exactly one is given."""
+    if model is not None and release is None:
+        return load_encoder(open_result(model).data)
+    if release is not None and model is None:
+        return load_encoder(f"{read_release(release)[0]}/{MODEL}")
+    raise UsageError(asked="texts were to be encoded", found="a model is needed, and one only",
+                     do="give --model FOLDER or --release URI")  # fmt: skip
+
+
+def encode_lines(
+    encoder: Encoder, stream: BinaryIO, side: Side, *, raw: bool = False, objects: bool = False
+) -> Iterator[bytes]:
+    """The vectors of every line, in order, in blocks, without waiting for a block to fill.
+
+    One line per vector, a JSON array or {"vector": array}, null where there is no word; or with `raw` little-endian
+    float32, zeros where there is none. Raises StageError for bytes that are not UTF-8.
+    """
+    number = 0
+    for block in _blocks(stream):
+        texts = []
+        for line in block:
+            number += 1
+            try:
+                texts.append(line.decode().removesuffix("\r"))
+            except UnicodeDecodeError:
+                raise StageError(asked="lines of text were to be encoded", found=f"line {number:,} is not UTF-8",
+                                 follows="no line after it is encoded; lines before it may be",
+                                 do="convert the text to UTF-8") from None  # fmt: skip
+        has_word = [bool(words(text)) for text in texts]
+        vectors = np.zeros((len(texts), encoder.dimensions), "<f4")
+        if any(has_word):
+            kept = [text for text, known in zip(texts, has_word, strict=True) if known]
+            vectors[has_word] = search_vectors(encoder, kept, side)
+        if raw:
+            yield vectors.tobytes()
+            continue
+        rows = [row if known else None for row, known in zip(vectors.tolist(), has_word, strict=True)]
+        yield "".join(json.dumps({"vector": row} if objects else row) + "\n" for row in rows).encode()
+
+
+def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of each read, without their ends."""
+    rest = b""
+    while chunk := stream.read1(_BLOCK_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]

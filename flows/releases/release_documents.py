@@ -1,0 +1,260 @@
+"""The documents of a release: a LanceDB table of ids, titles and vectors, and the index that searches them (IVF).
+
+An index that reached the required recall in `publish` is used for as many results as it was measured at (`recall_at`
+and ten times that); any other request compares the query with every document. Indices that earlier versions made in
+the table itself (kinds ivf-flat and hnsw) are ignored: all vectors are compared, which is exact, and up to 100,000
+documents faster than those indices were.
+
+ivf.safetensors   centres: float32 [partitions, dimensions]; partition_of: int32 [documents], in the table's order
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+import safetensors
+import safetensors.numpy
+from lancedb.table import Table
+
+from flows.releases.release_folder import PublishConfig
+from schemas import storage
+from schemas.errors import StageError
+from schemas.release import TABLE, Similarity
+from schemas.shard import LogicalDigest
+from schemas.stage import Progress
+from training.ranking.embedding import keys_at_once, scores_one_by_one
+from training.ranking.measure import score_blocks, top_k
+from training.ranking.nearest import Nearest, Partitions, partition
+
+IVF = "ivf.safetensors"
+DEEP = 10  # an index is also measured, and used, at so many times `recall_at` results
+_BATCH_ROWS = 8_192
+# Partitions looked into, step by step, until the recall is good enough.
+_NUM_PROBES = (4, 8, 12, 16, 20, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 512)
+_MOST_SHARE = 0.5  # of all partitions: looking into more would save nothing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rows:
+    """The rows of the table: ids and titles, and the vector of each as a row of `vectors_TD` (float32)."""
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    vectors_TD: np.ndarray
+    text_of_N: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def schema(self) -> pa.Schema:
+        vector = pa.list_(pa.field("item", pa.float32()), self.vectors_TD.shape[1])
+        return pa.schema([
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("title", pa.string(), nullable=False),
+            pa.field("vector", vector, nullable=False),
+        ])  # fmt: skip
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(self), _BATCH_ROWS):
+            part = slice(start, start + _BATCH_ROWS)
+            flat = pa.array(self.vectors_TD[self.text_of_N[part]].reshape(-1))
+            vectors = pa.FixedSizeListArray.from_arrays(flat, type=self.schema.field("vector").type)
+            yield pa.record_batch([pa.array(self.ids[part]), pa.array(self.titles[part]), vectors], schema=self.schema)
+
+
+def write_rows(folder: str, rows: Rows) -> None:
+    """Write a new table in a folder and read it back: every id, title and vector is there, bit for bit.
+
+    Raises StageError where it could not be written or came back different.
+    """
+    asked = f"{len(rows):,} documents were to be written to a table in {folder}"
+    try:
+        reader = pa.RecordBatchReader.from_batches(rows.schema, rows.batches())
+        lancedb.connect(folder).create_table(TABLE, data=reader, schema=rows.schema)
+        read_back = open_table(folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
+        written, found = _rows_digest(rows.batches()), _rows_digest(read_back)
+    except (RuntimeError, OSError) as error:  # LanceDB raises RuntimeError for a full disk too
+        raise StageError(asked=asked, found=_reason(error), follows="what is live stays as it is",
+                         do="make room or give a folder that can be written, and publish again") from None  # fmt: skip
+    if written != found:
+        raise StageError(asked=asked, found="they came back different from what was written",
+                         follows="searches would rank by wrong vectors, so what is live stays as it is",
+                         do="check the disk, and publish again")  # fmt: skip
+
+
+def open_table(folder: str) -> Table:
+    """The table of a release. Raises StageError where there is none or it cannot be opened."""
+    try:
+        return lancedb.connect(folder).open_table(TABLE)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise _unreadable(folder, error) from None
+
+
+def read_columns(folder: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+    """(ids, titles, vectors) of all documents in the order they were written: string arrays, float32 [N, dimensions].
+
+    Raises as `open_table`.
+    """
+    table = open_table(folder)
+    try:
+        found = table.to_arrow()
+    except (RuntimeError, OSError, ValueError) as error:
+        raise _unreadable(folder, error) from None
+    vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in found["vector"].chunks]
+    ids, titles = (found[name].cast(pa.large_string()).combine_chunks() for name in ("id", "title"))
+    return ids, titles, np.concatenate(vectors)
+
+
+def _rows_digest(batches: Iterator[pa.RecordBatch] | pa.RecordBatchReader) -> str:
+    """A digest of (id, title, vector bits) of all rows, in any order."""
+    digest = LogicalDigest()
+    for batch in batches:
+        vectors = np.asarray(batch["vector"].flatten()).reshape(batch.num_rows, -1)
+        columns = zip(batch["id"].to_pylist(), batch["title"].to_pylist(), vectors, strict=True)
+        digest.add(b"\0".join((i.encode(), title.encode(), vector.tobytes())) for i, title, vector in columns)
+    return digest.hexdigest()
+
+
+def _unreadable(folder: str, error: BaseException) -> StageError:
+    return StageError(asked=f"the documents of {folder} were to be opened", found=_reason(error),
+                      follows="nothing can be searched",
+                      do="run `clicktower verify` on it, and publish again")  # fmt: skip
+
+
+def _reason(error: BaseException) -> str:
+    """The first sentence of LanceDB's message, without the place in its source."""
+    return str(error).splitlines()[0].split(", /")[0][:200] if str(error) else type(error).__name__
+
+
+class IndexSearch(Nearest):
+    """A search over the documents of a release in memory. `steps`: of its index, as recorded in the release."""
+
+    steps: Sequence[Mapping[str, Any]] = ()
+
+    def best(self, query_D: np.ndarray, k: int, num_probes: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, scores) of the k nearest documents to a query's vector, in no order; more where several are k-th."""
+        if num_probes is None:
+            num_probes = next((step["num_probes"] for step in self.steps if k <= step["recall_at"]), None)
+        return super().best(query_D, k, num_probes)
+
+    def exact(self, query_D: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """As `best`, with every document compared."""
+        return super().best(query_D, k)
+
+
+def open_search(folder: str, index: Mapping[str, Any], vectors_ND: np.ndarray, similarity: Similarity) -> IndexSearch:
+    """The search of a release, from its table's vectors. Raises StageError where its index cannot be read."""
+    try:
+        search = IndexSearch(vectors_ND, _read_ivf(folder) if index["kind"] == "ivf" else None, similarity=similarity)
+    except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError):
+        raise StageError(
+            asked=f"the index of {folder} was to be opened",
+            found=f"its {IVF} is missing, damaged or of other documents",
+            follows="its answers could not be trusted",
+            do="run `clicktower verify` on it, and publish again",
+        ) from None
+    search.steps = index.get("steps", ())
+    return search
+
+
+def build_index(
+    folder: str,
+    rows: Rows,
+    queries_QD: np.ndarray,
+    config: PublishConfig,
+    *,
+    similarity: Similarity,
+    progress: Progress,
+) -> tuple[dict[str, Any], IndexSearch]:
+    """(the index as recorded in a release, the search as `open_search` will open it).
+
+    The index looks into as few partitions as reach `min_recall` against exact search, at `recall_at` results and at ten
+    times as many; if no number of them does, it is left aside, the search is exact, and `note` says so. The recall is
+    measured on the given queries. Raises StageError if even the exact search misses, which means that
+    the vectors are not what was encoded.
+    """
+    vectors_ND = rows.vectors_TD[rows.text_of_N]
+    depths = sorted({min(depth, len(rows)) for depth in (config.recall_at, DEEP * config.recall_at)})
+    limits_QK = _kth_scores(rows, queries_QD, depths, similarity)
+    facts = {"min_recall": config.min_recall, "num_queries": len(queries_QD)}
+    tried: list[dict[str, Any]] = []
+    if config.index == "ivf" or (config.index == "auto" and len(rows) > config.index_above):
+        made = partition(rows.vectors_TD, similarity=similarity, seed=config.seed, progress=progress)
+        tensors = {"centres": made.centres_PD, "partition_of": np.ascontiguousarray(made.of_N[rows.text_of_N])}
+        storage.write_atomic(storage.join(folder, IVF), safetensors.numpy.save(tensors))
+        search = IndexSearch(vectors_ND, _read_ivf(folder), similarity=similarity)
+        num_partitions, steps = len(made.centres_PD), []
+        for depth, limits_Q in zip(depths, limits_QK.T, strict=True):
+            progress(f"measure recall@{depth}", 0, None)
+            found = _least(search, queries_QD, limits_Q, depth, config.min_recall, num_partitions, tried)
+            steps += [found] if found else []
+        if len(steps) == len(depths):
+            search.steps = steps
+            record = {"kind": "ivf", "file": IVF, "num_partitions": num_partitions, **steps[0]}
+            return {**record, "steps": steps, **facts, "tried": tried}, search
+        storage.remove(storage.join(folder, IVF))
+    exact = IndexSearch(vectors_ND, similarity=similarity)
+    reached = recall([exact.best(query, depths[0])[1] for query in queries_QD], limits_QK[:, 0], depths[0])
+    if reached < config.min_recall:
+        raise StageError(asked=f"recall@{depths[0]} of the search was to be at least {config.min_recall}",
+                         found=f"even exact search found only {reached:.3f} of the nearest documents",
+                         follows="what is live stays as it is", do="check the disk, and publish again")  # fmt: skip
+    record = {"kind": "none", "recall": reached, "recall_at": config.recall_at, **facts, "tried": tried}
+    if tried:
+        best = max(attempt["recall"] for attempt in tried)
+        record["note"] = f"the ivf index found at most {best:.3f} of the nearest: searches are exact, and slower"
+    return record, exact
+
+
+def _read_ivf(folder: str) -> Partitions:
+    tensors = safetensors.numpy.load(storage.read_bytes(storage.join(folder, IVF)))
+    return Partitions(centres_PD=tensors["centres"], of_N=tensors["partition_of"])
+
+
+def _least(
+    search: IndexSearch,
+    queries_QD: np.ndarray,
+    limits_Q: np.ndarray,
+    k: int,
+    min_recall: float,
+    num_partitions: int,
+    tried: list[dict[str, Any]],
+) -> dict[str, Any] | None:
+    """The fewest partitions that reach the recall at k results, or None; every attempt is added to `tried`."""
+    for num_probes in _NUM_PROBES:
+        if num_probes > max(1.0, num_partitions * _MOST_SHARE):
+            break
+        scores = [search.best(query, k, num_probes)[1] for query in queries_QD]
+        attempt = {"recall_at": k, "num_probes": num_probes, "recall": recall(scores, limits_Q, k)}
+        tried.append(attempt)
+        if attempt["recall"] >= min_recall:
+            return attempt
+    return None
+
+
+def _kth_scores(rows: Rows, queries_QD: np.ndarray, depths: Sequence[int], similarity: Similarity) -> np.ndarray:
+    """The exact score of each query's k-th nearest document, for each k of `depths`, float32 [queries, depths].
+
+    All documents are compared at once, which rounds; the scores of the nearest are then computed as searches do it.
+    """
+    of_texts, limits = keys_at_once(similarity, rows.vectors_TD), []
+
+    def keys(block: slice) -> np.ndarray:
+        return of_texts(queries_QD[block])[:, rows.text_of_N]
+
+    for start, key_BN in score_blocks(len(queries_QD), len(rows), keys):
+        nearest_BK, _ = top_k(key_BN, max(depths))
+        for query_D, nearest_K in zip(queries_QD[start : start + len(key_BN)], nearest_BK, strict=True):
+            score_K = scores_one_by_one(similarity, rows.vectors_TD[rows.text_of_N[nearest_K]], query_D)
+            limits.append(np.sort(score_K)[::-1][[depth - 1 for depth in depths]])
+    return np.stack(limits)
+
+
+def recall(scores: Sequence[np.ndarray], limits_Q: np.ndarray, k: int) -> float:
+    """The share of the k nearest that searches found. Any document as near as the k-th counts: titles repeat."""
+    found = [min(k, int((found >= limit).sum())) for found, limit in zip(scores, limits_Q, strict=True)]
+    return sum(found) / (k * len(found))
