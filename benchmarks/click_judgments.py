@@ -36,6 +36,7 @@ from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
 from beam_jobs.judgments.judge_clicks import (
     CELLS,
+    JudgmentsConfig,
     attractiveness,
     gated_cells,
     measure,
@@ -43,7 +44,6 @@ from beam_jobs.judgments.judge_clicks import (
     numbered,
     sample_of,
 )
-from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from flows.simulation.simulated_searches import ATTRACTION, EXAMINED
 from flows.simulation.simulated_shop import document_id, draw_catalogue, draw_intents, grades
 from schemas.judgments import read_qrels, read_queries

@@ -42,21 +42,21 @@ class BuildConfig:
     adult_list: str | None = None
 
     def __post_init__(self) -> None:
-        _require("k", self.k, 0, PEOPLE_CAP, f"a day keeps {PEOPLE_CAP} people per query, so a larger number"
-                 " cannot be checked")  # fmt: skip
-        _require("num_negatives", self.num_negatives, 1, 1_000)
-        _require("dev_share", self.dev_share, 0, 0.9)
-        _require("pool_size", self.pool_size, 1, 2**31 - 1)
-        _require("table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1, f"{COMPUTED_IDS:,} rows are computed ids,"
-                 " and at least one must be left for other letters")  # fmt: skip
-        _require("pairs_per_shard", self.pairs_per_shard, 1, 2**24)
-        _require("bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
-        _require("seed", self.seed, 0, 2**63 - 1)
+        why = f"a day keeps {PEOPLE_CAP} people per query, so a larger number cannot be checked"
+        require_between("build", "k", self.k, 0, PEOPLE_CAP, why)
+        require_between("build", "num_negatives", self.num_negatives, 1, 1_000)
+        require_between("build", "dev_share", self.dev_share, 0, 0.9)
+        require_between("build", "pool_size", self.pool_size, 1, 2**31 - 1)
+        why = f"{COMPUTED_IDS:,} rows are computed ids, and at least one must be left for other letters"
+        require_between("build", "table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1, why)
+        require_between("build", "pairs_per_shard", self.pairs_per_shard, 1, 2**24)
+        require_between("build", "bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
+        require_between("build", "seed", self.seed, 0, 2**63 - 1)
 
 
-def adult_list(config: BuildConfig) -> TermList:
+def adult_list(uri: str | None) -> TermList:
     """The list of adult terms that a config names. Raises UsageError or StageError."""
-    return read_list(config.adult_list) if config.adult_list else shipped_list(ADULT_ENGLISH)
+    return read_list(uri) if uri else shipped_list(ADULT_ENGLISH)
 
 
 def build_request(
@@ -78,7 +78,7 @@ def build_request(
         inputs={
             "days": sorted(days),
             "window": window,
-            "adult_list": adult_list(config).digest,
+            "adult_list": adult_list(config.adult_list).digest,
             "documents": _fingerprint(documents, "documents"),
             "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
         },
@@ -92,10 +92,11 @@ def _fingerprint(uri: str, what: str) -> str:
     return storage.fingerprint(uri)
 
 
-def _require(what: str, value: float, least: float, most: float, why: str = "") -> None:
+def require_between(stage: str, what: str, value: float, least: float, most: float, why: str = "") -> None:
+    """Nothing. Raises UsageError for a value out of its range, saying `why` it must be in there."""
     if not least <= value <= most:
         raise UsageError(
-            asked=f"build was asked for {what} = {value:,}",
+            asked=f"{stage} was to be made with {what} = {value:,}",
             found=f"it must be from {least:,} to {most:,}" + (f": {why}" if why else ""),
             do=f"choose a {what} in that range",
         )

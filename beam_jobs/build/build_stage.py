@@ -38,7 +38,7 @@ def build(
     opened = open_window(days, window)
     ingests = opened.ingests
     parts = plan_documents(documents)
-    adult = adult_list(config)
+    adult = adult_list(config.adult_list)
     request = build_request(
         [day.manifest.digest for day in ingests],
         documents,

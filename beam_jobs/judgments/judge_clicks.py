@@ -1,15 +1,22 @@
-"""Days -> cells behind the privacy gate -> what the log says of ranks and documents -> grades: click judgments."""
+"""Click judgments: days -> cells behind the privacy gate -> what the log says of ranks and documents -> grades.
+
+First what a user can set, and what names the result.
+"""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.build.build_config import MAX_SALT_BYTES, adult_list, require_between
 from beam_jobs.build.click_pairs import count_people
+from beam_jobs.engine.arrow_files import not_null
 from beam_jobs.ingest.content_filters import content_fates
 from beam_jobs.judgments.click_model import (
     TINY,
@@ -24,34 +31,94 @@ from beam_jobs.judgments.click_model import (
     most_probable_attractiveness,
     relative_errors,
 )
-from beam_jobs.judgments.judgments_config import JudgmentsConfig
-from schemas.errors import StageError
+from schemas.day import PEOPLE_CAP
+from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
+from schemas.manifest import Request
 
+# Raised on purpose when the same days give other files: 2 wrote the first logged.run.
+STAGE_VERSION = 2
+
+# Grade g where the attractiveness, as a share of the typical one (judge_clicks), is at least the g-th of these:
+# where 1 + 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).
+GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "k": (0, PEOPLE_CAP),
+    "min_impressions": (1, 2**31),
+    "min_documents": (1, 2**31),
+    "max_propensity_error": (0.001, 10),
+    "max_rank": (1, 200),
+    "max_unseen_clicks": (0, 1),
+    "sample_cells": (1_000, 20_000_000),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgmentsConfig:
+    """What decides the judgments (docs/judgments.md).
+
+    k: distinct people that must have issued a query (as in build). click_model: `pbm`, or `ctr`, the plain share of
+    clicks, for a log whose ranks hardly vary. prior: what is expected of a document before its clicks are counted:
+    `query_and_rank`, or `query`, which leans to nothing that the logged order says. min_impressions: of a document for
+    a query; below it there is no judgment, and no say in the propensities. min_documents: judged ones of a query.
+    max_propensity_error: the largest relative standard error of a propensity that is used. max_rank: deeper ranks are
+    left out. max_unseen_clicks: share of clicks without an impression, above which the run fails. grade_shares: from
+    which share of the typical attractiveness on there is grade 1, 2 and so on. sample_cells: about
+    how many rows of query, document and rank, at most, are those that propensities and prior are estimated from.
+    id_salt: key of the query ids. adult_list: a file to use instead of the shipped list.
+    """
+
+    k: int = 5
+    click_model: Literal["pbm", "ctr"] = "pbm"
+    prior: Literal["query_and_rank", "query"] = "query_and_rank"
+    min_impressions: int = 10
+    min_documents: int = 2
+    max_propensity_error: float = 0.25
+    max_rank: int = 50
+    max_unseen_clicks: float = 0.1
+    grade_shares: tuple[float, ...] = GRADE_SHARES
+    sample_cells: int = 1_000_000
+    id_salt: str = "clicktower"
+    adult_list: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in _RANGES.items():
+            require_between("judgments", name, getattr(self, name), least, most)
+        require_between("judgments", "bytes of id_salt", len(self.id_salt.encode()), 0, MAX_SALT_BYTES)
+        shares = (0.0, *self.grade_shares)
+        if len(shares) < 2 or any(a >= b for a, b in pairwise(shares)):
+            raise UsageError(
+                asked=f"judgments were asked for with grade_shares = {self.grade_shares}",
+                found="they must be positive and ascending, at least one",
+                do="give for example [0.06, 0.26, 0.67] for the grades 1, 2 and 3",
+            )
+
+
+def judgments_request(days: Sequence[str], config: JudgmentsConfig, window: Mapping[str, Any] | None = None) -> Request:
+    """What names the result: the ingests' digests, the window they were found by, the config, the list's terms."""
+    settings: dict[str, Any] = asdict(config)
+    del settings["adult_list"]  # where a list lies changes nothing: what it says does
+    return Request(
+        stage="judgments",
+        stage_version=STAGE_VERSION,
+        config=settings,
+        inputs={"days": sorted(days), "window": window, "adult_list": adult_list(config.adult_list).digest},
+    )
+
+
+# Days -> cells behind the privacy gate.
+#
 # In ascending order of query, document and rank. A click without an impression counts as one: who clicked has seen.
-CELLS = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-    ]
-)
+
+
+CELLS = not_null(query=pa.string(), document_id=pa.string(), rank=pa.int32(), impressions=pa.int64(), clicks=pa.int64())
 
 # Cells of whole queries without their text, in ascending order of `query` (a keyed hash), `document` (its place among
 # the documents of the query) and rank.
-SAMPLE = pa.schema(
-    [
-        pa.field("query", pa.uint64(), nullable=False),
-        pa.field("document", pa.int32(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-    ]
-)
+SAMPLE = not_null(query=pa.uint64(), document=pa.int32(), rank=pa.int32(), impressions=pa.int64(), clicks=pa.int64())
 
-# What becomes of the impressions and the clicks of a window. The first six happen here, the rest in judge_clicks.
+# What becomes of the impressions and the clicks of a window.
 FATES = {
     "content": "of a query that is empty, adult or spam",
     "below_k": "of a query that fewer than k people issued",
@@ -172,13 +239,7 @@ def _sampling_hash(query: str) -> int:
 
 
 # In ascending order of query id and place. `place`: 1 is shown most; equal exposures share the first of their places.
-LOGGED = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("place", pa.int32(), nullable=False),
-    ]
-)
+LOGGED = not_null(query_id=pa.string(), document_id=pa.string(), place=pa.int32())
 
 
 def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -> pa.Table:
@@ -203,15 +264,10 @@ def logged_ranking(cells: pa.Table, judged: pa.Table, *, min_impressions: int) -
     return pa.table([ranked["query_id"], ranked["document_id"], pa.array(place, pa.int32())], schema=LOGGED)
 
 
-# Judgments of a bucket, in ascending order of query id and document.
-JUDGED = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("grade", pa.int32(), nullable=False),
-    ]
-)
+# Cells -> judgments of a bucket, in ascending order of query id and document.
+
+
+JUDGED = not_null(query_id=pa.string(), query=pa.string(), document_id=pa.string(), grade=pa.int32())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,16 +314,12 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
         ranks, reference = every_rank[is_measured], every_rank[at]
         propensities = fit.propensities[is_measured] / fit.propensities[is_measured].max()
         errors, iterations, converged = errors[is_measured], len(fit.log_likelihoods), fit.converged
-        cells, query_of_pair = _cells_of(sample.filter(pa.array(np.isin(sample["rank"].to_numpy(), ranks))), ranks,
-                                         "query", "document")  # fmt: skip
+        at_measured = sample.filter(pa.array(np.isin(sample["rank"].to_numpy(), ranks)))
+        cells, query_of_pair = _cells_of(at_measured, ranks, "query", "document")
     pairs = add_up(cells, query_of_pair, ranks, propensities)
     levels = fit_levels(pairs, ranks, by_rank=config.prior == "query_and_rank")
     prior = Prior(ranks=_plain(ranks), levels=_plain(levels), strength=1.0)
-    prior = Prior(
-        ranks=prior.ranks,
-        levels=prior.levels,
-        strength=fit_strength(cells, propensities, prior.expected(pairs)),
-    )
+    prior = replace(prior, strength=fit_strength(cells, propensities, prior.expected(pairs)))
     alpha = _attractiveness(cells, pairs, propensities, prior)
     enough = cells.sum_of_pair(cells.impressions) >= config.min_impressions
     judgeable = alpha[enough]

@@ -33,6 +33,7 @@ from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.judgments.click_model import odds_to_share
 from beam_jobs.judgments.judge_clicks import (
     FATES,
+    JudgmentsConfig,
     MeasuredClicks,
     gated_cells,
     judge,
@@ -42,7 +43,6 @@ from beam_jobs.judgments.judge_clicks import (
     numbered,
     sample_of,
 )
-from beam_jobs.judgments.judgments_config import JudgmentsConfig
 from schemas import storage
 from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError
@@ -109,7 +109,58 @@ class JudgmentsJob:
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Tally | MeasuredClicks | WrittenPart]) -> None:
-        commit_judgments(results, self)
+        """Write the files and, last, the manifest.
+
+        May run again after a failure at any point. Raises StageError where no judgment is left.
+        """
+        if self.attempt.has_committed():
+            return
+        tally = add_up(result for result in results if isinstance(result, Tally))
+        measured = next(result for result in results if isinstance(result, MeasuredClicks))
+        parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
+        fates = _fates(tally.counts)
+        if not parts:
+            raise StageError(
+                asked=self.asked,
+                found=f"no judgment is left: of the impressions, {_told(tally.counts)}",
+                do="add days to the window, or lower min_impressions or --k",
+            )
+        attempt = self.attempt.folder
+        digest = LogicalDigest()
+        for bucket in parts:
+            digest.merge(parts[bucket].digest)
+        for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
+            _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
+        model = describe(measured, self.attempt.request.config)
+        content = json.dumps({"labels": dict(self.labels), **model}, indent=1).encode()
+        storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), content)
+        grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
+        self.attempt.commit(
+            Outcome(
+                counts={
+                    "queries": tally.counts["queries_judged"],
+                    "judgments": tally.counts["judgments"],
+                    **grades,
+                    "logged_results": tally.counts["logged_results"],
+                    "queries_of_log": tally.counts["queries"],
+                    "queries_at_k": tally.counts["queries_at_k"],
+                    "clicks_without_impression": tally.counts["clicks_unseen"],
+                },
+                metrics={
+                    **model,
+                    **self.span,
+                    "fates": fates,
+                    "files": {
+                        "queries": QUERIES_FILE,
+                        "qrels": QRELS_FILE,
+                        "logged": LOGGED_FILE,
+                        "propensities": PROPENSITIES_FILE,
+                    },
+                },
+                labels=self.labels,
+                logical_digest=digest.hexdigest(),
+            )
+        )
 
 
 @carries_errors
@@ -156,11 +207,11 @@ def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, job: JudgmentsJ
     if len(judged):
         name = f"{number:05d}-{uuid.uuid4().hex}"  # a bundle may run twice
         with explained(job.attempt.made):
-            yield write_part(judged, logged, job.attempt.made, name, number)
+            yield _write_part(judged, logged, job.attempt.made, name, number)
     advance(job.attempt.told, GRADING, 1)
 
 
-def write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
+def _write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
     """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
     folder = storage.join(made, name)
     _, first = numbered(judged["query_id"])
@@ -216,61 +267,6 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
             found=f"of {impressions:,} impressions none is left: {_told(counts)}",
             do="log the rank of impressions, raise max_rank, lower --k, or add days to the window",
         )
-
-
-def commit_judgments(results: Sequence[Tally | MeasuredClicks | WrittenPart], job: JudgmentsJob) -> None:
-    """Write the files and, last, the manifest.
-
-    May run again after a failure at any point. Raises StageError where no judgment is left, or impressions were lost.
-    """
-    if job.attempt.has_committed():
-        return
-    tally = add_up(result for result in results if isinstance(result, Tally))
-    measured = next(result for result in results if isinstance(result, MeasuredClicks))
-    parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
-    fates = _fates(tally.counts)
-    if not parts:
-        raise StageError(
-            asked=job.asked,
-            found=f"no judgment is left: of the impressions, {_told(tally.counts)}",
-            do="add days to the window, or lower min_impressions or --k",
-        )
-    attempt = job.attempt.folder
-    digest = LogicalDigest()
-    for bucket in parts:
-        digest.merge(parts[bucket].digest)
-    for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
-        _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
-    model = describe(measured, job.attempt.request.config)
-    told = json.dumps({"labels": dict(job.labels), **model}, indent=1).encode()
-    storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), told)
-    grades = {name: number for name, number in sorted(tally.counts.items()) if name.startswith("grade_")}
-    job.attempt.commit(
-        Outcome(
-            counts={
-                "queries": tally.counts["queries_judged"],
-                "judgments": tally.counts["judgments"],
-                **grades,
-                "logged_results": tally.counts["logged_results"],
-                "queries_of_log": tally.counts["queries"],
-                "queries_at_k": tally.counts["queries_at_k"],
-                "clicks_without_impression": tally.counts["clicks_unseen"],
-            },
-            metrics={
-                **model,
-                **job.span,
-                "fates": fates,
-                "files": {
-                    "queries": QUERIES_FILE,
-                    "qrels": QRELS_FILE,
-                    "logged": LOGGED_FILE,
-                    "propensities": PROPENSITIES_FILE,
-                },
-            },
-            labels=job.labels,
-            logical_digest=digest.hexdigest(),
-        )
-    )
 
 
 def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:

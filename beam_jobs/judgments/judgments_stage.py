@@ -5,11 +5,12 @@ judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 
 from collections.abc import Iterable, Sequence
 
+from beam_jobs.build.build_config import adult_list
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.day_versions import data_date, follow
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
-from beam_jobs.judgments.judgments_config import JudgmentsConfig, adult_list, judgments_request
+from beam_jobs.judgments.judge_clicks import JudgmentsConfig, judgments_request
 from schemas import manifest, storage
 from schemas.errors import StageError, UsageError
 from schemas.stage import Progress, StageResult, open_result, silent
@@ -37,7 +38,7 @@ def judgments(
     ingests = opened.ingests
     if trained_on:
         refuse_trained_days(trained_on, ingests)
-    adult = adult_list(config)
+    adult = adult_list(config.adult_list)
     request = judgments_request(
         [day.manifest.digest for day in ingests], config, opened.asked() if window and not window.is_all else None
     )

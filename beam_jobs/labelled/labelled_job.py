@@ -24,12 +24,21 @@ from apache_beam.pvalue import AsIter, TaggedOutput
 
 from beam_jobs.build.shard_writer import index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
+from beam_jobs.engine.arrow_files import Record, explained, get, map_table, not_null, put, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
-from beam_jobs.labelled.labelled_config import KEYED, LabelledConfig, distinct, keyed, labelled_source
-from beam_jobs.labelled.labelled_split import SplitDecision, decide, is_held_out, require_usable
+from beam_jobs.labelled.labelled_rows import (
+    KEYED,
+    LabelledConfig,
+    SplitDecision,
+    decide,
+    distinct,
+    is_held_out,
+    keyed,
+    labelled_source,
+    require_usable,
+)
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
 from schemas import storage
@@ -40,7 +49,7 @@ from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, LabelKind, label
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"
-IDS = pa.schema([pa.field("sentence", pa.uint64(), nullable=False)])
+IDS = not_null(sentence=pa.uint64())
 SHARDED = KEYED.append(pa.field("shard", pa.int64(), nullable=False))
 NUM_EXAMPLES, MAX_REJECTS = 5, 1_000
 
@@ -110,7 +119,53 @@ class LabelledJob:
         _ = results | CommitAll(self.commit, attempt.folder)
 
     def commit(self, results: Sequence[Result]) -> None:
-        commit_labelled(results, self)
+        """Give the shards their names, write the catalogue and, last, the manifest.
+
+        May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
+        there is nothing to train on, to hold out or to tell apart (`require_usable`), or the ledger does not add up.
+        """
+        if self.attempt.has_committed():
+            return
+        tally = add_up(result for result in results if isinstance(result, Tally))
+        ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
+        rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
+        decision = next((result for result in results if isinstance(result, SplitDecision)), None)
+        _require_readable(ledger, rejects, self)
+        if decision is None:
+            raise StageError(
+                asked=self.asked,
+                found=f"of {ledger.total:,} lines {_of(ledger, 'dropped')}, and none is left",
+                follows="there would be nothing to train on",
+                do="look at the files and at which columns are named",
+            )
+        require_usable(decision, self.config, has_dev_file=self.has_dev_file)
+        folders = {result.name: result for result in results if isinstance(result, FolderMade)}
+        shards = [folders[name] for name in sorted(folders)]
+        attempt = self.attempt.folder
+        digest = give_names(shards, attempt)
+        listed = [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]]
+        for name, content in ((LABELLED_CATALOGUE, _catalogue(shards, decision, self)), ("rejects.json", listed)):
+            text = json.dumps(content, indent=1, ensure_ascii=False)
+            storage.write_atomic(storage.join(attempt, name), text.encode())
+        of_split = {split: [made for made in shards if made.split == split] for split in ("train", "dev")}
+        self.attempt.commit(
+            Outcome(
+                counts={
+                    "train_rows": sum(made.counts["rows"] for made in of_split["train"]),
+                    "dev_rows": sum(made.counts["rows"] for made in of_split["dev"]),
+                    "classes": len(decision.classes),
+                    "shards": len(shards),
+                    **decision.counts,
+                },
+                metrics={
+                    "unit": self.config.mapping.unit,
+                    "label": self.config.label,
+                    "classes": list(decision.classes),
+                },
+                ledger=ledger,
+                logical_digest=digest.hexdigest(),
+            )
+        )
 
 
 @carries_errors
@@ -198,7 +253,7 @@ def write_labelled_shard(
 ) -> FolderMade:
     """Write the words, texts and labelled rows of one shard below `folder`, in the order of the rows' keys.
 
-    rows: labelled_config.KEYED, all of one split, each label one of `classes` or a number. What is written
+    rows: labelled_rows.KEYED, all of one split, each label one of `classes` or a number. What is written
     depends on these rows alone, not on their order.
     """
     is_pairs = rows["second"].null_count == 0
@@ -228,69 +283,18 @@ def write_labelled_shard(
     )
 
 
-def commit_labelled(results: Sequence[Tally | Rejects | SplitDecision | FolderMade], job: LabelledJob) -> None:
-    """Give the shards their names, write the catalogue and, last, the manifest.
-
-    May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
-    there is nothing to train on, to hold out or to tell apart (`require_usable`), or the ledger does not add up.
-    """
-    if job.attempt.has_committed():
-        return
-    tally = add_up(result for result in results if isinstance(result, Tally))
-    ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
-    rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
-    decision = next((result for result in results if isinstance(result, SplitDecision)), None)
-    _require_readable(ledger, rejects, job)
-    if decision is None:
-        raise StageError(
-            asked=job.asked,
-            found=f"of {ledger.total:,} lines {_of(ledger, 'dropped')}, and none is left",
-            follows="there would be nothing to train on",
-            do="look at the files and at which columns are named",
-        )
-    config, has_dev_file = job.attempt.request.config, bool(job.attempt.request.inputs["dev"])
-    require_usable(decision, label=config["label"], dev_share=config["dev_share"], has_dev_file=has_dev_file)
-    folders = {result.name: result for result in results if isinstance(result, FolderMade)}
-    shards = [folders[name] for name in sorted(folders)]
-    attempt = job.attempt.folder
-    digest = give_names(shards, attempt)
-    for name, content in (
-        (LABELLED_CATALOGUE, _catalogue(shards, decision, job)),
-        (
-            "rejects.json",
-            [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]],
-        ),
-    ):
-        storage.write_atomic(storage.join(attempt, name), json.dumps(content, indent=1, ensure_ascii=False).encode())
-    num_rows = {split: sum(made.counts["rows"] for made in shards if made.split == split) for split in ("train", "dev")}
-    job.attempt.commit(
-        Outcome(
-            counts={
-                "train_rows": num_rows["train"],
-                "dev_rows": num_rows["dev"],
-                "classes": len(decision.classes),
-                "shards": len(shards),
-                **decision.counts,
-            },
-            metrics={"unit": job.config.mapping.unit, "label": config["label"], "classes": list(decision.classes)},
-            ledger=ledger,
-            logical_digest=digest.hexdigest(),
-        )
-    )
-
-
 def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, job: LabelledJob) -> dict:
-    config = job.attempt.request.config
-    split = "dev file" if job.attempt.request.inputs["dev"] else "keyed hash of components of sentences"
+    config = job.config
+    split = "dev file" if job.has_dev_file else "keyed hash of components of sentences"
     return {
         "schema_version": LABELLED_VERSION,
         "text_contract": CONTRACT_VERSION,
         "unicode": UNICODE_VERSION,
-        "table_rows": config["table_rows"],
+        "table_rows": config.table_rows,
         "unit": job.config.mapping.unit,
-        **{name: config[name] for name in ("label", "lowest", "highest", "ordered")},
+        **{name: getattr(config, name) for name in ("label", "lowest", "highest", "ordered")},
         "classes": list(decision.classes),
-        "split": {"by": split, "dev_share": config["dev_share"], "split_salt": config["split_salt"]},
+        "split": {"by": split, "dev_share": config.dev_share, "split_salt": config.split_salt},
         "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
     }
 
@@ -303,7 +307,7 @@ def _require_readable(ledger: Ledger, rejects: Sequence[tuple[str, int, str]], j
             follows="there would be nothing to train on",
             do="give a file with at least one line below its header",
         )
-    share = job.attempt.request.config["max_unreadable_share"]
+    share = job.config.max_unreadable_share
     if ledger.of_kind("unreadable") <= share * ledger.total:
         return
     places = ", ".join(f"{file}:{offset}" for file, offset, _ in rejects[:NUM_EXAMPLES])

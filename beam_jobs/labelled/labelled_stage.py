@@ -6,7 +6,7 @@ build_labelled(["pairs.tsv"], store="store", config=LabelledConfig(mapping=...))
 from collections.abc import Sequence
 
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
-from beam_jobs.labelled.labelled_config import LabelledConfig, labelled_request, labelled_source
+from beam_jobs.labelled.labelled_rows import LabelledConfig, labelled_request, labelled_source
 from schemas.stage import Progress, StageResult, silent
 
 __all__ = ["LabelledConfig", "build_labelled"]

@@ -1,6 +1,6 @@
 """What the columns of a log mean, where its form does not say: a TOML file, or the same table in a config.
 
-Labelled pairs and texts are mapped in the same way (labelled_config).
+Labelled pairs and texts are mapped in the same way (labelled_rows).
 
     time_format = "iso"            # or "epoch_s", "epoch_ms"
     delimiter = ","                # delimited text only, as are header, quote and quoted_newlines

@@ -404,7 +404,7 @@ def build_labelled(
     """
     from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.labelled import labelled_stage
-    from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
+    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
     from beam_jobs.labelled.labelled_stage import LabelledConfig
     from flows.config.settings import Settings
 

@@ -7,8 +7,7 @@ import pytest
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
-from beam_jobs.judgments.judge_clicks import gated_cells, measure, merge_samples, query_id, sample_of
-from beam_jobs.judgments.judgments_config import GRADE_SHARES
+from beam_jobs.judgments.judge_clicks import GRADE_SHARES, gated_cells, measure, merge_samples, query_id, sample_of
 from beam_jobs.judgments.judgments_job import require_impressions
 from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
 from schemas import storage
@@ -274,7 +273,7 @@ def test_days_that_are_not_there_are_a_usage_error(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"k": -1}, {"click_model": "dbn"}, {"prior": "none"}, {"grade_shares": (0.5, 0.2)}, {"grade_shares": ()}],
+    [{"k": -1}, {"grade_shares": (0.5, 0.2)}, {"grade_shares": ()}],
 )
 def test_settings_out_of_range_are_usage_errors(wrong):
     with pytest.raises(UsageError):

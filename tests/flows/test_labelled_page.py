@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from beam_jobs.labelled.labelled_stage import build_labelled
 from flows.cli import run
 from flows.report import html as page_html

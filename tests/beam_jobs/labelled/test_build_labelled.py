@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas import storage
 from schemas.errors import StageError, UsageError

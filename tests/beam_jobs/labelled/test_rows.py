@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_config import (
+from beam_jobs.labelled.labelled_rows import (
     LabelledColumns,
     LabelledConfig,
     LabelledMapping,
@@ -10,6 +10,7 @@ from beam_jobs.labelled.labelled_config import (
     format_of,
     keyed,
     labelled_rows,
+    read_label,
 )
 from schemas.errors import UsageError
 
@@ -17,9 +18,9 @@ PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), hea
 
 
 def _rows(first, second, label, **config):
-    rule = LabelledConfig(mapping=PAIRS, **config).rule
+    made = LabelledConfig(mapping=PAIRS, **config)
     hashes = pa.array([b"\0" * 16] * len(label), pa.binary(16))
-    return labelled_rows(hashes, {"first": first, "second": second, "label": label}, PAIRS, rule=rule)
+    return labelled_rows(hashes, {"first": first, "second": second, "label": label}, PAIRS, config=made)
 
 
 def test_texts_are_normalised_and_a_line_without_a_field_a_word_or_a_label_has_its_fate():
@@ -39,14 +40,14 @@ def test_texts_are_normalised_and_a_line_without_a_field_a_word_or_a_label_has_i
      ("nan", None), ("inf", None), ("four", None), (True, None), (None, None)],
 )  # fmt: skip
 def test_a_value_is_a_number_within_its_bounds_in_one_spelling(value, read):
-    assert LabelledConfig(mapping=PAIRS, label="value", lowest=0, highest=5).rule.read(value) == read
+    assert read_label(value, LabelledConfig(mapping=PAIRS, label="value", lowest=0, highest=5)) == read
 
 
 @pytest.mark.parametrize(
     ("value", "read"), [("1", "1"), (1, "1"), (1.0, "1"), (" no ", "no"), (True, "true"), ("", None), (0.5, "0.5")]
 )
 def test_a_class_is_its_name(value, read):
-    assert LabelledConfig(mapping=PAIRS).rule.read(value) == read
+    assert read_label(value, LabelledConfig(mapping=PAIRS)) == read
 
 
 def test_labels_that_python_holds_equal_are_told_apart_as_classes():

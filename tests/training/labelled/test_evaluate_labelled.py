@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas.errors import StageError, UsageError
 from tests.trained_model import trained_stage

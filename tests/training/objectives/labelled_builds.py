@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.labelled.labelled_config import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
 from beam_jobs.labelled.labelled_stage import build_labelled
 from tests.training.small_shards import KINDS, THINGS
 

@@ -1,0 +1,434 @@
+"""Labelled files: what a user can set, what names the result, what lines mean, and which rows are held out. No engine.
+
+Which columns are the texts and the label, flags say, or a TOML file like that of a log:
+
+    header = false                 # delimited text only, as are delimiter, quote and quoted_newlines
+
+    [columns]                      # ours = yours: a name, a dotted path into nested JSON, or a number from 1
+    first = 2
+    second = 3
+    label = 1
+
+Labelled texts have `text` instead of `first` and `second`.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.build.build_config import MAX_SALT_BYTES, held_out, require_between
+from beam_jobs.sources.delimited import DelimitedSource
+from beam_jobs.sources.jsonl import JsonSource
+from beam_jobs.sources.log_rows import texts
+from beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns, read_mapping_of
+from beam_jobs.sources.parquet import ParquetSource
+from beam_jobs.sources.source import Source, Values
+from schemas import storage
+from schemas.errors import StageError, UsageError
+from schemas.manifest import Request
+from schemas.negatives import absorb
+from schemas.shard import LabelKind, Unit
+from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS, normalise_column
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledColumns(NamedColumns):
+    """The file's column for each of ours."""
+
+    EXPECTED: ClassVar[tuple[str, ...]] = ("text", "first", "second", "label")
+
+    text: Column = None
+    first: Column = None
+    second: Column = None
+    label: Column = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledMapping(ColumnMapping):
+    """What the columns mean. Raises UsageError where they are neither of pairs nor of texts."""
+
+    columns: LabelledColumns = field(default_factory=LabelledColumns)
+
+    def __post_init__(self) -> None:
+        ColumnMapping.__post_init__(self)
+        named = set(self.columns.named())
+        if named not in ({"first", "second", "label"}, {"text", "label"}):
+            raise UsageError(
+                asked="labelled pairs or texts were to be read",
+                found=f"of their columns {', '.join(sorted(named)) if named else 'none'} was named",
+                follows="it is unknown what is a text and what is its label",
+                do="name first, second and label (pairs), or text and label (texts)",
+            )
+
+    @property
+    def unit(self) -> Unit:
+        return "texts" if self.columns.text not in (None, "") else "pairs"
+
+
+def read_labelled_mapping(path: str) -> LabelledMapping:
+    """The mapping in a TOML file. Raises UsageError and StageError as that of a log."""
+    return read_mapping_of(path, LabelledMapping, {"columns": LabelledColumns})
+
+
+# Raised on purpose when the same files give other rows.
+STAGE_VERSION = 1
+Format = Literal["delimited", "jsonl", "parquet"]
+_ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelledConfig:
+    """What decides the rows of labelled shards.
+
+    label: what a label is, one of some classes or a real value. classes: those that may occur; none named, those that
+    training lines have. lowest, highest: of a value, both included. ordered: whether a pair and the same pair the other
+    way round are two; if not they are one, with the text that sorts first as `first`. dev_share: of the connected
+    components of sentences that is held out where no dev file is given. split_salt: the key of that.
+    max_unreadable_share: of the lines; above it the run fails.
+    """
+
+    mapping: LabelledMapping
+    format: Format = "delimited"
+    label: LabelKind = "class"
+    classes: tuple[str, ...] = ()
+    lowest: float | None = None
+    highest: float | None = None
+    ordered: bool = True
+    dev_share: float = 0.1
+    split_salt: str = "clicktower"
+    table_rows: int = DEFAULT_TABLE_ROWS
+    rows_per_shard: int = 500_000
+    max_unreadable_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_between("build-labelled", "dev_share", self.dev_share, 0, 0.9)
+        require_between("build-labelled", "bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
+        require_between("build-labelled", "table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1)
+        require_between("build-labelled", "rows_per_shard", self.rows_per_shard, 1, 2**24)
+        require_between("build-labelled", "max_unreadable_share", self.max_unreadable_share, 0, 1)
+        of_values = self.lowest is not None or self.highest is not None
+        if (self.label == "class" and of_values) or (self.label == "value" and self.classes):
+            raise UsageError(
+                asked=f"labels were to be read, each a {self.label}",
+                found="the bounds of values were set" if of_values else "classes were named",
+                do="leave that out, or say --label-kind " + ("value" if of_values else "class"),
+            )
+        if self.lowest is not None and self.highest is not None and not self.lowest < self.highest:
+            raise UsageError(
+                asked=f"values from {self.lowest:g} to {self.highest:g} were to be read",
+                found="no two values lie between them",
+                do="give lowest below highest",
+            )
+
+
+def format_of(name: str) -> Format:
+    """The form of a file by the ending of its name: JSON lines, Parquet, or else delimited text."""
+    plain = name.removesuffix(".gz").removesuffix(".zst").lower()
+    return next((form for ending, form in _ENDINGS.items() if plain.endswith(ending)), "delimited")
+
+
+def labelled_source(config: LabelledConfig) -> Source:
+    """What reads the files; nothing is opened yet."""
+    rows_of = partial(labelled_rows, config=config)
+    match config.format:
+        case "delimited":
+            return DelimitedSource(mapping=config.mapping, rows_of=rows_of)
+        case "jsonl":
+            return JsonSource(mapping=config.mapping, rows_of=rows_of)
+        case "parquet":
+            return ParquetSource(mapping=config.mapping, rows_of=rows_of)
+
+
+def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
+    """What names the result: the content of the files whatever they are called, and the config."""
+    return Request(
+        stage="build-labelled",
+        stage_version=STAGE_VERSION,
+        config=asdict(config),
+        inputs={
+            "labelled": sorted(storage.of_each(storage.fingerprint, files)),
+            "dev": sorted(storage.of_each(storage.fingerprint, dev)),
+        },
+    )
+
+
+# Lines -> rows.
+
+
+# `first`, `second`: normalised, `second` null in labelled texts. `label`: a class by its name, or a float as `repr`
+# spells it. The ids are of the sentences; a text alone is both of them.
+LABELLED_LINE = pa.schema(
+    [
+        pa.field("first", pa.string(), nullable=False),
+        pa.field("second", pa.string()),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("first_id", pa.uint64(), nullable=False),
+        pa.field("second_id", pa.uint64(), nullable=False),
+    ]
+)
+FIELD, LABEL, EMPTY = "unreadable_field", "unreadable_label", "sentence_empty"
+
+
+def labelled_rows(
+    _hashes: pa.FixedSizeBinaryArray, columns: Mapping[str, Values], _mapping: Any, *, config: LabelledConfig
+) -> tuple[pa.RecordBatch, np.ndarray, list[str]]:
+    """(LABELLED_LINE rows in the order of the lines, the numbers of the others ascending, the fate of each)."""
+    given = [texts(columns[name]) for name in ("text", "first", "second") if name in columns]
+    labels = pa.array(_labels(columns["label"], config), pa.string())
+    is_missing = ~np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in given])
+    is_bad = ~labels.is_valid().to_numpy(zero_copy_only=False)
+    sentences = [normalise_column(column.fill_null("")) for column in given]
+    is_empty = np.logical_or.reduce([pc.equal(each, "").to_numpy(zero_copy_only=False) for each in sentences])
+    is_kept = ~(is_missing | is_bad | is_empty)
+
+    kept = [each.filter(pa.array(is_kept)) for each in sentences]
+    ids = [sentence_ids(each.to_pylist()) for each in kept]
+    second = kept[1] if len(kept) > 1 else pa.nulls(len(kept[0]), pa.string())
+    rows = pa.RecordBatch.from_arrays(
+        [kept[0], second, labels.filter(pa.array(is_kept)), pa.array(ids[0]), pa.array(ids[-1])],
+        schema=LABELLED_LINE,
+    )
+    others = np.flatnonzero(~is_kept)
+    fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[others]
+    return rows, others, fates.tolist()
+
+
+def sentence_ids(sentences: Iterable[str]) -> np.ndarray:
+    """64 bits of the BLAKE2b of each normalised sentence, uint64.
+
+    Two sentences of one id (among a million the chance is 3e-8) would be kept on one side of the split together, which
+    parts nothing.
+    """
+    digests = [hashlib.blake2b(each.encode(), digest_size=8, person=b"sentence").digest() for each in sentences]
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def _labels(values: Values, config: LabelledConfig) -> Sequence[str | None]:
+    listed = values.to_pylist() if isinstance(values, pa.Array) else values
+    known: dict[tuple[type, Any], str | None] = {}
+    for value in listed:
+        key = (type(value), value)  # True == 1 == 1.0, and as classes they are not the same
+        if key not in known:
+            known[key] = read_label(value, config)
+    return [known[type(value), value] for value in listed]
+
+
+def read_label(value: Any, config: LabelledConfig) -> str | None:
+    """The one spelling of a label; None for what is none: a class that is not named, a number out of bounds."""
+    if value is None:
+        return None
+    if config.label == "class":
+        name = _class_name(value)
+        return name if name and (not config.classes or name in config.classes) else None
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    lowest = -math.inf if config.lowest is None else config.lowest
+    highest = math.inf if config.highest is None else config.highest
+    is_right = math.isfinite(number) and lowest <= number <= highest
+    return repr(number + 0.0) if is_right else None  # -0.0 is 0.0
+
+
+def _class_name(value: Any) -> str | None:
+    """A class as text without space around it: a number without a fraction in decimal, a truth as `true` or `false`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else str(int(value)) if value == int(value) else repr(value)
+    return str(value).strip() or None
+
+
+# Lines of the same texts, met in one bucket -> one row for each pair or text, and the fates of the other lines.
+
+
+# A line with where it came from and the key that brings lines of the same texts together.
+KEYED = LABELLED_LINE.append(pa.field("dev", pa.bool_(), nullable=False)).append(
+    pa.field("key", pa.uint64(), nullable=False)
+)
+_SAME = ["dev", "first", "second", "first_id", "second_id", "key"]
+
+
+def keyed(lines: pa.RecordBatch, *, ordered: bool, dev: bool) -> pa.Table:
+    """KEYED rows. Not `ordered`: the text that sorts first (by its UTF-8 bytes) is `first`. dev: of the dev file."""
+    columns = {name: lines[name] for name in LABELLED_LINE.names}
+    if not ordered:
+        is_turned = pc.fill_null(pc.less(columns["second"], columns["first"]), False)
+        for one, other in (("first", "second"), ("first_id", "second_id")):
+            a, b = lines[one], lines[other]
+            columns[one], columns[other] = pc.if_else(is_turned, b, a), pc.if_else(is_turned, a, b)
+    key = absorb(columns["first_id"].to_numpy().copy(), columns["second_id"].to_numpy())
+    flags = pa.array(np.full(len(lines), dev))
+    return pa.table([*columns.values(), flags, pa.array(key)], schema=KEYED)
+
+
+def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """(KEYED: one row for all lines of the same texts and file, in no order; the lines dropped, by fate).
+
+    `lines`: all KEYED rows of their keys. Lines of the same texts with different labels are all dropped: which of them
+    is right cannot be told.
+    """
+    found = lines.group_by(_SAME).aggregate([("label", "count_distinct"), ("label", "count"), ("label", "min")])
+    num_lines, num_labels = found["label_count"].to_numpy(), found["label_count_distinct"].to_numpy()
+    agrees = num_labels == 1
+    fates = {
+        "label_conflict": int(num_lines[~agrees].sum()),
+        "label_repeated": int((num_lines[agrees] - 1).sum()),
+    }
+    rows = found.rename_columns({"label_min": "label"}).filter(pa.array(agrees))
+    return rows.select(KEYED.names).cast(KEYED).combine_chunks(), fates
+
+
+# The one decision that needs all rows at once: which sentences are held out, which classes there are.
+
+
+MAX_CLASSES = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitDecision:
+    """`dev_sentences`: the URI of a table of their ids, ascending. `classes`: in order; none for values."""
+
+    dev_sentences: str
+    classes: tuple[str, ...]
+    num_rows: dict[str, int]  # of each split, at most
+    counts: dict[str, int]
+
+
+def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tuple[np.ndarray, SplitDecision]:
+    """(the ids of the held-out sentences, uint64 ascending; what else was decided, without its URI).
+
+    rows: first_id, second_id, dev and label of all distinct rows.
+    """
+    first, second, is_dev = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
+    if has_dev_file:
+        dev_ids, counts = np.unique(np.concatenate([first[is_dev], second[is_dev]])), dict[str, int]()
+    else:
+        dev_ids, counts = held_out_sentences(first, second, salt=config.split_salt, share=config.dev_share)
+    in_dev = is_held_out(first, second, dev_ids)
+    trains = ~is_dev & ~in_dev
+    held = is_dev if has_dev_file else in_dev
+    num_rows = {"train": int(trains.sum()), "dev": int(held.sum())}
+    of_training = rows["label"].filter(pa.array(trains)).unique().to_pylist() if config.label == "class" else []
+    return dev_ids, SplitDecision(
+        dev_sentences="", classes=in_order(set(of_training)), num_rows=num_rows, counts=counts
+    )
+
+
+def is_held_out(first: np.ndarray, second: np.ndarray, dev_ids: np.ndarray) -> np.ndarray:
+    """Whether either sentence of each row is held out, bool. dev_ids: ascending."""
+    found = np.zeros(len(first), bool)
+    if len(dev_ids):
+        for ids in (first, second):
+            place = np.minimum(np.searchsorted(dev_ids, ids), len(dev_ids) - 1)
+            found |= dev_ids[place] == ids
+    return found
+
+
+def in_order(names: set[str]) -> tuple[str, ...]:
+    """Classes by their number where all are whole numbers, else by their name."""
+    try:
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    except ValueError:
+        return tuple(sorted(names))
+
+
+def require_usable(decision: SplitDecision, config: LabelledConfig, *, has_dev_file: bool) -> None:
+    """Nothing. Raises StageError where there is nothing to train on or to hold out, one class only, or too many."""
+    num_train, num_classes = decision.num_rows["train"], len(decision.classes)
+    if not num_train:
+        raise StageError(
+            asked="labelled lines were to be trained on",
+            found="every one has a sentence of the dev file" if has_dev_file else "none is left",
+            follows="there would be nothing to train on",
+            do="give other lines, or another dev file",
+        )
+    if not decision.num_rows["dev"] and has_dev_file:
+        raise StageError(
+            asked="a dev file was to be held out",
+            found="no usable line is in it",
+            follows="nothing could be measured",
+            do="look at the file and at which columns are named",
+        )
+    if not decision.num_rows["dev"] and config.dev_share:
+        raise StageError(
+            asked=f"a share of {config.dev_share:g} was to be held out",
+            found=f"of {decision.counts['components']:,} components of sentences none was chosen"
+            " that holds no more of the rows than that",
+            follows="nothing could be measured",
+            do="give more lines, a larger dev_share, or a dev file (--dev)",
+        )
+    if config.label == "class" and num_classes == 1:
+        raise StageError(
+            asked="the labels were to be of at least two classes",
+            found=f"all {num_train:,} training lines have one and the same",
+            follows="there would be nothing to learn and no threshold to choose",
+            do="give lines of at least two classes, or look at which column the label is",
+        )
+    if num_classes > MAX_CLASSES:
+        raise StageError(
+            asked="the labels were to be classes",
+            found=f"{num_train:,} training lines have {num_classes:,} different ones",
+            follows=f"no more than {MAX_CLASSES:,} classes are taken",
+            do="say --label-kind value if they are numbers, or look at which column the label is",
+        )
+
+
+# The connected components of sentences that pairs link, and which of them are held out.
+#
+# Pairs link sentences: if (a, b) is held out and (b, c) is not, b is on both sides. So what the split moves is a whole
+# component: all sentences that a chain of pairs connects. A component is held out if the keyed hash of its
+# representative, the sentence with the smallest id, is below the share; the id does not know the key, so every
+# component is held out with the same probability, however large. One that holds more than the share of all rows by
+# itself trains: data that hang together cannot be parted, and most of them must be trained on.
+#
+# Held in memory by the one worker that does this: ids and places, up to 140 bytes for each row (measured at a million),
+# and no text. A hundred million pairs take some 14 GB.
+
+
+def components(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the distinct ids ascending, uint64 [S]; the representative of each one's component as its place there, int64).
+
+    first, second: ids that a row links, uint64 [rows]; a row of one sentence links it with itself.
+
+    By rounds until nothing changes: both sentences of a row, and their representatives of the round before, take the
+    smaller of these; then every sentence takes its representative's own.
+    """
+    ids, places = np.unique(np.concatenate([first, second]), return_inverse=True)
+    a, b = np.split(places.reshape(-1), 2)
+    smallest = np.arange(len(ids))
+    while True:
+        before = smallest.copy()
+        joined = np.minimum(smallest[a], smallest[b])
+        # The representatives learn of it too, or a chain would take about as many rounds as it has links.
+        for end in (a, b):
+            np.minimum.at(smallest, before[end], joined)
+            np.minimum.at(smallest, end, joined)
+        smallest = smallest[smallest]
+        if np.array_equal(smallest, before):
+            return ids, smallest
+
+
+def held_out_sentences(
+    first: np.ndarray, second: np.ndarray, *, salt: str, share: float
+) -> tuple[np.ndarray, dict[str, int]]:
+    """(the ids of the held-out sentences, uint64 ascending; counts of the components), as the module says."""
+    ids, representative = components(first, second)
+    present, of_sentence = np.unique(representative, return_inverse=True)
+    of_row = of_sentence[np.searchsorted(ids, first)]
+    num_rows = np.bincount(of_row, minlength=len(present))
+    is_out = held_out((f"{each:016x}" for each in ids[present].tolist()), salt=salt, share=share)
+    is_whole = num_rows > share * len(first)
+    counts = {
+        "components": len(present),
+        "largest_component_rows": int(num_rows.max(initial=0)),
+        "components_too_large_to_hold_out": int((is_whole & is_out).sum()),
+    }
+    return ids[(is_out & ~is_whole)[of_sentence]], counts
