@@ -61,8 +61,9 @@ def write_checkpoint(folder: str, digest: str, position: Position, rows: Mapping
         storage.write_atomic(_file(folder, position.update, "safetensors"), *content)
         storage.write_atomic(_file(folder, position.update, "json"), json.dumps(head).encode())
     # Not before a whole one says that it was refused; otherwise a kill in between would leave nobody who knows.
-    refused = [update for update, _ in position.refused if update > position.update]
-    for update in (*refused, *list_updates(folder)[KEPT:]):
+    for update in [update for update, _ in position.refused if update > position.update]:
+        _remove(folder, update)
+    for update in list_updates(folder)[KEPT:]:
         _remove(folder, update)
 
 
