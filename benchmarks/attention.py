@@ -26,10 +26,9 @@ from benchmarks.quality import DATASETS, MIN_JUDGED, RESULTS, build_shards, firs
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import words  # noqa: E402
-from training.analysis.attention import overlap  # noqa: E402
-from training.analysis.traces import Side, trace  # noqa: E402
+from training.analysis.traces import overlap, trace  # noqa: E402
 from training.models.model import Model, load_model  # noqa: E402
-from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.ranking.embedding import Side, TitleEmbeddings  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50

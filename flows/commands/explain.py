@@ -1,8 +1,16 @@
 """clicktower explain"""
 
-from typing import Literal
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal
 
 from flows.show import console
+from schemas import storage
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from flows.report.explain_page import Readings
+
+Side = Literal["query", "document"]
 
 
 def explain(
@@ -10,7 +18,7 @@ def explain(
     title: str | None = None,
     *,
     model: str,
-    side: Literal["query", "document"] | None = None,
+    side: Side | None = None,
     beside: str | None = None,
     queries: str | None = None,
     into: str | None = None,
@@ -58,38 +66,111 @@ def explain(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows import explain_texts
     from flows.config.toml_file import with_fields
     from flows.report.explain_page import Readings, explain_blocks
     from flows.show import terminal
     from flows.show.present import from_here
-    from training.analysis.explained import as_json
-    from training.analysis.keywords import CountingRule, rule_json
+    from schemas.judgments import read_queries
+    from training.analysis.explained import as_json, explained, training_cost
+    from training.analysis.keywords import CountingRule
+    from training.analysis.traces import require_traces
+    from training.models.model import load_model
 
-    asked = explain_texts.Asked(
-        models=(model, beside) if beside else (model,),
-        text=text,
-        title=title,
-        side=side,
-        queries=queries,
-        rule=with_fields(CountingRule(), set or []),
-    )
+    texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
+    asked = list(read_queries(queries).values()) if queries else []
+    paths = [model, beside] if beside else [model]
+    folders, are_simulated = zip(*map(_model_folder, paths), strict=True)
+    models = [load_model(folder) for folder in folders]
+    for one in models:  # before anything is computed
+        require_traces(one.recipe)
+    names = [one.recipe.name for one in models]
+    if len(models) == 2 and names[0] == names[1]:
+        names[1] += " (beside)"
     with console.progress_bar("explain") as progress:
-        found, simulated = explain_texts.explain(asked, progress)
-        files = explain_texts.write(into, asked, found, colours=colours, simulated=simulated) if into else {}
+        found = tuple(
+            explained(
+                name, one, texts, asked, rule, side=side or "query", cost=training_cost(folder), progress=progress
+            )
+            for name, one, folder in zip(names, models, folders, strict=True)
+        )
+        readings = Readings(models=found, rule=rule, colours=colours, simulated=any(are_simulated))
+        files = _write(into, readings) if into else {}
     result = {
         "stage": "explain",
-        "rule": rule_json(asked.rule),
-        "models": [{**as_json(one), "path": where} for one, where in zip(found, asked.models, strict=True)],
-        "labels": {"simulated": True} if simulated else {},
+        "rule": rule.to_json(),
+        "models": [{**as_json(one), "path": path} for one, path in zip(found, paths, strict=True)],
+        "labels": {"simulated": True} if readings.simulated else {},
         "files": files,
     }
 
     def show(_: dict) -> None:
-        terminal.show(explain_blocks(Readings(models=tuple(found), rule=asked.rule)))
-        if simulated:
+        terminal.show(explain_blocks(Readings(models=found, rule=rule)))
+        if readings.simulated:
             console.output.print("[bold yellow]A model of a simulated log.[/]")
         for path in files.values():
             console.output.print(console.plain(from_here(path)), soft_wrap=True)
 
     console.emit(result, json, show)
+
+
+def _texts(text: str | None, title: str | None, side: Side | None, queries: str | None) -> list[tuple[str, Side]]:
+    """Each text and the side that reads it: one has the side that is given; of two the first is the query."""
+    if text is None and queries is None:
+        raise UsageError(
+            asked="a model was to be explained",
+            found="neither a text nor a file of queries was given",
+            do='give a text: clicktower explain --model store/train/DIGEST "angle bracket"; or --queries FILE',
+        )
+    if title is not None and side:
+        raise UsageError(
+            asked=f"two texts were to be explained on the side {side}",
+            found="of two texts the first is the query and the second the title",
+            do="leave --side out, or give one text",
+        )
+    sides: list[Side] = [side or "query", "document"]
+    texts = [(one, of) for one, of in zip((text, title), sides, strict=True) if one is not None]
+    for one, _ in texts:
+        try:
+            one.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UsageError(
+                asked="a text was to be explained",
+                found="it is not valid UTF-8",
+                follows="its letter trigrams would be those of no text",
+                do="convert it to UTF-8",
+            ) from None
+    return texts
+
+
+def _model_folder(path: str) -> tuple[str, bool]:
+    """(the folder of a model, whether its log was simulated), given that of a train stage, a release or a model."""
+    from training.models.model import DESCRIPTION
+    from training.models.model_source import model_source
+
+    if storage.exists(storage.join(path, DESCRIPTION)):
+        return path, False
+    source = model_source(path)
+    return source.folder, bool(source.labels.get("simulated"))
+
+
+def _write(into: str, readings: "Readings") -> dict[str, str]:
+    """Write the page, and the traces and the attention of each model; where each file is."""
+    from flows.report.explain_page import write_explain_page
+    from training.analysis.traces import attention_table, trace_table, write_table
+
+    files = {}
+    storage.make_folder(into)
+    for suffix, one in zip_longest(("", "-beside"), readings.models):
+        texts = one.texts if one else ()
+        attentive = [text for text in texts if text.attention is not None]
+        for name, make, has_any in (("traces", trace_table, texts), ("attention", attention_table, attentive)):
+            file = f"{name}{suffix}.arrow"
+            path = storage.join(into, file)
+            if has_any:
+                files[file] = path
+                write_table(path, make(texts))
+            else:
+                storage.remove(path)  # of another text, explained into the same folder
+    files["explain.html"] = storage.join(into, "explain.html")
+    write_explain_page(files["explain.html"], readings)
+    return files

@@ -34,11 +34,9 @@ from flows.report.figures import (
     word_columns,
     word_lines,
 )
-from training.analysis.attention import overall, overlap
-from training.analysis.attenuation import as_json as attenuation_json
-from training.analysis.explained import Explained, called, evolution, topics_json
-from training.analysis.keywords import CountingRule, Keywords, most_active, sentences
-from training.analysis.traces import Trace, TracedText
+from training.analysis.explained import Explained, called, gates_json, topics_json
+from training.analysis.keywords import CountingRule, Keywords, most_active
+from training.analysis.traces import Trace, TracedText, overall, overlap
 from training.recipes.towers import GatedRecurrent
 
 SCORES = {
@@ -108,7 +106,7 @@ def explain_page(readings: Readings) -> Page:
 def explain_blocks(readings: Readings) -> list[Block]:
     """Scores, each text word by word, cells and their words, gates, what training cost, and the rules."""
     models = readings.models
-    rules = [f"{rule[0].upper()}{rule[1:]}." for rule in sentences(readings.rule).values()]
+    rules = [f"{rule[0].upper()}{rule[1:]}." for rule in readings.rule.sentences.values()]
     private = "This page holds the texts as they were given, and words of the queries: it is as private as they are."
     numbers = "Cells are numbered from 0 in each direction. Two models’ cells have nothing to do with each other."
     return [
@@ -216,12 +214,13 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
         picture = partial(heat_map, values, columns, active, scale, f"{title} {name}(t)")
         panels.append(Picture(picture=picture, remark=told, legend=[] if shared else _scale(scale)))
-    found, end = evolution(trace, cells), "in the embedding" if trace.becomes == "embedding" else "after the last word"
+    of_active = trace.states["y"][trace.reading][:, active].T  # words in reading order
+    end = "in the embedding" if trace.becomes == "embedding" else "after the last word"
     lines = Picture(
         title="The most active cells, word by word",
         remark=f"y(t) of each; left is what is read first; on the right the cell’s number and its value {end}",
         picture=partial(
-            word_lines, found.cells, found.values, word_columns(text.words[trace.reading]),
+            word_lines, active, of_active, word_columns(text.words[trace.reading]),
             f"y of the most active cells, {one.name}",
         ),
     )  # fmt: skip
@@ -299,7 +298,7 @@ def _topics(one: Explained) -> Section:
 def _gates(models: Sequence[Explained]) -> list[Block]:
     blocks: list[Block] = []
     for one in models:
-        for found in map(attenuation_json, one.gates.directions.values()):
+        for found in gates_json(one.gates):
             if found["keywords"]["n"] and found["others"]["n"]:
                 blocks += [
                     Picture(

@@ -273,8 +273,8 @@ def test_a_stage_folder_is_a_model_and_a_simulated_log_is_said(tmp_path, capsys)
 def test_a_release_is_a_model_too(lstm, tmp_path, capsys):
     pointer = Pointer(release="d1", previous=None, swapped="2026-01-01T00:00:00Z")
     release = Release(
-        digest="d1", text_contract={}, num_documents=1, dimensions=12, index={}, evaluation={}, inputs={},
-        labels={"simulated": True},
+        digest="d1", text_contract={}, num_documents=1, dimensions=12, index={}, evaluation={},
+        inputs={"model": "m1"}, labels={"simulated": True},
     )  # fmt: skip
     storage.write_atomic(f"{tmp_path}/pointer.json", json.dumps(pointer.to_json()).encode())
     storage.write_atomic(f"{tmp_path}/releases/d1/release.json", json.dumps(release.to_json()).encode())
@@ -288,7 +288,7 @@ def test_a_release_is_a_model_too(lstm, tmp_path, capsys):
 def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
     request = Request(stage="evaluate", stage_version=1, config={}, inputs={})
     folder = run_stage(str(tmp_path), request, lambda _: Outcome()).folder
-    assert "this is the output of the stage evaluate" in failure(capsys, 1, "--model", folder, QUERY)
+    assert "it has no model.json" in failure(capsys, 1, "--model", folder, QUERY)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from schemas.stage import open_result
 from tests.flows.test_report import Page, loads_nothing
 from tests.recipes import varied
 from tests.trained_model import trained_stage
-from training.analysis.attention import overlap
-from training.analysis.traces import trace
+from training.analysis.traces import overlap, trace
 from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from training.labelled.labelled_shards import read_labelled
 from training.models.model import load_model

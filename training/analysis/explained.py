@@ -12,18 +12,17 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.stage import Progress, silent
 from schemas.text_contract import words
-from training.analysis.attention import as_json as attention_json
-from training.analysis.attenuation import InputGates
-from training.analysis.attenuation import as_json as attenuation_json
-from training.analysis.keywords import CountingRule, Keywords, keywords, most_active
-from training.analysis.keywords import as_json as keywords_json
-from training.analysis.traces import Direction, Side, Trace, TracedText, require_traces, trace
+from training.analysis.keywords import CountingRule, Keywords, keywords
+from training.analysis.traces import Direction, TracedText, attention_json, require_traces, trace
 from training.labelled.classifying import probabilities
 from training.models.model import Model
-from training.ranking.embedding import scores_one_by_one, search_vectors
+from training.ranking.embedding import Side, scores_one_by_one, search_vectors
+from training.ranking.significance import bootstrap_interval
 from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 
+CONFIDENCE, RESAMPLES = 0.95, 2_000
+POSITIONS = 12  # of the reading order that are told apart
 CELLS = 5
 LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
 
@@ -80,19 +79,82 @@ def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> d
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evolution:
-    """y of some cells after each word. Columns are words in reading order."""
+@dataclass(kw_only=True, slots=True)
+class InputGates:
+    """Whether the input gate closes at unimportant words: its value at keywords and at other words (section V-A).
 
-    direction: Direction
-    cells: tuple[int, ...]  # most active first
-    values: np.ndarray  # float32 [cells, words]
+    The gate's value at a word is the mean over all cells of a direction. A word without a count in that direction (the
+    one read first) is neither keyword nor other word: there the state before is zero, and the gate is another thing.
+    Keywords are words at which cells move, and a cell moves by i ∘ y_g, so a part of the difference comes with the
+    definition; the comparison by position shows what is left of it among words that stand at the same place, and the
+    mean |y_g| whether it is the gate or the candidate that tells words apart. Empty for an RNN, which has no input
+    gate.
+    """
+
+    # Of each text and each word of it that has a count, in reading order: its position (1 is the first), whether it is
+    # a keyword, gate, |y_g|; float64 [4, words].
+    words: dict[Direction, list[np.ndarray]] = field(default_factory=dict)
+
+    def add(self, text: TracedText, counted: Keywords) -> None:
+        """Collect one more text."""
+        is_keyword = np.zeros(len(text.words))
+        is_keyword[list(counted.keywords)] = 1
+        for one in text.traces:
+            if "i" in one.states:
+                gate = one.states["i"].mean(axis=1, dtype=np.float64)
+                candidate = np.abs(one.states["y_g"]).mean(axis=1, dtype=np.float64)
+                position = np.arange(1, len(gate) + 1)
+                read = np.stack([position, *(of_word[one.reading] for of_word in (is_keyword, gate, candidate))])
+                self.words.setdefault(one.direction, []).append(read[:, 1:])
 
 
-def evolution(trace: Trace, num_cells: int = 10) -> Evolution:
-    """y of the cells with the largest |y| of the final vector, as the text is read."""
-    cells = most_active(trace, num_cells)
-    return Evolution(direction=trace.direction, cells=cells, values=trace.states["y"][trace.reading][:, cells].T)
+def gates_json(found: InputGates) -> list[dict[str, Any]]:
+    """Of each direction the means with n and standard deviation, the difference within texts with its interval, and
+    the means by position.
+
+    What cannot be computed (no word of a kind, a spread of one, no text with both) is None.
+    """
+    made = []
+    for direction, texts in found.words.items():
+        position, is_keyword, gate, candidate = np.concatenate(texts, axis=1)
+        key, other = is_keyword == 1, is_keyword == 0
+        both = [(of[2], of[1] == 1) for of in texts if 0 < of[1].sum() < of.shape[1]]
+        places = [(p, key & (position == p), other & (position == p)) for p in range(2, POSITIONS + 1)]
+        made.append(
+            {
+                "direction": direction,
+                "keywords": _spread(gate[key]),
+                "others": _spread(gate[other]),
+                "difference": _interval(np.array([of[keys].mean() - of[~keys].mean() for of, keys in both])),
+                "candidate": {"keywords": _spread(candidate[key]), "others": _spread(candidate[other])},
+                "by_position": [
+                    {"position": p, "keywords": _spread(gate[keys]), "others": _spread(gate[others])}
+                    for p, keys, others in places
+                    if keys.any() and others.any()
+                ],
+            }
+        )
+    return made
+
+
+def _spread(values: np.ndarray) -> dict[str, float | int | None]:
+    if not len(values):
+        return {"n": 0, "mean": None, "sd": None}
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return {"n": len(values), "mean": float(np.mean(values)), "sd": sd}
+
+
+def _interval(differences: np.ndarray) -> dict[str, float | int] | None:
+    if len(differences) < 2:
+        return None
+    low, high = bootstrap_interval(differences, confidence=CONFIDENCE, num_resamples=RESAMPLES)
+    return {
+        "texts": len(differences),
+        "mean": float(np.mean(differences)),
+        "low": float(low[0]),
+        "high": float(high[0]),
+        "confidence": CONFIDENCE,
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,12 +241,12 @@ def as_json(one: Explained) -> dict[str, Any]:
                 "side": text.side,
                 "called": called(one, number),
                 "words": list(text.words),
-                **keywords_json(found),
+                **found.to_json(),
                 "attention": None if text.attention is None else attention_json(text.attention),
             }
             for number, (text, found) in enumerate(zip(one.texts, one.counted, strict=True))
         ],
-        "attenuation": [attenuation_json(found) for found in one.gates.directions.values()],
+        "attenuation": gates_json(one.gates),
         "topics": topics_json(one.topics) if one.topics else None,
         "cost": list(one.cost),
     }

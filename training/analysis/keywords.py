@@ -15,9 +15,10 @@ import numpy as np
 
 from schemas.errors import UsageError
 from schemas.text_contract import words
-from training.analysis.traces import Direction, Side, Trace, trace
+from training.analysis.traces import Direction, Trace, trace
 from training.models.ensemble import Ensemble
 from training.models.model import Model
+from training.ranking.embedding import Side
 from training.recipes.towers import Recurrent
 
 SHARE = 0.4
@@ -32,9 +33,32 @@ class CountingRule:
     share: float = SHARE
 
     def __post_init__(self) -> None:
-        _require("top_cells", self.top_cells, "at least 1", self.top_cells >= 1)
-        _require("threshold", self.threshold, "above 0 and at most 1", 0 < self.threshold <= 1)
-        _require("share", self.share, "at least 0 and below 1", 0 <= self.share < 1)
+        for name, wanted, holds in (
+            ("top_cells", "at least 1", self.top_cells >= 1),
+            ("threshold", "above 0 and at most 1", 0 < self.threshold <= 1),
+            ("share", "at least 0 and below 1", 0 <= self.share < 1),
+        ):
+            if not holds:
+                raise UsageError(
+                    asked=f"{name} of the counting rule is {getattr(self, name)!r}",
+                    found=f"it must be {wanted}",
+                    do=f"set {name} to a value of that kind",
+                )
+
+    @property
+    def sentences(self) -> dict[str, str]:
+        """The rule as a person reads it."""
+        return {
+            "cells": f"of each direction the {self.top_cells} cells with the largest |y| of the final vector are asked",
+            "declared": "a cell declares a word at which its y moves by at least"
+            f" {self.threshold:.0%} of its range over the text, its start at 0 among it",
+            "first word": "the first word in reading order has no count in that direction",
+            "keyword": f"a word is a keyword if more than {self.share:.0%} of the cells declare it, in every direction"
+            " in which it has a count",
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "sentences": self.sentences}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +88,15 @@ class Keywords:
         """For each word the largest count of any direction; 0 where it has none."""
         return [max(count or 0 for count in counts) for counts in zip(*(c.counts for c in self.counted), strict=True)]
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: cells, counts and keywords."""
+        return {
+            "directions": [
+                {"direction": one.direction, "cells": list(one.cells), "counts": one.counts} for one in self.counted
+            ],
+            "keywords": list(self.keywords),
+        }
+
 
 def keywords(traces: Sequence[Trace], rule: CountingRule) -> Keywords:
     """The keywords of a text by its traces."""
@@ -89,32 +122,6 @@ def most_active(trace: Trace, num_cells: int) -> tuple[int, ...]:
     return tuple(np.argsort(-np.abs(trace.vector), kind="stable")[:num_cells].tolist())
 
 
-def sentences(rule: CountingRule) -> dict[str, str]:
-    """The rule as a person reads it."""
-    return {
-        "cells": f"of each direction the {rule.top_cells} cells with the largest |y| of the final vector are asked",
-        "declared": "a cell declares a word at which its y moves by at least"
-        f" {rule.threshold:.0%} of its range over the text, its start at 0 among it",
-        "first word": "the first word in reading order has no count in that direction",
-        "keyword": f"a word is a keyword if more than {rule.share:.0%} of the cells declare it, in every direction in"
-        " which it has a count",
-    }
-
-
-def as_json(found: Keywords) -> dict[str, Any]:
-    """Plain values: cells, counts and keywords."""
-    return {
-        "directions": [
-            {"direction": one.direction, "cells": list(one.cells), "counts": one.counts} for one in found.counted
-        ],
-        "keywords": list(found.keywords),
-    }
-
-
-def rule_json(rule: CountingRule) -> dict[str, Any]:
-    return {**asdict(rule), "sentences": sentences(rule)}
-
-
 def _count(trace: Trace, rule: CountingRule) -> CountedKeywords:
     cells = most_active(trace, rule.top_cells)
     y = trace.states["y"][trace.reading][:, cells].astype(np.float64)
@@ -123,15 +130,6 @@ def _count(trace: Trace, rule: CountingRule) -> CountedKeywords:
     declared = np.concatenate([np.zeros((1, len(cells)), bool), moved & (span > 0)])
     first = 0 if trace.direction == "left to right" else len(y) - 1
     return CountedKeywords(direction=trace.direction, cells=cells, declared=declared[trace.reading], first=first)
-
-
-def _require(field: str, value: float, wanted: str, holds: bool) -> None:
-    if not holds:
-        raise UsageError(
-            asked=f"{field} of the counting rule is {value!r}",
-            found=f"it must be {wanted}",
-            do=f"set {field} to a value of that kind",
-        )
 
 
 MOST_TRACED = 300

@@ -1,16 +1,21 @@
-"""Every gate and state of a recurrent tower at every word of a text (Fig. 4, 5, 9, 10): what the forward pass computes.
+"""Every gate and state of a recurrent tower at every word of a text (Fig. 4, 5, 9, 10), and where its hops look.
 
 i, f, o   the input, forget and output gate (eq. 2), after their sigmoids
 y_g, c    the candidate and the cell state
 y         the output; at the last word in reading order it is the embedding
 
-A self-attentive tower weights y at every word instead, and has its attention beside (attention); a
-max-pooled one takes the largest y over the words; a variational one makes its embedding of y at the last word. An LSTM
-without forget gate has no f (it is 1), an RNN only y.
+An LSTM without forget gate has no f (it is 1), an RNN only y. A max-pooled tower takes the largest y over the words; a
+variational one makes its embedding of y at the last word. A self-attentive tower (Lin et al., arXiv:1703.03130, Fig. 1
+to 3 and 5) weights y at every word instead:
 
-    traces.arrow   a row for each cell and word: text, side, direction, cell, word, token, then the six of them
+A         of a text, a row for each hop: the weights of its words, which add up to 1
+overall   A summed over the hops and divided by their number, so that it adds up to 1 again
+overlap   the mean of A Aᵀ off its diagonal: 0 where no two hops share a word, 1 where all look at one and the same
 
-`text` and `cell` count from 0, `word` from 1; what a tower does not have is null.
+    traces.arrow      a row for each cell and word: text, side, direction, cell, word, token, then i to y
+    attention.arrow   a row for each hop and word: text, side, hop, word, token, weight
+
+`text` and `cell` count from 0, `word` and `hop` from 1; hop 0 is `overall`. What a tower does not have is null.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,18 +30,18 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.text_contract import words
 from training.compute.threads import alone
-from training.data.text_batch import TextBatch, text_batch
-from training.models.model import Model, text_table
+from training.data.text_batch import TextBatch, grouped_order, text_batch
+from training.models.model import BATCH_TEXTS, Model, text_table
 from training.network.encoder import encode_batch
 from training.network.parameters import tower_name
+from training.ranking.embedding import Side
 from training.recipes.recipe import Recipe
-from training.recipes.towers import Recurrent, TowerSettings
+from training.recipes.towers import Recurrent, SelfAttentive, TowerSettings
 from training.towers import tower_of
 from training.towers.bilstm import BidirectionalLSTM, MaxPooledTower, SelfAttentiveTower, VariationalTower
 from training.towers.recurrent import LSTMTower, RNNTower
 from training.towers.tower import Parts, Projected, word_inputs
 
-Side = Literal["query", "document"]
 Direction = Literal["left to right", "right to left"]
 STATES = ("i", "f", "o", "y_g", "c", "y")
 
@@ -111,6 +116,41 @@ def trace(model: Model, text: str, side: Side) -> TracedText:
     return TracedText(text=text, side=side, words=tuple(found), traces=traces, vector=vector)
 
 
+def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
+    tower, word_UG, parts = _recurrent(model, batch, side)
+    if not isinstance(tower, BidirectionalLSTM):
+        return (Trace(direction="left to right", states=_states(tower, word_UG, parts, batch)),)
+    to_right, to_left = (_states(tower.one_way, *of_way) for of_way in tower.both_ways(word_UG, parts, batch))
+    found = (
+        Trace(direction="left to right", states=to_right),
+        Trace(direction="right to left", states={name: rows[::-1] for name, rows in to_left.items()}),
+    )
+    match tower:
+        case SelfAttentiveTower():
+            (weight_1Tr,) = attention(model, batch, side)
+            weights = weight_1Tr[0].t().float().numpy()
+            return tuple(replace(trace, attention=weights, becomes="hops") for trace in found)
+        case MaxPooledTower():
+            return tuple(replace(trace, becomes="maximum") for trace in found)
+        case VariationalTower():
+            return tuple(replace(trace, becomes="distribution") for trace in found)
+    return found
+
+
+def _states(
+    tower: LSTMTower | RNNTower, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
+) -> dict[str, np.ndarray]:
+    if isinstance(tower, RNNTower):
+        return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
+    kept = tower.trace(word_UG, parts, batch)
+    gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
+    found = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
+    # The steps keep c only where a gradient needs it; with f = 1 it is the sum so far.
+    found["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(found["i"] * found["y_g"], dim=0)
+    found["y"] = kept.state_Pd.float()
+    return {name: found[name].numpy() for name in STATES if name in found}
+
+
 def attention(model: Model, batch: TextBatch, side: Side) -> list[torch.Tensor]:
     """Aᵀ of a self-attentive tower for all texts of one length [n, T, r], longest first, on this thread alone."""
     with alone(), torch.no_grad():
@@ -153,43 +193,93 @@ def read_words(text: str, recipe: Recipe) -> list[str]:
     return [*found[: most - 1], f"[{len(found) - most + 1:,} words]"]
 
 
+def overall(weights_rT: np.ndarray) -> np.ndarray:
+    """Of each word the mean weight over the hops, [words]."""
+    return weights_rT.mean(axis=0)
+
+
+def overlap(weights_rT: np.ndarray) -> float | None:
+    """The mean of A Aᵀ off its diagonal; None of one hop, which has nothing to overlap with."""
+    num_hops = len(weights_rT)
+    if num_hops == 1:
+        return None
+    weights_rT = weights_rT.astype(np.float64)
+    product_rr = weights_rT @ weights_rT.T
+    return float((product_rr.sum() - np.trace(product_rr)) / (num_hops * (num_hops - 1)))
+
+
+def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None:
+    """The mean of `overlap` over texts, each of which has a word; None for a tower without hops, or of one."""
+    recipe = model.recipe
+    tower = recipe.tower
+    if not isinstance(tower, SelfAttentive) or tower.hops == 1:
+        return None
+    table = text_table(texts, model.layout.word_rows).limited(recipe.max_words, recipe.overflow)
+    by_length, total = grouped_order(table.words.lengths), 0.0
+    for start in range(0, len(texts), BATCH_TEXTS):
+        for weight_nTr in attention(model, text_batch([(table, by_length[start : start + BATCH_TEXTS])]), side):
+            product_nrr = (weight_nTr.mT @ weight_nTr).double()
+            total += float(product_nrr.sum() - product_nrr.diagonal(dim1=1, dim2=2).sum())
+    return total / (tower.hops * (tower.hops - 1)) / len(texts)
+
+
+def attention_json(weights_rT: np.ndarray) -> dict[str, Any]:
+    """Plain values: the weights of each hop, overall, overlap."""
+    return {
+        "hops": weights_rT.tolist(),
+        "overall": overall(weights_rT).tolist(),
+        "overlap": overlap(weights_rT),
+    }
+
+
+_TEXT = (("text", pa.int32()), ("side", pa.dictionary(pa.int32(), pa.string())))
+_WORD = (("word", pa.int32()), ("token", pa.dictionary(pa.int32(), pa.string())))
+
+
 def trace_table(texts: Sequence[TracedText]) -> pa.Table:
     """All traces as one table, a row for each text, direction, cell and word, in that order."""
-    schema = pa.schema(
-        [
-            ("text", pa.int32()),
-            ("side", pa.dictionary(pa.int32(), pa.string())),
-            ("direction", pa.dictionary(pa.int32(), pa.string())),
-            ("cell", pa.int32()),
-            ("word", pa.int32()),
-            ("token", pa.dictionary(pa.int32(), pa.string())),
-            *((name, pa.float32()) for name in STATES),
-        ]
-    )
+    direction = ("direction", pa.dictionary(pa.int32(), pa.string()))
+    states = [(name, pa.float32()) for name in STATES]
+    schema = pa.schema([*_TEXT, direction, ("cell", pa.int32()), *_WORD, *states])
     tables = []
     for number, text in enumerate(texts):
         for one in text.traces:
-            num_words, num_cells = one.states["y"].shape
-            rows = num_words * num_cells
-            columns = [
-                pa.array(np.full(rows, number, np.int32)),
-                repeated([text.side], np.zeros(rows)),
-                repeated([one.direction], np.zeros(rows)),
-                pa.array(np.repeat(np.arange(num_cells, dtype=np.int32), num_words)),
-                pa.array(np.tile(np.arange(1, num_words + 1, dtype=np.int32), num_cells)),
-                repeated(text.words, np.tile(np.arange(num_words), num_cells)),
-                *(
-                    pa.array(one.states[name].T.ravel()) if name in one.states else pa.nulls(rows, pa.float32())
-                    for name in STATES
-                ),
-            ]
-            tables.append(pa.table(columns, schema=schema))
+            states_CT = [one.states[name].T if name in one.states else None for name in STATES]
+            tables.append(_rows(schema, number, text, [text.side, one.direction], states_CT))
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def write_traces(uri: str, texts: Sequence[TracedText]) -> None:
-    """Write `trace_table` as an Arrow IPC file."""
-    write_table(uri, trace_table(texts))
+def attention_table(texts: Sequence[TracedText]) -> pa.Table:
+    """The attention of all texts that have it as one table, a row for each text, hop and word, in that order."""
+    schema = pa.schema([*_TEXT, ("hop", pa.int32()), *_WORD, ("weight", pa.float32())])
+    tables = [
+        _rows(schema, number, text, [text.side], [np.concatenate([overall(text.attention)[None], text.attention])])
+        for number, text in enumerate(texts)
+        if text.attention is not None
+    ]
+    return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
+
+
+def _rows(
+    schema: pa.Schema, number: int, text: TracedText, named: Sequence[str], values: Sequence[np.ndarray | None]
+) -> pa.Table:
+    """A text's rows: for each cell or hop and each word the values, which are [cells or hops, words], or null."""
+    num_outer, num_words = next(value.shape for value in values if value is not None)
+    at_word = np.tile(np.arange(num_words, dtype=np.int32), num_outer)
+    columns = [
+        pa.array(np.full(len(at_word), number, np.int32)),
+        *(_repeated([name], np.zeros_like(at_word)) for name in named),
+        pa.array(np.repeat(np.arange(num_outer, dtype=np.int32), num_words)),
+        pa.array(at_word + np.int32(1)),
+        _repeated(text.words, at_word),
+        *(pa.nulls(len(at_word), pa.float32()) if value is None else pa.array(value.ravel()) for value in values),
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
+    """The values at some places, each stored once."""
+    return pa.DictionaryArray.from_arrays(pa.array(at), pa.array(list(values), pa.string()))
 
 
 def write_table(uri: str, table: pa.Table) -> None:
@@ -198,43 +288,3 @@ def write_table(uri: str, table: pa.Table) -> None:
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     storage.write_atomic(uri, sink.getvalue().to_pybytes())
-
-
-def _traces(model: Model, batch: TextBatch, side: Side) -> tuple[Trace, ...]:
-    tower, word_UG, parts = _recurrent(model, batch, side)
-    if not isinstance(tower, BidirectionalLSTM):
-        return (Trace(direction="left to right", states=_states(tower, word_UG, parts, batch)),)
-    to_right, to_left = (_states(tower.one_way, *of_way) for of_way in tower.both_ways(word_UG, parts, batch))
-    found = (
-        Trace(direction="left to right", states=to_right),
-        Trace(direction="right to left", states={name: rows[::-1] for name, rows in to_left.items()}),
-    )
-    match tower:
-        case SelfAttentiveTower():
-            (weight_1Tr,) = attention(model, batch, side)
-            weights = weight_1Tr[0].t().float().numpy()
-            return tuple(replace(trace, attention=weights, becomes="hops") for trace in found)
-        case MaxPooledTower():
-            return tuple(replace(trace, becomes="maximum") for trace in found)
-        case VariationalTower():
-            return tuple(replace(trace, becomes="distribution") for trace in found)
-    return found
-
-
-def _states(
-    tower: LSTMTower | RNNTower, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
-) -> dict[str, np.ndarray]:
-    if isinstance(tower, RNNTower):
-        return {"y": torch.cat(tower.states(word_UG, parts, batch)).float().numpy()}
-    kept = tower.trace(word_UG, parts, batch)
-    gates = [gate.float() for gate in kept.gates_PG.split(tower.cells, dim=1)]
-    found = dict(zip(("o", "f", "i", "y_g") if len(gates) == 4 else ("o", "i", "y_g"), gates, strict=True))
-    # The steps keep c only where a gradient needs it; with f = 1 it is the sum so far.
-    found["c"] = kept.cell_Pd.float() if len(kept.cell_Pd) else torch.cumsum(found["i"] * found["y_g"], dim=0)
-    found["y"] = kept.state_Pd.float()
-    return {name: found[name].numpy() for name in STATES if name in found}
-
-
-def repeated(values: Sequence[str], at: np.ndarray) -> pa.DictionaryArray:
-    """The values at some places, each stored once."""
-    return pa.DictionaryArray.from_arrays(pa.array(at.astype(np.int32)), pa.array(list(values), pa.string()))

@@ -212,7 +212,7 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
 
 
 def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Progress) -> dict[str, Any] | None:
-    from training.analysis.attention import mean_overlap
+    from training.analysis.traces import mean_overlap
     from training.models.model import Model
 
     if not isinstance(encoder, Model):

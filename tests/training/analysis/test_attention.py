@@ -14,8 +14,7 @@ from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, small_model
-from training.analysis.attention import as_json, attention_table, mean_overlap, overall, overlap, write_attention
-from training.analysis.traces import trace
+from training.analysis.traces import attention_json, attention_table, mean_overlap, overall, overlap, trace, write_table
 
 torch.set_num_threads(1)
 TEXT = "shanghai hotels accommodation hotel in shanghai"
@@ -28,7 +27,7 @@ def test_overall_and_overlap_worked_by_hand():
     assert overall(weights).tolist() == [0.5, 0.5]
     assert overlap(weights) == pytest.approx(1 / 3, rel=1e-12)
     assert overlap(weights[:1]) is None
-    assert as_json(weights) == {"hops": weights.tolist(), "overall": [0.5, 0.5], "overlap": overlap(weights)}
+    assert attention_json(weights) == {"hops": weights.tolist(), "overall": [0.5, 0.5], "overlap": overlap(weights)}
 
 
 @pytest.mark.parametrize("side", ["query", "document"])
@@ -49,7 +48,7 @@ def test_the_weights_of_a_trace_are_those_of_the_printed_equations_in_the_texts_
 def test_the_arrow_file_has_a_row_for_each_hop_and_word_of_the_models_that_have_them(tmp_path):
     attentive, other = small_model("self_attentive"), small_model("rnn")
     texts = [trace(other, TEXT, "query"), trace(attentive, "angle bracket", "document")]
-    write_attention(str(tmp_path / "attention.arrow"), texts)
+    write_table(str(tmp_path / "attention.arrow"), attention_table(texts))
     table = pa.ipc.open_file(io.BytesIO(storage.read_bytes(str(tmp_path / "attention.arrow")))).read_all()
     assert table.equals(attention_table(texts))
     rows = table.to_pylist()

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
-from training.analysis.explained import evolution
 from training.analysis.keywords import CountingRule, by_counts, keywords, most_active
 from training.analysis.traces import Trace
 
@@ -103,13 +102,6 @@ def test_the_start_at_zero_belongs_to_the_range(sign):
 
 def test_ties_of_activity_go_to_the_lower_number():
     assert most_active(trace_of([[0.2, -0.5, 0.5, 0.5]]), 2) == (1, 2)
-
-
-def test_evolution_is_in_reading_order():
-    right, left = evolution(trace_of(Y), 2), evolution(trace_of(Y, "right to left"), 1)
-    np.testing.assert_allclose(right.values, [[0.1, 0.5, 0.5, 0.9], [0.0, -0.2, -0.3, -0.8]], rtol=1e-6)
-    assert left.cells == (2,)  # of the vector at the text's first word: 0.1, 0, 0.4
-    np.testing.assert_allclose(left.values, [[0.1, 0.4, 0.3, 0.4]], rtol=1e-6)
 
 
 values = st.floats(-1, 1, width=32).map(lambda v: round(v, 3))

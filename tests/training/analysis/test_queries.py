@@ -8,9 +8,7 @@ import pytest
 from schemas.errors import StageError, UsageError
 from tests.rounding import rounded
 from tests.training.analysis.small_models import small_model
-from training.analysis.attenuation import InputGates
-from training.analysis.attenuation import as_json as gates_json
-from training.analysis.explained import Topics, as_json, explained, topics_json, training_cost
+from training.analysis.explained import InputGates, Topics, as_json, explained, gates_json, topics_json, training_cost
 from training.analysis.keywords import CountedKeywords, Keywords
 from training.analysis.traces import Trace, TracedText, trace
 from training.ranking.embedding import TitleEmbeddings
@@ -60,7 +58,7 @@ def test_input_gates_worked_by_hand():
     gates.add(traced("a b c", [[0.1, 0.1], [0.4, 0.4], [0.5, 0.5]]), counted((0,), np.zeros((3, 1)), (2,)))
     # 0.3 at word 2, no keyword: no difference within this text.
     gates.add(traced("a b", [[0.1, 0.1], [0.3, 0.3]]), counted((0,), np.zeros((2, 1)), ()))
-    (found,) = map(gates_json, gates.directions.values())
+    (found,) = gates_json(gates)
     # keywords 0.6, 0.5: mean 0.55, sd 0.0707; others 0.2, 0.4, 0.3: mean 0.3, sd 0.1
     assert found["keywords"] == pytest.approx({"n": 2, "mean": 0.55, "sd": 0.070711}, abs=1e-5)
     assert found["others"] == pytest.approx({"n": 3, "mean": 0.3, "sd": 0.1}, abs=1e-5)
@@ -86,22 +84,20 @@ def test_gates_that_read_from_right_to_left_worked_by_hand():
     )  # fmt: skip
     gates = InputGates()
     gates.add(text, Keywords(counted=(), keywords=(0,)))
-    (found,) = gates.directions.values()
-    assert (found.keywords, found.others) == (pytest.approx([0.7]), pytest.approx([0.2]))
-    assert (found.keyword_positions, found.other_positions) == ([3], [2])
+    assert pytest.approx(np.array([[2, 0, 0.2, 0.2], [3, 1, 0.7, 0.7]])) == gates.words["right to left"][0].T
 
 
 def test_what_no_text_has_is_none_and_not_a_number():
     gates = InputGates()
     gates.add(traced("a b", [[0.1], [0.3]]), counted((0,), np.zeros((2, 1)), ()))
-    (found,) = map(gates_json, gates.directions.values())
+    (found,) = gates_json(gates)
     assert found["keywords"] == {"n": 0, "mean": None, "sd": None}
     assert found["others"] == pytest.approx({"n": 1, "mean": 0.3, "sd": None})  # one word has no spread
     assert (found["difference"], found["by_position"]) == (None, [])
 
 
 def test_an_rnn_has_no_input_gate_to_measure():
-    assert explained("rnn", small_model("rnn"), [], ["angle bracket"]).gates.directions == {}
+    assert explained("rnn", small_model("rnn"), [], ["angle bracket"]).gates.words == {}
 
 
 def test_the_score_is_that_of_a_search_and_queries_are_collected():
@@ -117,7 +113,7 @@ def test_the_score_is_that_of_a_search_and_queries_are_collected():
     # Gates are those of the queries, in each direction: 1 word of "red lamp" and 2 of "oak rug oak" have a count.
     assert [g["keywords"]["n"] + g["others"]["n"] for g in value["attenuation"]] == [3, 3]
     alone = explained("it", model, pair)
-    assert (alone.topics, alone.gates.directions) == (None, {})  # a pair is no set to measure gates on
+    assert (alone.topics, alone.gates.words) == (None, {})  # a pair is no set to measure gates on
 
 
 def test_a_query_is_read_by_the_query_tower():
@@ -125,8 +121,8 @@ def test_a_query_is_read_by_the_query_tower():
     of_query, of_title = (trace(model, "angle bracket", side) for side in ("query", "document"))
     assert not np.allclose(of_query.vector, of_title.vector)
     for side, read in (("query", of_query), ("document", of_title)):
-        (gates,) = explained("it", model, [], ["angle bracket"], side=side).gates.directions.values()
-        assert gates.keywords + gates.others == [pytest.approx(read.traces[0].states["i"][1].mean())]
+        ((of_words,),) = explained("it", model, [], ["angle bracket"], side=side).gates.words.values()
+        assert of_words[2].tolist() == [pytest.approx(read.traces[0].states["i"][1].mean())]
 
 
 def test_queries_without_any_word_are_an_error():

@@ -14,7 +14,7 @@ from schemas.text_contract import trigram_ids, words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.analysis.small_models import ROWS, TOWERS, small_model
-from training.analysis.traces import STATES, read_words, trace, trace_table, write_traces
+from training.analysis.traces import STATES, read_words, trace, trace_table, write_table
 
 torch.set_num_threads(1)
 TEXT = "shanghai hotels accommodation hotel in shanghai discount and reservation"
@@ -134,7 +134,7 @@ def test_a_model_that_ran_away_is_not_explained():
 
 def test_the_arrow_file_has_a_row_for_each_cell_and_word(tmp_path):
     texts = [trace(small_model("full bilstm"), "angle bracket", "query"), trace(small_model("rnn"), TEXT, "document")]
-    write_traces(str(tmp_path / "traces.arrow"), texts)
+    write_table(str(tmp_path / "traces.arrow"), trace_table(texts))
     table = pa.ipc.open_file(io.BytesIO(storage.read_bytes(str(tmp_path / "traces.arrow")))).read_all()
     assert table.equals(trace_table(texts))
     rows = table.to_pylist()
