@@ -27,7 +27,7 @@ from beam_jobs.build.build_config import MAX_SALT_BYTES, held_out, require_betwe
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.jsonl import JsonSource
 from beam_jobs.sources.log_rows import texts
-from beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns, read_mapping_of
+from beam_jobs.sources.mapping import Column, ColumnMapping, NamedColumns
 from beam_jobs.sources.parquet import ParquetSource
 from beam_jobs.sources.source import Source, Values
 from schemas import storage
@@ -70,11 +70,6 @@ class LabelledMapping(ColumnMapping):
     @property
     def unit(self) -> Unit:
         return "texts" if self.columns.text not in (None, "") else "pairs"
-
-
-def read_labelled_mapping(path: str) -> LabelledMapping:
-    """The mapping in a TOML file. Raises UsageError and StageError as that of a log."""
-    return read_mapping_of(path, LabelledMapping, {"columns": LabelledColumns})
 
 
 # Raised on purpose when the same files give other rows.

@@ -20,8 +20,10 @@ import difflib
 import tomllib
 from collections.abc import Iterable
 from collections.abc import Mapping as Table
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+import msgspec
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
@@ -153,13 +155,8 @@ class Mapping(ColumnMapping):
             )
 
 
-def read_mapping(path: str) -> Mapping:
-    """The mapping of a log's columns in a TOML file. Raises as `read_mapping_of`."""
-    return read_mapping_of(path, Mapping, {"columns": Columns, "events": Events})
-
-
-def read_mapping_of(path: str, kind: type[AnyMapping], tables: Table[str, type]) -> AnyMapping:
-    """The mapping of a kind in a TOML file, whose `tables` are of these kinds.
+def read_mapping(path: str, kind: type[AnyMapping]) -> AnyMapping:
+    """The mapping of a kind in a TOML file.
 
     Raises UsageError: no such file, not TOML, an unknown key (naming the nearest), a value of the wrong type.
     """
@@ -172,28 +169,20 @@ def read_mapping_of(path: str, kind: type[AnyMapping], tables: Table[str, type])
         raise StageError(asked=asked, found=f"the system says: {error.strerror}", do="make it readable") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
-    found: dict[str, Any] = {**table}
-    for name, kind_of_table in tables.items():
-        if name in found:
-            found[name] = _of(kind_of_table, found[name], f"[{name}]", asked)
-    return _of(kind, found, "the file", asked)
+    _require_known(kind, table, "the file", asked)
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            asked=asked,
+            found=f"a value is of the wrong type: {str(error).replace('$.', '')}",
+            do="see the examples in docs/data.md",
+        ) from None
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant, for an error; empty where none is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-_TYPES: dict[str, tuple[type, ...]] = {"header": (bool,), "quoted_newlines": (bool,), "events": (Events,)}
-_TYPES |= {"columns": (NamedColumns,), "time_format": (str,), "delimiter": (str,), "quote": (str,)}
-
-
-def _of(kind: Any, table: Any, where: str, asked: str) -> Any:
-    if not isinstance(table, Table):
-        raise UsageError(asked=asked, found=f"{where} is not a table", do="write names and values below it")
+def _require_known(kind: Any, table: Table[str, Any], where: str, asked: str) -> None:
+    types = get_type_hints(kind)
     known = [f.name for f in fields(kind)]
-    values = {}
     for name, value in table.items():
         if name not in known:
             raise UsageError(
@@ -201,18 +190,11 @@ def _of(kind: Any, table: Any, where: str, asked: str) -> Any:
                 found=f"{where} has the unknown key {name!r}{nearest(name, known)}",
                 do=f"use {', '.join(known)}",
             )
-        if kind is Events:
-            is_right = isinstance(value, list) and all(isinstance(item, str) for item in value)
-            value = tuple(value) if is_right else value
-        elif issubclass(kind, NamedColumns):
-            is_right = isinstance(value, str | int) and not isinstance(value, bool)
-        else:
-            is_right = isinstance(value, _TYPES[name])
-        if not is_right:
-            raise UsageError(
-                asked=asked,
-                found=f"the value of {name!r} in {where} is of the wrong type",
-                do="see the examples in docs/data.md",
-            )
-        values[name] = value
-    return kind(**values)
+        if is_dataclass(types[name]) and isinstance(value, dict):
+            _require_known(types[name], value, f"[{name}]", asked)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant, for an error; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -12,12 +12,12 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from beam_jobs.sources.log_rows import Values
 from beam_jobs.sources.mapping import ColumnMapping, nearest
 from beam_jobs.sources.mapping import Mapping as LogMapping
 from beam_jobs.sources.read_lines import ReadingPlan, Unit, plan_reading, read_blocks
 from schemas.errors import UsageError
 
-Values: TypeAlias = Sequence[Any] | pa.Array
 # (line hashes, the mapped columns by our names, the mapping) -> (rows in the order of the lines, the numbers of the
 # lines that give none ascending, why each does not): what lines mean, once their form has been parsed. Picklable.
 RowsOf: TypeAlias = Callable[

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.log_library import library
-from beam_jobs.sources.log_rows import LogColumns, log_rows
+from beam_jobs.sources.log_rows import log_rows
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.read_lines import (
     WRONG_FIELD,
@@ -218,7 +218,7 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
     if is_dropped:
         numbers = np.delete(numbers, list(is_dropped))
         kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
-    rows, found, reasons = log_rows(_columns(kept, values), kinds, "iso", is_ubi=True)
+    rows, found, reasons = log_rows(line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
     rejects.update(zip(numbers[found].tolist(), reasons, strict=True))
     return _Read(rows=rows, numbers=np.delete(numbers, found), rejects=rejects, num_action_lines=num_action_lines)
 
@@ -253,7 +253,7 @@ def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
         return None, False
 
 
-def _columns(lines: list[bytes], values: list[_Line]) -> LogColumns:
+def _columns(values: list[_Line]) -> dict[str, list]:
     attributes = [value.event_attributes for value in values]
     objects = [None if each is None else each.object for each in attributes]
     places = [None if each is None else each.position for each in attributes]
@@ -262,18 +262,17 @@ def _columns(lines: list[bytes], values: list[_Line]) -> LogColumns:
     if _Index in set(map(type, ordinals)):
         ordinals = [ordinal.index if type(ordinal) is _Index else ordinal for ordinal in ordinals]
     documents = [None if each is None else each.object_id or _other_id(each) for each in objects]
-    return LogColumns(
-        hashes=line_hashes(lines),
-        query_id=[value.query_id for value in values],
-        client_id=[value.client_id for value in values],
-        query=[value.user_query for value in values],
-        document_id=documents,
-        position=ordinals,
-        time=[value.timestamp for value in values],
-        event=[value.action_name for value in values],
-        user_agent=[None if each is None else each.user_agent for each in agents],
-        application=[value.application for value in values],
-    )
+    return {
+        "query_id": [value.query_id for value in values],
+        "client_id": [value.client_id for value in values],
+        "query": [value.user_query for value in values],
+        "document_id": documents,
+        "position": ordinals,
+        "time": [value.timestamp for value in values],
+        "event": [value.action_name for value in values],
+        "user_agent": [None if each is None else each.user_agent for each in agents],
+        "application": [value.application for value in values],
+    }
 
 
 def _other_id(item: _Object) -> _Text:

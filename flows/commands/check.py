@@ -60,6 +60,7 @@ def check(
 
     from beam_jobs.build.build_config import BuildConfig
     from beam_jobs.checking.check_log import check_log
+    from beam_jobs.sources.mapping import Mapping as LogMapping
     from beam_jobs.sources.mapping import read_mapping
     from schemas.errors import UsageError
 
@@ -73,7 +74,7 @@ def check(
         checked = check_log(
             logs,
             log_format=format,
-            mapping=read_mapping(mapping) if mapping else None,
+            mapping=read_mapping(mapping, LogMapping) if mapping else None,
             documents=documents,
             k=k,
             sample_lines=sample_lines,

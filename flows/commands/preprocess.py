@@ -106,12 +106,12 @@ def ingest(
     from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.ingest import ingest_stage
     from beam_jobs.ingest.ingest_stage import IngestConfig
-    from beam_jobs.sources.mapping import read_mapping
+    from beam_jobs.sources.mapping import Mapping, read_mapping
     from flows.config.settings import Settings
     from flows.show.present import day_of
 
     fields = [*(set or []), f"format={format}"]
-    fields += [f"mapping={dumps(asdict(read_mapping(mapping)))}"] if mapping else []
+    fields += [f"mapping={dumps(asdict(read_mapping(mapping, Mapping)))}"] if mapping else []
     fields += [f"person_key={person_key}"] if person_key else []
     fields += [f"date={date}"] if date else []
     fields += ["renew_key=true"] if renew_key else []
@@ -404,8 +404,9 @@ def build_labelled(
     """
     from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.labelled import labelled_stage
-    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of, read_labelled_mapping
+    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
     from beam_jobs.labelled.labelled_stage import LabelledConfig
+    from beam_jobs.sources.mapping import read_mapping
     from flows.config.settings import Settings
 
     columns = {"first": first, "second": second, "text": text, "label": label}
@@ -417,7 +418,7 @@ def build_labelled(
             do="use one or the other",
         )
     found = (
-        read_labelled_mapping(mapping)
+        read_mapping(mapping, LabelledMapping)
         if mapping
         else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
     )

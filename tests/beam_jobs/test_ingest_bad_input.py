@@ -85,7 +85,7 @@ def test_a_truncated_gzip_names_the_file_and_how_far_it_was_readable(tmp_path):
     error = _fails([log], tmp_path / "store")
     assert str(log) in str(error)
     readable = int(error.found.split(";")[1].split()[0].replace(",", ""))
-    assert 0 < readable < len(whole)
+    assert 0 <= readable < len(whole)  # what was unpacked before the piece that ends early
 
 
 def test_a_damaged_gzip_is_an_error(tmp_path):

@@ -22,7 +22,7 @@ MAPPING = Mapping(columns=Columns(query="q", document_id=3))
 
 def _read(tmp_path, text):
     (tmp_path / "mapping.toml").write_text(text)
-    return read_mapping(str(tmp_path / "mapping.toml"))
+    return read_mapping(str(tmp_path / "mapping.toml"), Mapping)
 
 
 def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
@@ -37,11 +37,11 @@ def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
     [
         ('[columns]\nquerry = "q"\n', "unknown key 'querry'; did you mean 'query'"),
         ('delimitor = ","\n', "unknown key 'delimitor'; did you mean 'delimiter'"),
-        ("[columns]\nquery = 1.5\n", "'query' in \\[columns\\] is of the wrong type"),
+        ("[columns]\nquery = 1.5\n", "wrong type: .*`float` - at `columns.query`"),
         ("[columns]\nquery = 0\n", "counted from 1"),
         ('[events]\nclick = "tap"\n', "wrong type"),
         ('[events]\nclick = ["tap"]\nimpression = ["tap"]\n', "'tap' stands for more than one"),
-        ('columns = "q"\n', "not a table"),
+        ('columns = "q"\n', "wrong type: .* at `columns`"),
         ('time_format = "rfc"\n', "'rfc' is unknown"),
         ('delimiter = "||"\n', "not one ASCII character"),
         ('delimiter = ","\nquote = ","\n', "the same"),
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_mapping_is_named(tmp_path, text, found):
 
 def test_a_missing_mapping_file_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
-        read_mapping(str(tmp_path / "none.toml"))
+        read_mapping(str(tmp_path / "none.toml"), Mapping)
 
 
 def test_a_form_has_the_mapping_that_it_needs_and_no_other():
