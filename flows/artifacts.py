@@ -9,19 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prefect import runtime
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact
 
 from flows.config.pipeline_config import PipelineConfig
 from flows.guards.drift import WatchedFigure, alarms
-from flows.report import markdown
 from flows.report.blocks import Block, Table, Text
+from flows.report.renderers import escaped, markdown
 from flows.report.run_page import drift as drift_blocks
-from flows.report.run_page import promotion, ranking, usual
+from flows.report.run_page import ledger_table, promotion, ranking, usual
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError
 from schemas.release import CARD
-from schemas.search_log import FATES, Ledger
+from schemas.search_log import Ledger
 
 NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure")
 
@@ -35,51 +35,42 @@ def newest(config: PipelineConfig, results: Mapping[str, Any]) -> None:
 
 
 def _ledger(config: PipelineConfig, shards: Mapping[str, Any]) -> None:
-    """The fate of every line, as a table that can be sorted."""
     ledger = Ledger.from_json(shards["ledger"])
-    rows = [
-        {"kind": FATES[fate][0], "fate": FATES[fate][1], "lines": lines, "share": f"{lines / max(ledger.total, 1):.2%}"}
-        for fate, lines in ledger.lines.items()
-        if lines
-    ]
     about = f"The fate of all {ledger.total:,} lines. Privacy gate: {shards['metrics']['privacy_gate']}."
-    _keep(lambda key: create_table_artifact(table=rows, key=key, description=about), config, "ledger")
+    _keep(config, "ledger", "Ledger", [ledger_table(ledger)], about)
 
 
 def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
-    """The NDCG table with intervals."""
-    about = f"NDCG over {evaluation['metrics']['n']:,} judged queries, with 95% intervals"
+    about = f"NDCG over {evaluation['metrics']['n']:,} judged queries, with intervals"
     blocks = ranking(evaluation["metrics"])
     if evaluation["labels"].get("simulated"):
         blocks.append(Text(text="All of this comes from a simulated log.", tone="open"))
-    _markdown(config, "ndcg", "NDCG", blocks, about)
+    _keep(config, "ndcg", "NDCG", blocks, about)
 
 
 def drift(config: PipelineConfig, rows: Sequence[WatchedFigure]) -> None:
     """Every watched figure beside its usual value."""
     count, shown = len(alarms(rows)), [row.to_json() for row in rows]
     about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else usual(shown)
-    _markdown(config, "drift", "Drift", drift_blocks(shown), about)
+    _keep(config, "drift", "Drift", drift_blocks(shown), about)
 
 
 def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
     """The decision on the release, and its model card."""
     metrics = published["metrics"]
-    live = metrics.get("live", True)
     decision, was = metrics.get("decision"), "was live already" if published["reused"] else "went live"
     blocks: list[Block] = [Text(text=f"This release {was}; nothing was asked of it.")]
     if decision:
-        blocks = promotion({"live": live, **decision}, bool(decision["figures"].get("click_derived")))
-    about = "The release is live" if live else "The candidate was kept; what was live stays live"
+        blocks = promotion({"live": metrics["live"], **decision}, bool(decision["figures"].get("click_derived")))
+    about = "The release is live" if metrics["live"] else "The candidate was kept; what was live stays live"
     blocks.append(Text(text=f"Release {published['digest']}"))
-    _markdown(config, "promotion", "Promotion", blocks, about)
+    _keep(config, "promotion", "Promotion", blocks, about)
 
-    def card(key: str) -> None:
-        content = storage.read_bytes(storage.join(published["path"], CARD)).decode()
-        text = re.sub(r"\A---\n.*?\n---\n", "", content, flags=re.DOTALL)
-        create_markdown_artifact(markdown=text, key=key, description="The model card of the release")
+    def card() -> str:
+        text = storage.read_bytes(storage.join(published["path"], CARD)).decode()
+        return re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
 
-    _keep(card, config, "model-card")
+    _create(config, "model-card", card, "The model card of the release")
 
 
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
@@ -88,14 +79,14 @@ def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     rows = [[r["stage"], _how(r), r["path"]] for r in stages] + [["report", "", str(results["report"])]]
     table = Table(caption="outputs", header=("stage", "", "output"), rows=rows, left=range(3))
     blocks: list[Block] = [table, Text(text=f"Served from {config.publish.to}")]
-    _markdown(config, "links", config.title, blocks, "The report, the release, and the output of every stage")
+    _keep(config, "links", config.title, blocks, "The report, the release, and the output of every stage")
 
 
 def failed(config: PipelineConfig | None, error: StageError) -> None:
     """Why a run ended, and what to do. Without a config: it could not be read."""
     parts = {"Asked": error.asked, "Found": error.found, "What follows": error.follows, "What to do": error.do}
     blocks = [Text(text=f"{name}: {text}") for name, text in parts.items() if text]
-    _markdown(config, "failure", "This run failed", blocks, "What to do")
+    _keep(config, "failure", "This run failed", blocks, "What to do")
 
 
 def key_of(config: PipelineConfig | None, name: str) -> str:
@@ -110,15 +101,14 @@ def _how(result: Mapping[str, Any]) -> str:
     return "was damaged and made again" if result.get("repaired") else "new"
 
 
-def _markdown(config: PipelineConfig | None, name: str, title: str, blocks: Sequence[Block], about: str) -> None:
-    text = f"# {markdown.escaped(title)}\n\n{markdown.render(blocks)}"
-    _keep(lambda key: create_markdown_artifact(markdown=text, key=key, description=about), config, name)
+def _keep(config: PipelineConfig | None, name: str, title: str, blocks: Sequence[Block], about: str) -> None:
+    _create(config, name, lambda: f"# {escaped(title)}\n\n{markdown(blocks)}", about)
 
 
-def _keep(create: Callable[[str], Any], config: PipelineConfig | None, name: str) -> None:
+def _create(config: PipelineConfig | None, name: str, text: Callable[[], str], about: str) -> None:
     if not runtime.flow_run.id:  # called by hand, outside of a run: there is no page
         return
     try:
-        create(key_of(config, name))
+        create_markdown_artifact(markdown=text(), key=key_of(config, name), description=about)
     except Exception as error:  # the server may be away just now, or the disk of its database full
         errors.print(f"[dim]the run's page has no {name}: {type(error).__name__}[/]")

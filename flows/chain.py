@@ -161,10 +161,10 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from flows.report import write_report
-    from flows.run_summary import summarise
+    from flows.report.run_page import write_report
 
-    write_report(config.report, summarise(config, results))
+    commands = present.next_commands(config.publish.to, results["evaluate"])
+    write_report(config.report, config.title, results, commands)
     present.stage_line("report", config.report)
     return config.report
 

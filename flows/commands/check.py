@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
-from flows.report.comparison_wording import capital, counted, sentence
+from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, sentence
 from flows.report.run_page import gate_table, ledger_table, percent
-from flows.show import console, terminal
+from flows.show import console
 from flows.show.present import program
 from schemas.search_log import Ledger
 from training.wording import duration
@@ -81,7 +80,7 @@ def check(
             progress=progress,
         )
     result = as_result(checked, logs, mapping, documents, time.perf_counter() - begun)
-    console.emit(result, json, lambda result: terminal.show(report(result)))
+    console.emit(result, json, lambda result: console.show(report(result)))
     return 0 if checked.can_be_ingested else 1
 
 
@@ -160,10 +159,10 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterable[Block]:
     rows: list[list[Cell | str]] = []
     for finding in findings:
         mark, tone = _MARKS[finding["level"]]
-        rows.append([Cell(text=mark, tone=tone), sentence(capital(finding["found"]))])
+        rows.append([Cell(text=mark, tone=tone), sentence(finding["found"])])
         if finding["follows"]:
-            rows.append(["", Cell(text=sentence(capital(finding["follows"])), tone="quiet")])
-        rows.append(["", f"→ {sentence(capital(finding['do']))}"])
+            rows.append(["", Cell(text=sentence(finding["follows"]), tone="quiet")])
+        rows.append(["", f"→ {sentence(finding['do'])}"])
     yield Table(caption="What looks wrong", rows=rows)
 
 

@@ -7,10 +7,9 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from flows.config.toml_file import with_fields
-from flows.report import markdown
-from flows.report.comparison_page import comparison_blocks, comparison_page, write_comparison
-from flows.report.comparison_wording import MEASURE
-from flows.show import console, present, terminal
+from flows.report import renderers
+from flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
+from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas.errors import UsageError
 from training.wording import duration, measure_name
@@ -186,7 +185,7 @@ def row_line(
         (f"{sign} ", style),
         (f"{f'{done}/{total}':<7}", "bold"),
         (f"{time:>12}  ", "dim"),
-        f"{terminal.plain(name)}: {terminal.plain(came)}",
+        f"{renderers.one_line(name)}: {renderers.one_line(came)}",
     )
     errors.print(line, soft_wrap=True)
 
@@ -203,10 +202,10 @@ def show(result: dict[str, Any]) -> None:
 
 def show_comparison(comparison: Mapping[str, Any]) -> None:
     """The comparison alone, as it also stands when some rows failed and nothing was kept."""
-    terminal.show(comparison_blocks(comparison))
+    console.show(comparison_blocks(comparison))
 
 
 def as_markdown(comparison: Mapping[str, Any]) -> str:
     """The page of a comparison in Markdown."""
     page = comparison_page({"metrics": comparison, "labels": comparison.get("labels", {}), "counts": {}})
-    return markdown.page(page)
+    return renderers.markdown_page(page)

@@ -68,7 +68,6 @@ def explain(
     """
     from flows.config.toml_file import with_fields
     from flows.report.explain_page import Readings, explain_blocks
-    from flows.show import terminal
     from flows.show.present import from_here
     from schemas.judgments import read_queries
     from training.analysis.explained import as_json, explained, training_cost
@@ -104,7 +103,7 @@ def explain(
     }
 
     def show(_: dict) -> None:
-        terminal.show(explain_blocks(Readings(models=found, rule=rule)))
+        console.show(explain_blocks(Readings(models=found, rule=rule)))
         if readings.simulated:
             console.output.print("[bold yellow]A model of a simulated log.[/]")
         for path in files.values():

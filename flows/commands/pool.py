@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from flows.report.blocks import Block, Items, Table
-from flows.show import console, terminal
+from flows.show import console
 from flows.show.console import output, plain
 from flows.show.present import stage_line
 from schemas.errors import UsageError
@@ -139,7 +139,7 @@ def show_judged(result: dict[str, Any]) -> None:
 
 def _show(result: dict[str, Any], headline: str, blocks: list[Block]) -> None:
     stage_line("pool", headline, state="reused" if result["reused"] else "new")
-    terminal.show(blocks)
+    console.show(blocks)
     output.print(plain(result["path"]), soft_wrap=True)
 
 

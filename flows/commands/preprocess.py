@@ -45,7 +45,7 @@ def simulate(
     config = with_fields(SimulationConfig(), [f"num_searches={searches}", f"seed={seed}", *(set or [])])
     with console.progress_bar("simulate") as progress:
         result = write_simulation.simulate(out, config=config, progress=progress)
-    console.emit({"stage": "simulate", **result}, json, present.simulated)
+    console.emit({"stage": "simulate", **result}, json, present.stage_with_details)
 
 
 def ingest(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rich.text import Text
 
 from flows.config.sweep_config import SweepConfig
-from flows.show import console, present, terminal
+from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
@@ -215,7 +215,7 @@ def show_unfinished(rows: Sequence[SweepRow], measure: str, watched: str) -> Non
 def _table(table: Mapping[str, Any]) -> None:
     from flows.report.sweep_page import table_blocks
 
-    terminal.show(table_blocks(table))
+    console.show(table_blocks(table))
 
 
 def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dict[str, list[str]]:

@@ -127,10 +127,9 @@ def train(
         )
     value = result.to_json()
     if report:
-        from flows.report import write_report
-        from flows.run_summary import training_page
+        from flows.report.training_page import write_training_page
 
-        write_report(report, training_page(value))
+        write_training_page(report, value)
     console.emit(value, json, present.stage_with_details)
 
 
@@ -283,7 +282,6 @@ def evaluate_labelled(
         Print the result as one JSON object; progress goes to stderr.
     """
     from flows.report.labelled_page import labelled_blocks, write_labelled_page
-    from flows.show import terminal
     from training.evaluate import evaluate_labelled_stage
     from training.evaluate.evaluate_labelled_stage import EvaluateLabelledConfig
 
@@ -299,7 +297,7 @@ def evaluate_labelled(
 
     def show(value: dict) -> None:
         present.stage_result(value)
-        terminal.show(labelled_blocks(value))
+        console.show(labelled_blocks(value))
         for path in filter(None, (value["path"], value.get("report"))):
             console.output.print(console.plain(present.from_here(path)), soft_wrap=True)
 

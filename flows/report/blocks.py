@@ -1,11 +1,10 @@
-"""What a person is shown, before it is settled where: a result becomes blocks once.
-
-Three renderers show them: `html.render` for a page, `markdown.render`, and `flows.show.terminal.show`. Any text may be
-foreign (a title, a query): the renderers see to it that it stays text.
+"""What a person is shown: a result becomes blocks once, and renderers.py shows them as HTML, as Markdown and in a
+terminal. Any text may be foreign (a title, a query): the renderers see to it that it stays text.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -62,13 +61,6 @@ class Code(Block):
     """A command to type."""
 
     text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures(Block):
-    """The few numbers that matter: (name, value, remark)."""
-
-    figures: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,26 +134,15 @@ SIMULATED = (
 GRADES = {0: "Bad", 1: "Fair", 2: "Good", 3: "Excellent"}
 
 
-def cell(value: Cell | str) -> Cell:
-    """A cell of a plain text."""
-    return value if isinstance(value, Cell) else Cell(text=value)
-
-
-def shown(blocks: Sequence[Block], where: str) -> list[Block]:
-    """The blocks of a place, page or terminal."""
-    return [block for block in blocks if block.only in ("", where)]
-
-
-def ranked(name: str, titles: Sequence[tuple[int | None, str, str]]) -> Block:
-    """A ranking, best first: (grade, title, score) of each document."""
-    if not titles:
+def ranked(name: str, documents: Sequence[Mapping[str, Any]]) -> Table:
+    """A ranking, best first: {"title", "score", "grade"} of each document, no grade where nobody judged it."""
+    if not documents:
         return Table(caption=name, rows=[["no result"]])
-    return Table(
-        caption=name,
-        header=("Grade", "Title", "Score"),
-        rows=[[grade_cell(grade), title, Cell(text=score, tone="quiet")] for grade, title, score in titles],
-        left=(0, 1),
-    )
+    rows = [
+        [grade_cell(document.get("grade")), document["title"], Cell(text=f"{document['score']:.3f}", tone="quiet")]
+        for document in documents
+    ]
+    return Table(caption=name, header=("Grade", "Title", "Score"), rows=rows, left=(0, 1))
 
 
 def grade_cell(grade: int | None) -> Cell:
@@ -175,3 +156,19 @@ def grade_legend(click_derived: bool) -> Text:
     names = ", ".join(f"{grade} {GRADES[grade]}" for grade in sorted(GRADES, reverse=True))
     by = "derived from clicks" if click_derived else "by judges"
     return Text(text=f"Grades {by}: {names}, – not judged.", tone="quiet")
+
+
+def counted(count: int, thing: str) -> str:
+    """1 row, 2 rows, 3 queries."""
+    many = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{count:,} {thing if count == 1 else many}"
+
+
+def capital(text: str) -> str:
+    """With a capital, unless it starts with the name of a quantity: p."""
+    return text if text[1:2] in ("", ":") else text[0].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """With a capital and an end."""
+    return capital(text) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -1,20 +1,21 @@
 """A comparison -> blocks: the answer, the tables with what stands in every cell, and what is behind them.
 
-A comparison here is the value of comparison.json.
+A comparison here is the value of comparison.json. A row is `done`, `failed` or `empty`; only rows that are done have
+values. All sentences follow from the values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flows.report import html
+from flows.report import renderers
 from flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
     Beside,
     Block,
     Cell,
-    Figures,
     Heading,
     Items,
     Page,
@@ -22,49 +23,33 @@ from flows.report.blocks import (
     Section,
     Table,
     Text,
+    counted,
     grade_legend,
     ranked,
+    sentence,
 )
-from flows.report.comparison_wording import (
-    BM25,
-    MEASURE,
-    Comparison,
-    Row,
-    against_chosen,
-    answer,
-    best,
-    capital,
-    cautions,
-    chosen,
-    difference_remark,
-    done,
-    figure,
-    figures,
-    in_part,
-    interval,
-    legend,
-    mark,
-    outcome,
-    paper_remark,
-    part_sizes,
-    protocol,
-    row_notes,
-    side,
-    signed,
-    signed_interval,
-    title_of,
-    to_bm25,
-    verdict,
-    without_figures,
-)
-from flows.report.figures import HALF, WIDE, ChartRow, Dot, dot_of, row_chart
+from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
 from training.wording import duration, measure_name
 
-SHADE = 0.5  # of the cell that lies farthest from the chosen row
+Comparison = Mapping[str, Any]
+Row = Mapping[str, Any]
+Difference = Mapping[str, float] | None  # {"mean", "low", "high", "p", "p_holm"}
+Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: the name of each, and its cell of a row
+
+MEASURE = "ndcg@10"  # what decides which row is best
+BM25 = "bm25"  # whose differences stand beside the paper's
+LEVEL = 0.05  # a corrected p below it is beyond chance
+STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
+ALIKE = "≈"  # marks a row whose difference from the chosen one is not significant
+GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
+JUDGES = {
+    "assessors": "Judgments: given by people.",
+    "click-derived": "Judgments: derived from clicks, by no judge.",
+}
+WHY = {"gain": "gained", "loss": "lost"}
 KINDS = ("first", "second", "third")  # tones of the rows that are drawn by parts
 RULES_SHOWN = ("ties", "unjudged")  # in a terminal; the page has all
 NUM_QUERIES = 3  # in a terminal: that gained, and as many that lost
-Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: the name of each, and its cell of a row
 
 
 def write_comparison(path: str, result: Mapping[str, Any]) -> None:
@@ -72,27 +57,23 @@ def write_comparison(path: str, result: Mapping[str, Any]) -> None:
 
     Raises OSError where it cannot be written.
     """
-    html.write_page(path, comparison_page(result))
+    renderers.write_page(path, comparison_page(result))
 
 
 def comparison_page(result: Mapping[str, Any]) -> Page:
     """A page of a comparison alone. result: the JSON of a compare stage."""
     comparison = result["metrics"]
     where = {name: result[name] for name in ("digest", "path") if result.get(name)}  # with failed rows it is not kept
-    num_rows, n = len(comparison["rows"]), comparison["n"]
-    rows = [[name, f"{value:,}" if isinstance(value, int) else value] for name, value in
-            {**where, **result["counts"]}.items()]  # fmt: skip
-    record = Section(
-        title="For the record", only="page", blocks=[Table(caption="This comparison", header=("Name", "Value"),
-                                                           rows=rows, left=(0, 1))]
-    )  # fmt: skip
-    simulated = bool(result["labels"].get("simulated"))
-    by_clicks = comparison["judgments"] == "click-derived"
+    counts = {name: f"{count:,}" for name, count in result["counts"].items()}
+    rows = [[name, value] for name, value in {**where, **counts}.items()]
+    record = Table(caption="This comparison", header=("Name", "Value"), rows=rows, left=(0, 1))
+    blocks = comparison_blocks(comparison)
     return Page(
         kind="comparison",
-        title=f"{num_rows} {'row' if num_rows == 1 else 'rows'} on {n:,} judged {'query' if n == 1 else 'queries'}",
-        banners=[BY_CLICKS] * by_clicks + [SIMULATED] * simulated,
-        blocks=[*comparison_blocks(comparison), *([record] if rows else [])],
+        title=f"{counted(len(comparison['rows']), 'row')} on {counted(comparison['n'], 'judged query')}",
+        banners=[BY_CLICKS] * (comparison["judgments"] == "click-derived")
+        + [SIMULATED] * bool(result["labels"].get("simulated")),
+        blocks=[*blocks, Section(title="For the record", blocks=[record])] if rows else blocks,
     )
 
 
@@ -100,85 +81,253 @@ def comparison_blocks(comparison: Comparison) -> list[Section]:
     """The comparison, section by section; one of which nothing is known is left out."""
     sections = [
         Section(title="Comparison", blocks=_answer(comparison)),
-        _section("The judged documents, ranked", _judged(comparison)),
-        _section("The whole collection, searched", _collection(comparison), only="page"),
-        _section("Beside the paper", _paper(comparison)),
-        _section("For which queries", _parts(comparison), only="page"),
-        _section("What it costs", _costs(comparison), only="page"),
-        _section("Queries that gained and lost most", _queries(comparison)),
+        Section(title="The judged documents, ranked", blocks=_judged(comparison)),
+        Section(title="The whole collection, searched", blocks=_collection(comparison), only="page"),
+        Section(title="Beside the paper", blocks=_paper(comparison)),
+        Section(title="For which queries", blocks=_parts(comparison), only="page"),
+        Section(title="What it costs", blocks=_costs(comparison), only="page"),
+        Section(title="Queries that gained and lost most", blocks=_queries(comparison)),
         Section(title="How it was measured", blocks=_measured(comparison)),
     ]
     return [section for section in sections if section.blocks]
 
 
-def _section(title: str, blocks: Sequence[Block], only: str = "") -> Section:
-    """Without a block where no table of it has a figure."""
-    tables = [block for block in blocks if isinstance(block, Table)]
-    empty = tables and not any(table.rows for table in tables)
-    return Section(title=title, blocks=[] if empty else blocks, only=only)
+# The rows by their part in the comparison.
+
+
+def done(comparison: Comparison) -> list[Row]:
+    """The rows that have values."""
+    return [row for row in comparison["rows"] if row["state"] == "done" and MEASURE in row["values"]]
+
+
+def best(comparison: Comparison) -> Row | None:
+    """The row with the highest NDCG@10; of equals the chosen one, or the first. None where no row is done."""
+
+    def rank(row: Row) -> tuple[float, bool]:
+        return row["values"][MEASURE]["mean"], row["name"] == comparison["against"]
+
+    return max(done(comparison), key=rank, default=None)
+
+
+def chosen(comparison: Comparison) -> Row | None:
+    """The row that all others are tested against, if it is done."""
+    return next((row for row in done(comparison) if row["name"] == comparison["against"]), None)
+
+
+def title_of(comparison: Comparison, name: str | None) -> str:
+    """The title of a row by its name; the name itself where there is no such row."""
+    return next((row["title"] for row in comparison["rows"] if row["name"] == name), name or "none")
+
+
+def against_chosen(row: Row, measure: str = MEASURE) -> Difference:
+    """A row's difference to the chosen one; None for the chosen one itself and where nothing was tested."""
+    return (row.get("to_against") or {}).get(measure)
+
+
+def to_bm25(comparison: Comparison, row: Row, measure: str = MEASURE) -> float | None:
+    """How far a row's mean is above BM25's here; None where either was not measured."""
+    bm25 = next((row["values"].get(measure) for row in comparison["rows"] if row["name"] == BM25), None)
+    return row["values"][measure]["mean"] - bm25["mean"] if bm25 and measure in row["values"] else None
+
+
+# Figures and their marks.
+
+
+def side(difference: Difference) -> str:
+    """above, below (both beyond chance) or alike; empty where nothing was tested."""
+    if difference is None:
+        return ""
+    if difference["p_holm"] >= LEVEL:
+        return "alike"
+    return "above" if difference["mean"] > 0 else "below"
+
+
+def mark(difference: Difference) -> str:
+    """Stars for a difference beyond chance, ≈ for one that chance may explain."""
+    if difference is None:
+        return ""
+    return next((stars for below, stars in STARS if difference["p_holm"] < below), ALIKE)
+
+
+def figure(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def signed(value: float) -> str:
+    """+0.007; never a minus before a zero."""
+    return f"{value:+.3f}".replace("-0.000", "0.000").replace("+0.000", "0.000")
+
+
+def interval(value: Mapping[str, float]) -> str:
+    return f"{value['low']:.3f}–{value['high']:.3f}"
+
+
+def signed_interval(value: Mapping[str, float]) -> str:
+    return f"{signed(value['low'])} to {signed(value['high'])}"
+
+
+# The answer: which row is best, by how much, whether to believe it, and what to beware of.
 
 
 def _answer(comparison: Comparison) -> list[Block]:
-    against = title_of(comparison, comparison["against"])
+    against, base, rows = title_of(comparison, comparison["against"]), chosen(comparison), []
+    for row in done(comparison):
+        value, difference = row["values"][MEASURE], against_chosen(row)
+        kind = "chosen" if row is base else side(difference) or "alike"
+        rows.append(
+            ChartRow(
+                name=row["title"], dots=[dot_of(value, kind)], remark=f"{figure(value['mean'])} {mark(difference)}",
+                ours=row is best(comparison), aloof=row["family"] == "floor",
+            )
+        )  # fmt: skip
     colours = [
         ("above", f"above {against}, beyond chance"), ("below", "below, beyond chance"), ("alike", "not significant"),
         ("chosen", f"{against}, dotted line"),
     ]  # fmt: skip
+    level = base["values"][MEASURE]["mean"] if base else None
+    picture = Picture(
+        title=measure_name(MEASURE),
+        remark=f"with {comparison['confidence']:.0%} intervals",
+        picture=partial(row_chart, rows, measure_name(MEASURE), width=WIDE, level=level),
+        legend=colours if legend(comparison) else [],
+    )
+    notes = [*cautions(comparison), *without_figures(comparison)]
+    return [Text(text=answer(comparison), tone=verdict(comparison)), picture, Items(items=notes)]
+
+
+def comparison_headline(comparison: Comparison) -> str:
+    """The comparison in a line: how many rows, and the best beside the chosen one."""
+    rows, measured, top, base = comparison["rows"], done(comparison), best(comparison), chosen(comparison)
+    told = counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
+    if top is None:
+        return f"{told} measured"
+    told += f"; highest {measure_name(MEASURE)} {figure(top['values'][MEASURE]['mean'])} ({top['title']})"
+    if base is not None and base is not top:
+        told += f", {base['title']} {figure(base['values'][MEASURE]['mean'])}"
+    return f"{told}, over {comparison['n']:,} queries"
+
+
+def answer(comparison: Comparison) -> str:
+    """The outcome in a paragraph: the best row, its lead over the chosen row, and what chance may do."""
+    rows, top, base = done(comparison), best(comparison), chosen(comparison)
+    if top is None:
+        return "No row could be measured: there is nothing to compare."
+    name, value = measure_name(MEASURE), top["values"][MEASURE]
+    around = f"{figure(value['mean'])} ({figure(value['low'])} to {figure(value['high'])})"
+    over = f"{around} over {counted(comparison['n'], 'query')}"
+    if len(rows) == 1:
+        return f"The only row that was measured is {top['title']}: {name} {over}. There is nothing to compare it with."
+    if top is base:
+        told = f"No row is above {base['title']}: {name} {over}."
+    else:
+        told = f"Highest {name}: {top['title']}, {over}. {_lead(comparison, top, base)}"
+    sides = [side(against_chosen(row)) for row in rows if row is not top]
+    kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not significant"))
+    others = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
+    against = "" if base is None or top is base else f" tested against {base['title']}"
+    return f"{told} Other rows{against}: {others}." if others else told
+
+
+def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
+    difference = against_chosen(top)
+    if base is None or difference is None:
+        title = title_of(comparison, comparison["against"])
+        return f"Nothing is said about chance: there is no figure of {title} to test them against."
+    told = f"That is {signed(difference['mean'])} over {base['title']} ({comparison['confidence']:.0%} interval"
+    p = "p < 0.0001" if difference["p_holm"] < 0.00005 else f"p = {difference['p_holm']:.4f}"
+    end = (
+        "and chance does not explain it"
+        if difference["p_holm"] < LEVEL
+        else "but these queries cannot tell the two apart"
+    )
+    return f"{told} {signed_interval(difference)}), {end}: {p} after Holm's correction."
+
+
+def verdict(comparison: Comparison) -> str:
+    """better or worse (is any row above the chosen one, beyond chance?), open where chance may explain it, unknown."""
+    top, base = best(comparison), chosen(comparison)
+    sides = [side(against_chosen(row)) for row in done(comparison)]
+    if top is None or base is None or not any(sides):
+        return "unknown"
+    if top is base:
+        return "open" if "alike" in sides else "worse"
+    return "better" if side(against_chosen(top)) == "above" else "open"
+
+
+def cautions(comparison: Comparison) -> list[str]:
+    """What to beware of, a sentence or two each."""
+    told = [sentence(warning) for warning in comparison["warnings"]]
+    names = [name for name in comparison["measures"] if name.startswith("collection_")]
+    top, title = best(comparison), title_of(comparison, comparison["against"])
+    if top and (below := [name for name in names if side(against_chosen(top, name)) == "below"]):
+        told.insert(
+            0,
+            f"{top['title']} orders given documents better than it finds them: where every document may be found, it is"
+            f" below {title} beyond chance at {' and '.join(map(measure_name, below))}.",
+        )
+    if len(done(comparison)) > 2:
+        told.append(
+            "The best of several rows is best partly by luck: where these queries choose one, judge it again on queries"
+            " that chose nothing."
+        )
+    return told
+
+
+def without_figures(comparison: Comparison) -> list[str]:
+    """The rows that have no values, and why."""
     return [
-        Text(text=answer(comparison), tone=verdict(comparison)),
-        Figures(figures=figures(comparison), only="page"),
-        *_whiskers(comparison, [MEASURE], WIDE, colours if legend(comparison) else []),
-        Items(items=[*cautions(comparison), *(f"{row['title']} {why}" for row, why in without_figures(comparison))]),
+        f"{row['title']} {'is empty' if row['state'] == 'empty' else row['state']}"
+        + (f": {row['why'].rstrip('.')}." if row.get("why") else ".")
+        for row in comparison["rows"]
+        if row["state"] != "done"
     ]
 
 
-def _whiskers(
-    comparison: Comparison, measures: Sequence[str], width: int, colours: Sequence[tuple[str, str]] = ()
-) -> list[Block]:
-    """A figure for each of some measures: every row with its interval, beside the chosen one."""
-    top, base, pictures = best(comparison), chosen(comparison), []
-    for name in measures:
-        rows = []
-        for row in (row for row in done(comparison) if name in row["values"]):
-            value, difference = row["values"][name], against_chosen(row, name)
-            kind = "chosen" if row["name"] == comparison["against"] else side(difference) or "alike"
-            rows.append(
-                ChartRow(
-                    name=row["title"],
-                    dots=[dot_of(value, kind)],
-                    remark=f"{figure(value['mean'])} {mark(difference)}",
-                    ours=row is top,
-                    aloof=row["family"] == "floor",
-                )
-            )
-        level = base["values"][name]["mean"] if base is not None and name in base["values"] else None
-        if rows and name in comparison["measures"]:
-            pictures.append(
-                Picture(
-                    title=measure_name(name),
-                    remark=f"with {comparison['confidence']:.0%} intervals",
-                    picture=partial(row_chart, rows, measure_name(name), width=width, level=level),
-                    legend=colours,
-                )
-            )
-    return [Beside(blocks=pictures, only="page")] if len(pictures) > 1 else list(pictures)
+def legend(comparison: Comparison) -> str:
+    """What the marks mean; empty where nothing was tested."""
+    if not any(row.get("to_against") for row in comparison["rows"]):
+        return ""
+    title = title_of(comparison, comparison["against"])
+    stars = ", ".join(f"{stars} p < {below:g}" for below, stars in reversed(STARS))
+    return f"Against {title}, p after Holm's correction: {stars}, {ALIKE} not significant."
+
+
+# The tables: a row for each row of the comparison.
+
+
+def _table(
+    comparison: Comparison,
+    caption: str,
+    columns: Columns,
+    rows: Sequence[Row],
+    *,
+    groups: Sequence[tuple[str, int]] = (),
+    only: str = "",
+) -> Table:
+    made: list[list[Cell | str]] = []
+    for row in rows:
+        aside = "chosen" if row["name"] == comparison["against"] else ""
+        cells = [cell_of(row) for _, cell_of in columns]
+        if row["state"] != "done" and not any(cell.text for cell in cells):
+            cells[0] = Cell(text=row["state"], tone=row["state"])
+        made.append([Cell(text=row["title"], aside=aside), *cells])
+    top = [at for at, row in enumerate(rows) if row is best(comparison)]
+    header = ["Row", *(name for name, _ in columns)]
+    return Table(caption=caption, header=header, rows=made, groups=groups, strong=top, only=only)
 
 
 def _judged(comparison: Comparison) -> list[Block]:
     names = [name for name in comparison["measures"] if name.startswith("ndcg@")]
-    if not names:
+    if not done(comparison) or not names:
         return []
     columns: Columns = [(measure_name(name), partial(_value, comparison, name)) for name in names]
     if any(against_chosen(row, names[-1]) for row in comparison["rows"]):
         against = title_of(comparison, comparison["against"])
         columns.append((f"{measure_name(names[-1])} − {against}", partial(_difference, names[-1])))
-    over = f"Mean over {comparison['n']:,} queries, with {comparison['confidence']:.0%} interval"
-    others = [name for name in names if name != MEASURE]
-    return [
-        *_whiskers(comparison, others, HALF),
-        _table(comparison, over, columns, states=True),
-        *([Text(text=legend(comparison), tone="quiet")] if legend(comparison) else []),
-    ]
+    caption = f"Mean over {comparison['n']:,} queries, with {comparison['confidence']:.0%} interval"
+    marks = legend(comparison)
+    table = _table(comparison, caption, columns, comparison["rows"])
+    return [table, *([Text(text=marks, tone="quiet")] if marks else [])]
 
 
 def _collection(comparison: Comparison) -> list[Block]:
@@ -191,194 +340,11 @@ def _collection(comparison: Comparison) -> list[Block]:
         (measure_name(name).removesuffix(", all documents"), partial(_value, comparison, name)) for name in names
     ]
     caption = f"Mean with {comparison['confidence']:.0%} interval"
-    return [Text(text=told), _table(comparison, caption, columns, states=True)] if names else []
-
-
-def _paper(comparison: Comparison) -> list[Block]:
-    """The paper's figures, and each row's difference to BM25 here and there; only rows that the paper has."""
-    rows = [row for row in comparison["rows"] if row.get("paper")]
-    names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
-    if not names:
-        return []
-    columns: Columns = [(measure_name(name), partial(_paper_figure, name)) for name in names]
-    for name in names:
-        columns += [("here", partial(_here, comparison, name)), ("paper", partial(_there, name))]
-    groups = [("", 1), ("In the paper", len(names)), *((f"{measure_name(name)} − BM25", 2) for name in names)]
-    drawn = []
-    for row in comparison["rows"]:
-        here, there = to_bm25(comparison, row), (row.get("paper_to_bm25") or {}).get(MEASURE)
-        if row["name"] == BM25 or there is None:
-            continue
-        tested = against_chosen(row) if comparison["against"] == BM25 else None
-        dots = [Dot(value=there / 100, kind="there")]
-        if here is not None:
-            dots.append(dot_of(tested, "here") if tested else Dot(value=here, kind="here"))
-        drawn.append(ChartRow(name=row["title"], dots=dots, remark="" if here is None else signed(here)))
-    label = f"{measure_name(MEASURE)} minus BM25, here and in the paper"
-    return [
-        Text(text=paper_remark()),
-        Picture(
-            title=f"{measure_name(MEASURE)} − BM25",
-            picture=partial(row_chart, drawn, label, width=WIDE, level=0.0, joined=True),
-            legend=[("here", "here"), ("there", "in the paper")],
-        ),
-        _table(
-            comparison,
-            "The figures of Table IV, and each row’s difference to BM25",
-            columns,
-            rows,
-            groups=groups,
-            only="page",
-        ),
-        _table(comparison, f"{measure_name(MEASURE)} − BM25", columns[-2:], rows, only="terminal"),
-    ]
-
-
-def _parts(comparison: Comparison) -> list[Block]:
-    """Kinds of queries: figures of the few rows that matter, and a shaded table of all rows.
-
-    A slice of which only one part has queries is left out: that is all queries again.
-    """
-    slices = {name: part_sizes(comparison, name) for name in comparison["slices"]}
-    slices = {name: sizes for name, sizes in slices.items() if len(sizes) > 1}
-    rows, base = done(comparison), chosen(comparison)
-    bm25 = next((row for row in rows if row["name"] == BM25), None)
-    matter = {row["name"]: row for row in (best(comparison), base, bm25) if row and row.get("slices")}
-    drawn = list(zip(KINDS, matter.values(), strict=False))
-    charts = {
-        name: [ChartRow(name=part, dots=_dots(drawn, name, part), remark=f"{size:,}") for part, size in sizes.items()]
-        for name, sizes in slices.items()
-    }
-    ends = [end for chart in charts.values() for row in chart for dot in row.dots for end in dot.ends]
-    leads = [
-        abs(_lead(row, base, name, part))
-        for row in rows if row["family"] != "floor"  # knows nothing and lies far below: all others would be pale
-        for name, sizes in slices.items() for part in sizes
-    ]  # fmt: skip
-    most, columns = max(leads, default=0.0), Columns()
-    for name, sizes in slices.items():
-        for part, size in sizes.items():
-            columns.append((f"{part} (n = {size:,})", partial(_in_part, rows, base, name, part, most)))
-    shaded = "; shaded where it lies above or below {} in the same column, which is not tested"
-    pictures = [
-        Picture(
-            title=f"{measure_name(MEASURE)} by {name}",
-            remark="queries at the right",
-            picture=partial(row_chart, chart, f"{measure_name(MEASURE)} by {name}, number of queries",
-                            row_height=22 + 9 * len(drawn), around=ends),
-            legend=[(kind, row["title"]) for kind, row in drawn],
-        )
-        for name, chart in charts.items()
-    ]  # fmt: skip
-    groups = [("", 1), *((name, len(sizes)) for name, sizes in slices.items())]
-    caption = f"{measure_name(MEASURE)} of every row{shaded.format(base['title']) if base else ''}"
-    return [Beside(blocks=pictures), _table(comparison, caption, columns, rows, groups=groups)] if slices else []
-
-
-def _dots(drawn: Sequence[tuple[str, Row]], name: str, part: str) -> list[Dot]:
-    values = [(kind, in_part(row, name, part)) for kind, row in drawn]
-    return [dot_of(value[MEASURE], kind) for kind, value in values if value]
-
-
-def _lead(row: Row, base: Row | None, name: str, part: str) -> float:
-    """Of a row over the chosen one in a part of the queries."""
-    of, to = in_part(row, name, part), (in_part(base, name, part) if base else None)
-    return of[MEASURE]["mean"] - to[MEASURE]["mean"] if of and to else 0.0
-
-
-def _in_part(rows: Sequence[Row], base: Row | None, name: str, part: str, most: float, row: Row) -> Cell:
-    found = in_part(row, name, part)
-    if found is None:
-        return Cell()
-    value, lead = found[MEASURE], _lead(row, base, name, part)
-    others = [other for row_of in rows if (other := in_part(row_of, name, part))]
-    top = value["mean"] == max(other[MEASURE]["mean"] for other in others)
-    shade = max(-SHADE, min(SHADE, SHADE * lead / most)) if most else 0.0
-    return Cell(text=figure(value["mean"]), strong=top, shade=shade, tip=interval(value))
-
-
-def _costs(comparison: Comparison) -> list[Block]:
-    """What each row costs. What a row does not have, such as parameters of BM25, is empty."""
-    names = ("parameters", "dimensions", "train_seconds", "texts_per_second")
-    rows = [row for row in done(comparison) if any(row.get(name) is not None for name in names)]
-    # A bar where more is more to pay or to gain: a vector's length is neither.
-    largest = {name: max((row.get(name) or 0 for row in rows), default=0) for name in names if name != "dimensions"}
-
-    def cost(name: str, row: Row) -> Cell:
-        value = row.get(name)
-        if value is None:
-            return Cell()
-        reused = "reused" if name == "train_seconds" and row["reused"] else ""
-        text = duration(value) if name == "train_seconds" else f"{value:,.0f}"
-        return Cell(text=text, aside=reused, share=value / largest[name] if largest.get(name) else None)
-
-    columns: Columns = [(measure_name(MEASURE), lambda row: Cell(text=figure(row["values"][MEASURE]["mean"])))]
-    titles = ("Parameters", "Dimensions", "Training", "Texts per second")
-    columns += [(title, partial(cost, name)) for title, name in zip(titles, names, strict=True)]
-    return [_table(comparison, "Bars are shares of the largest of their column", columns, rows)] if rows else []
-
-
-def _queries(comparison: Comparison) -> list[Block]:
-    difference = comparison.get("difference")
-    if not difference or not difference["queries"]:
-        return []
-    told = [
-        f"{figure(query['of'])} against {figure(query['to'])}  {query['query']}"
-        for why in ("gain", "loss")
-        for query in [query for query in difference["queries"] if query["why"] == why][:NUM_QUERIES]
-    ]
-    blocks: list[Block] = [Text(text=difference_remark(comparison)), Items(items=told, tone="", only="terminal")]
-    blocks.append(Text(text=grade_legend(comparison["judgments"] == "click-derived").text, tone="quiet", only="page"))
-    for query in difference["queries"]:
-        rankings = [
-            ranked(
-                title_of(comparison, name),
-                [(d.get("grade"), d["title"], "") for d in query["rankings"].get(name, ())],
-            )
-            for name in (difference["of"], difference["to"])
-        ]
-        blocks += [
-            Heading(text=query["query"], only="page"),
-            Text(text=capital(outcome(comparison, query)), tone="quiet", only="page"),
-            Beside(blocks=rankings, only="page"),
-        ]
-    return blocks
-
-
-def _measured(comparison: Comparison) -> list[Block]:
-    notes = row_notes(comparison)
-    return [
-        Items(items=protocol(comparison), only="page"),
-        Items(items=protocol(comparison, RULES_SHOWN), only="terminal"),
-        *([Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")] if notes else []),
-    ]
-
-
-def _table(
-    comparison: Comparison,
-    caption: str,
-    columns: Columns,
-    rows: Sequence[Row] | None = None,
-    *,
-    states: bool = False,
-    groups: Sequence[tuple[str, int]] = (),
-    only: str = "",
-) -> Table:
-    """A row for each of `rows`, by default all; states: one without figures says in which state it is."""
-    made: list[list[Cell | str]] = []
-    rows = comparison["rows"] if rows is None else rows
-    for row in rows:
-        aside = "chosen" if row["name"] == comparison["against"] else ""
-        cells = [cell_of(row) for _, cell_of in columns]
-        if states and row["state"] != "done" and not any(cell.text for cell in cells):
-            cells[:1] = [Cell(text=row["state"], tone=row["state"])]
-        made.append([Cell(text=row["title"], aside=aside), *cells])
-    top = [at for at, row in enumerate(rows) if row is best(comparison)]
-    header = ["Row", *(name for name, _ in columns)]
-    return Table(caption=caption, header=header, rows=made, groups=groups, strong=top, only=only)
+    return [Text(text=told), _table(comparison, caption, columns, comparison["rows"])] if names else []
 
 
 def _value(comparison: Comparison, name: str, row: Row) -> Cell:
+    """A mean with its interval and its mark."""
     if name not in row["values"]:
         return Cell()
     value, difference = row["values"][name], against_chosen(row, name)
@@ -397,21 +363,165 @@ def _difference(measure: str, row: Row) -> Cell:
     return Cell(text=signed(value["mean"]), aside=signed_interval(value), mark=mark(value), tone=side(value))
 
 
-def _here(comparison: Comparison, measure: str, row: Row) -> Cell:
-    """A row's difference to BM25 here; BM25's own is empty."""
-    value = None if row["name"] == BM25 else to_bm25(comparison, row, measure)
-    return Cell() if value is None else Cell(text=signed(value))
+def _paper(comparison: Comparison) -> list[Block]:
+    """The paper's figures, and each row's difference to BM25 here and there; only rows that the paper has."""
+    rows = [row for row in comparison["rows"] if row.get("paper")]
+    names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
+    if not names:
+        return []
+
+    def here(measure: str, row: Row) -> Cell:
+        value = None if row["name"] == BM25 else to_bm25(comparison, row, measure)
+        return Cell() if value is None else Cell(text=signed(value))
+
+    def of_paper(of: str, measure: str, show: Callable[[float], str], row: Row) -> Cell:
+        points = (row.get(of) or {}).get(measure)  # of a hundred
+        return Cell() if points is None else Cell(text=show(points / 100))
+
+    columns: Columns = [(measure_name(name), partial(of_paper, "paper", name, figure)) for name in names]
+    for name in names:
+        columns += [("here", partial(here, name)), ("paper", partial(of_paper, "paper_to_bm25", name, signed))]
+    groups = [("", 1), ("In the paper", len(names)), *((f"{measure_name(name)} − BM25", 2) for name in names)]
+    drawn = []
+    for row in rows:
+        ours, there = to_bm25(comparison, row), (row.get("paper_to_bm25") or {}).get(MEASURE)
+        if there is not None:
+            dots = [Dot(value=there / 100, kind="there"), *([] if ours is None else [Dot(value=ours, kind="here")])]
+            drawn.append(ChartRow(name=row["title"], dots=dots, remark="" if ours is None else signed(ours)))
+    title = f"{measure_name(MEASURE)} − BM25"
+    told = "The paper's figures come from its authors' own data, so only the differences to BM25 are comparable."
+    caption = "The figures of Table IV, and each row’s difference to BM25"
+    return [
+        Text(text=told),
+        Picture(
+            title=title,
+            picture=partial(row_chart, drawn, f"{title}, here and in the paper", width=WIDE, level=0.0, joined=True),
+            legend=[("here", "here"), ("there", "in the paper")],
+        ),
+        _table(comparison, caption, columns, rows, groups=groups, only="page"),
+        _table(comparison, title, columns[-2:], rows, only="terminal"),
+    ]
 
 
-def _there(measure: str, row: Row) -> Cell:
-    """A row's difference to BM25 in the paper; BM25's own is empty."""
-    return Cell() if row["name"] == BM25 else _of_paper((row.get("paper_to_bm25") or {}).get(measure), signed)
+def _parts(comparison: Comparison) -> list[Block]:
+    """Kinds of queries: figures of the few rows that matter, and a table of all rows.
+
+    A slice of which only one part has queries is left out: that is all queries again.
+    """
+    rows, sizes = done(comparison), dict[str, dict[str, int]]()
+    for name, parts in comparison["slices"].items():
+        known = {part: next(filter(None, (_in_part(row, name, part) for row in rows)), None) for part in parts}
+        sizes[name] = {part: of["n"] for part, of in known.items() if of}
+    sizes = {name: parts for name, parts in sizes.items() if len(parts) > 1}
+    if not sizes:
+        return []
+    bm25 = next((row for row in rows if row["name"] == BM25), None)
+    matter = {row["name"]: row for row in (best(comparison), chosen(comparison), bm25) if row and row.get("slices")}
+    drawn = list(zip(KINDS, matter.values(), strict=False))
+    charts = {
+        name: [
+            ChartRow(
+                name=part, remark=f"{size:,}",
+                dots=[dot_of(of[MEASURE], kind) for kind, row in drawn if (of := _in_part(row, name, part))],
+            )
+            for part, size in parts.items()
+        ]
+        for name, parts in sizes.items()
+    }  # fmt: skip
+    ends = [end for chart in charts.values() for row in chart for dot in row.dots for end in dot.ends]
+    pictures = [
+        Picture(
+            title=f"{measure_name(MEASURE)} by {name}",
+            remark="queries at the right",
+            picture=partial(row_chart, chart, f"{measure_name(MEASURE)} by {name}, number of queries",
+                            row_height=22 + 9 * len(drawn), around=ends),
+            legend=[(kind, row["title"]) for kind, row in drawn],
+        )
+        for name, chart in charts.items()
+    ]  # fmt: skip
+
+    def value(name: str, part: str, row: Row) -> Cell:
+        found = [(_in_part(other, name, part) or {}).get(MEASURE) for other in (row, *rows)]
+        if found[0] is None:
+            return Cell()
+        top = max(of["mean"] for of in found if of)
+        return Cell(text=figure(found[0]["mean"]), strong=found[0]["mean"] == top, tip=interval(found[0]))
+
+    columns: Columns = [
+        (f"{part} (n = {size:,})", partial(value, name, part))
+        for name, parts in sizes.items()
+        for part, size in parts.items()
+    ]
+    groups = [("", 1), *((name, len(parts)) for name, parts in sizes.items())]
+    caption = f"{measure_name(MEASURE)} of every row"
+    return [Beside(blocks=pictures), _table(comparison, caption, columns, rows, groups=groups)]
 
 
-def _paper_figure(measure: str, row: Row) -> Cell:
-    return _of_paper(row["paper"].get(measure), figure)
+def _in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
+    """What a row is worth in a part of a slice, with the number of queries; None where it was not measured."""
+    return (row.get("slices") or {}).get(name, {}).get(part)
 
 
-def _of_paper(points: float | None, show: Callable[[float], str]) -> Cell:
-    """A figure of the paper, which has points of a hundred, on the scale of ours."""
-    return Cell() if points is None else Cell(text=show(points / 100))
+def _costs(comparison: Comparison) -> list[Block]:
+    """What each row costs. What a row does not have, such as parameters of BM25, is empty."""
+    names = {"parameters": "Parameters", "dimensions": "Dimensions", "train_seconds": "Training",
+             "texts_per_second": "Texts per second"}  # fmt: skip
+    rows = [row for row in done(comparison) if any(row.get(name) is not None for name in names)]
+
+    def cost(name: str, row: Row) -> Cell:
+        value = row.get(name)
+        if value is None:
+            return Cell()
+        reused = "reused" if name == "train_seconds" and row["reused"] else ""
+        return Cell(text=duration(value) if name == "train_seconds" else f"{value:,.0f}", aside=reused)
+
+    columns: Columns = [(measure_name(MEASURE), lambda row: Cell(text=figure(row["values"][MEASURE]["mean"])))]
+    columns += [(title, partial(cost, name)) for name, title in names.items()]
+    return [_table(comparison, "Training, and texts encoded, on this machine", columns, rows)] if rows else []
+
+
+# What is behind the tables.
+
+
+def _queries(comparison: Comparison) -> list[Block]:
+    difference = comparison.get("difference")
+    if not difference or not difference["queries"]:
+        return []
+    of, to = (title_of(comparison, difference[key]) for key in ("of", "to"))
+    first = [
+        f"{figure(query['of'])} against {figure(query['to'])}  {query['query']}"
+        for why in WHY
+        for query in [query for query in difference["queries"] if query["why"] == why][:NUM_QUERIES]
+    ]
+    told = f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
+    each: list[Block] = [grade_legend(comparison["judgments"] == "click-derived")]
+    for query in difference["queries"]:
+        names = (difference["of"], difference["to"])
+        rankings = [ranked(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
+        outcome = f"{WHY[query['why']]}: {of} {figure(query['of'])}, {to} {figure(query['to'])}"
+        each += [Heading(text=query["query"]), Text(text=sentence(outcome), tone="quiet"), Beside(blocks=rankings)]
+    return [Text(text=told), Items(items=first, tone="", only="terminal"), *(replace(one, only="page") for one in each)]
+
+
+def _measured(comparison: Comparison) -> list[Block]:
+    judges = JUDGES.get(comparison["judgments"], f"Judgments: {comparison['judgments']}.")
+    notes = [f"{row['title']}: {note}" for row in comparison["rows"] for note in row.get("notes") or ()]
+    return [
+        Items(items=[judges, *measured(comparison)], only="page"),
+        Items(items=[judges, *measured(comparison, RULES_SHOWN)], only="terminal"),
+        *([Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")] if notes else []),
+    ]
+
+
+def measured(metrics: Mapping[str, Any], only: Collection[str] = ()) -> list[str]:
+    """How a comparison or an evaluation was measured, a sentence or two each.
+
+    only: of the rules those of these names; all where none.
+    """
+    told = [
+        f"{counted(metrics['n'], 'query')}, of which {metrics['n_informative']:,} can tell rankings apart: in the"
+        " others all judged documents have one grade. All of them count in every mean.",
+        f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
+    ]
+    rules = {name: rule for name, rule in metrics["rules"].items() if not only or name in only}
+    return told + [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in rules.items()]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flows.report import html
+from flows.report import renderers
 from flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -25,12 +25,14 @@ from flows.report.blocks import (
 )
 from flows.report.figures import (
     MOST,
+    ChartRow,
+    Dot,
     Line,
     Scale,
-    gate_chart,
     heat_map,
     line_chart,
     own_scale,
+    row_chart,
     word_columns,
     word_lines,
 )
@@ -88,7 +90,7 @@ class Readings:
 
 def write_explain_page(path: str, readings: Readings) -> None:
     """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
-    html.write_page(path, explain_page(readings))
+    renderers.write_page(path, explain_page(readings))
 
 
 def explain_page(readings: Readings) -> Page:
@@ -304,7 +306,7 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
                     Picture(
                         title=f"{one.name}, read {found['direction']}",
                         remark="mean of i(t) over all cells",
-                        picture=partial(gate_chart, found),
+                        picture=partial(row_chart, _means(found), "Mean input gate", row_height=36),
                         legend=[("ours", "keywords"), ("dropped", "other words")],
                     ),
                     Text(text=_gate(one.name, found)),
@@ -313,6 +315,19 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
             blocks.append(Text(text=f"{one.name} is an RNN: it has no input gate, so there is nothing to compare."))
     blocks += [Text(text=OF_GATES, tone="quiet", only="page")] * bool(blocks)
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
+
+
+def _means(found: Mapping[str, Any]) -> list[ChartRow]:
+    """The mean input gate at keywords beside that at other words: overall, and by the position of the word."""
+    rows = [("all positions", found), *((f"position {at['position']}", at) for at in found["by_position"])]
+    return [
+        ChartRow(name=name, dots=[_mean(of["keywords"], "ours"), _mean(of["others"], "others")]) for name, of in rows
+    ]
+
+
+def _mean(of: Mapping[str, Any], kind: str) -> Dot:
+    error = 1.96 * (of["sd"] or 0) / of["n"] ** 0.5
+    return Dot(value=of["mean"], low=of["mean"] - error, high=of["mean"] + error, kind=kind)
 
 
 def _gate(name: str, found: Mapping[str, Any]) -> str:

@@ -105,17 +105,14 @@ def line_chart(
     label: str,
     *,
     log: bool = False,
-    from_zero: bool = False,
     most: float = math.inf,
-    first: float | None = None,
     level: tuple[str, float] | None = None,
     show: Callable[[float], str] = "{:.3f}".format,
 ) -> Markup:
     """The figure, with each line's name and end above it; empty where nothing is known.
 
-    log: a logarithmic scale, if all values allow it. most: what no value can be above. first: the epoch at the left
-    edge, if not that of the first point. level: a name and a value that the lines are to be seen against. show: a value
-    as it stands beside the name of its line.
+    log: a logarithmic scale, if all values allow it. most: what no value can be above. level: a name and a value that
+    the lines are to be seen against. show: a value as it stands beside the name of its line.
     """
     lines = [line for line in lines if line.known]
     if not lines:
@@ -144,17 +141,13 @@ def line_chart(
         if level:
             axes.axhline(level[1], color=COLOUR["quiet"], ls=":", lw=1.4, label=f"{level[0]} {show(level[1])}")
         axes.margins(x=0.02)
-        if first is not None:
-            axes.set_xlim(left=min(first, axes.get_xlim()[0]))
-        if from_zero:
-            axes.set_ylim(bottom=0)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         if math.isfinite(most):
             axes.set_yticks([tick for tick in axes.get_yticks() if tick <= most], minor=False)
             low, high = axes.get_ylim()
             axes.set_ylim(low, min(high, most + 0.02 * (high - low)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}" if abs(y) < 10_000 else f"{y / 1000:g}k"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         if named or level:
             figure.legend(loc="outside upper left", ncols=len(named) + bool(level), handlelength=1.4, columnspacing=1.4)
         return figure
@@ -282,7 +275,7 @@ def shortened(name: str, chars: int = 15) -> str:
     return name if len(name) <= chars else f"{name[: chars - 1].rstrip()}…"
 
 
-# Labelled rows: how similarities lie in each class, and whether a classifier's probabilities hold.
+# Labelled rows: how similarities lie in each class.
 
 
 def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], label: str) -> Markup:
@@ -317,34 +310,6 @@ def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], labe
     names = ", ".join(f"class {name}: {sum(found['counts'][k]):,} rows" for k, name in classes)
     chosen = "".join(f", threshold {cut:.3g}" for cut in found["cuts"])
     return _drawn(draw, f"{label} from {edges[0]:.3g} to {edges[-1]:.3g}; {names}{chosen}", "curves histogram")
-
-
-def reliability_chart(found: Mapping[str, Any]) -> Markup:
-    """What a classifier said against how often it was right, a dot for each bin.
-
-    found: labelled_measures.reliability.
-    """
-    bins = [one for one in found["bins"] if one["n"]]
-    low, most = found["bins"][0]["low"], max(one["n"] for one in bins)
-
-    def draw() -> Any:
-        from matplotlib.ticker import PercentFormatter
-
-        figure = _figure(HALF, 330)
-        axes = figure.add_subplot()
-        axes.plot([low, 1], [low, 1], color=COLOUR["quiet"], ls=":", lw=1.4)
-        said, right = ([one[name] for one in bins] for name in ("said", "right"))
-        axes.plot(said, right, color=COLOUR["ours"])
-        sizes = [(6 + 18 * math.sqrt(one["n"] / most)) ** 2 for one in bins]  # an area goes with its rows
-        axes.scatter(said, right, sizes, color=COLOUR["ours"], linewidths=0, clip_on=False)
-        axes.set(xlim=(low, 1), ylim=(0, 1), xlabel="probability of what was said")
-        axes.margins(0.05)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(PercentFormatter(1, decimals=0))
-        return figure
-
-    told = "; ".join(f"said {one['said']:.2f}, right {one['right']:.2f} of {one['n']:,}" for one in bins)
-    return _drawn(draw, f"Right against said: {told}", "curves reliability")
 
 
 # What a tower reads: the words of a text as columns, one each, or, of a long text, runs of words, each as its mean.
@@ -498,30 +463,3 @@ def heat_map(
 
     told = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} {rows}"
     return _drawn(draw, told, "heat")
-
-
-def gate_chart(found: Mapping[str, Any]) -> Markup:
-    """The mean input gate at keywords beside that at other words: overall, and by the position at which a word is read.
-
-    found: attenuation.as_json; empty where one of the kinds has no word.
-    """
-    if not (found["keywords"]["n"] and found["others"]["n"]):
-        return Markup("")
-    places = [("all\npositions", found), *((str(at["position"]), at) for at in found["by_position"])]
-
-    def draw() -> Any:
-        figure = _figure(130 + 46 * len(places), 280)
-        axes = figure.add_subplot()
-        for number, (kind, colour) in enumerate((("keywords", "ours"), ("others", "dropped"))):
-            means = [at[kind]["mean"] for _, at in places]
-            errors = [1.96 * (at[kind]["sd"] or 0) / at[kind]["n"] ** 0.5 for _, at in places]
-            xs = [place + (0.8 if place else 0) + 0.3 * (number - 0.5) for place in range(len(places))]
-            axes.errorbar(xs, means, yerr=errors, fmt="o", color=COLOUR[colour], ms=8, elinewidth=2)
-        axes.set_xticks([place + (0.8 if place else 0) for place in range(len(places))], [name for name, _ in places])
-        axes.set_xlim(-0.8, len(places) + 0.4)
-        if found["by_position"]:
-            axes.set_xlabel("position, in reading order")
-        return figure
-
-    told = f"keywords {found['keywords']['mean']:.3f}; other words {found['others']['mean']:.3f}"
-    return _drawn(draw, f"Mean input gate: {told}", "gates")

@@ -5,10 +5,24 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from flows.report import html
-from flows.report.blocks import SIMULATED, Beside, Block, Cell, Heading, Items, Page, Picture, Section, Table, Text
+from flows.report import renderers
+from flows.report.blocks import (
+    SIMULATED,
+    Beside,
+    Block,
+    Cell,
+    Heading,
+    Items,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    capital,
+    sentence,
+)
 from flows.report.explain_page import attention_blocks
-from flows.report.figures import SERIES, ChartRow, Dot, histogram, reliability_chart, row_chart, shortened
+from flows.report.figures import SERIES, ChartRow, Dot, histogram, row_chart, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled import labelled_wording
@@ -21,8 +35,7 @@ KINDS = {
 }
 SHADE = 0.55  # of the ground of a cell that holds all rows of its class
 CLASSES_CROSSED = 6  # of the table of what was said to be what, in a terminal
-BARS = " ▁▂▃▄▅▆▇█"
-NAME = 14  # characters of a class, in a terminal
+NAME = 56  # characters of a class
 
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]  # labelled_examples
 
@@ -32,7 +45,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
     examples: Examples = {}
     if result["metrics"]["classifier"]:
         examples = json.loads(storage.read_bytes(storage.join(result["data"], EXAMPLES)))
-    html.write_page(path, labelled_page(result, examples))
+    renderers.write_page(path, labelled_page(result, examples))
 
 
 def labelled_page(result: Mapping[str, Any], examples: Examples) -> Page:
@@ -60,34 +73,30 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     """Everything but texts, section by section."""
     metrics = result["metrics"]
     verdict, answer = labelled_wording.answer(metrics)
-    notes = [f"{_sentence(note)}." for note in labelled_wording.notes(metrics, result["counts"])]
+    notes = [sentence(note) for note in labelled_wording.notes(metrics, result["counts"])]
     beside = [
         Text(text=answer, tone=verdict), Beside(blocks=_pictures(metrics), only="page"), _table(metrics),
         Items(items=notes),
     ]  # fmt: skip
     blocks: list[Block] = [Section(title="Beside what words alone can do", blocks=beside)]
     if metrics["histograms"]:
-        blocks.append(Section(title="Where the classes lie", blocks=_histograms(metrics)))
+        blocks.append(Section(title="Where the classes lie", blocks=_histograms(metrics), only="page"))
     if metrics["classifier"]:
         blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
     if metrics["overlap"]:
-        told = _sentence(labelled_wording.overlap(metrics["overlap"]))
+        told = capital(labelled_wording.overlap(metrics["overlap"]))
         text = f"{told}. 0: no two hops share a word; 1: all look at one and the same."
         blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=text)]))
     return blocks
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _table(metrics: Metrics) -> Table:
     """Every system at each measure, and how far ours is ahead of it."""
     systems, ours = metrics["systems"], metrics["ours"]
-    ahead = _sentence(f"{labelled_wording.subject(ours)} ahead by")
+    ahead = capital(f"{labelled_wording.subject(ours)} ahead by")
     header, rows = ["System"], []
     for measure in systems[ours]:
-        header += [_sentence(MEASURES[measure]), ahead]
+        header += [capital(MEASURES[measure]), ahead]
     for system, values in systems.items():
         row: list[Cell | str] = [SYSTEMS[system]]
         for measure, value in values.items():
@@ -124,12 +133,12 @@ def _pictures(metrics: Metrics) -> list[Block]:
         ]
         level = majority[measure]["value"] if majority else None
         picture = partial(row_chart, rows, MEASURES[measure], level=level)
-        found.append(Picture(title=_sentence(MEASURES[measure]), remark=remark, picture=picture))
+        found.append(Picture(title=capital(MEASURES[measure]), remark=remark, picture=picture))
     return found
 
 
 def _histograms(metrics: Metrics) -> list[Block]:
-    """Every similarity's picture, and for a terminal a line of bars for each class."""
+    """A picture of every similarity."""
     drawn = labelled_wording.drawn_classes(metrics, len(SERIES))
     classes = [(k, metrics["classes"][k]) for k in drawn]
     (first, *_) = metrics["histograms"].values()
@@ -147,76 +156,68 @@ def _histograms(metrics: Metrics) -> list[Block]:
         told += f" The most frequent classes; {left_out} more are not drawn."
     pictures = [
         Picture(
-            title=_sentence(SYSTEMS[name]),
+            title=capital(SYSTEMS[name]),
             picture=partial(histogram, found, classes, labelled_wording.VALUES[name]),
             legend=legend,
         )
         for name, found in metrics["histograms"].items()
     ]
-    rows = []
-    for name, found in metrics["histograms"].items():
-        edges, cuts = found["edges"], ", ".join(f"{cut:.3g}" for cut in found["cuts"])
-        about = f"{edges[0]:.3g} to {edges[-1]:.3g}" + (f"; threshold {cuts}" if cuts else "")
-        for k, of in classes:
-            rows.append([SYSTEMS[name], shortened(of, NAME), _bars(found["counts"][k]), about if k == drawn[0] else ""])
-    bars = Table(caption="Bars are shares of the class", rows=rows, only="terminal")
-    return [Text(text=told, only="page"), Beside(blocks=pictures, only="page"), bars]
-
-
-def _bars(counts: Sequence[int]) -> str:
-    most = max(counts) or 1
-    return "".join(BARS[-(-(len(BARS) - 1) * count // most)] for count in counts)
+    return [Text(text=told), Beside(blocks=pictures)]
 
 
 def _classifier(metrics: Metrics) -> list[Block]:
     found, classes, unit = metrics["classifier"], metrics["classes"], metrics["unit"]
     blocks: list[Block] = []
     if found["confusion"]:
-        rows: list[list[Cell | str]] = []
+        crossed: list[list[Cell | str]] = []
         for k, counts in enumerate(found["confusion"]):
             total = sum(counts) or 1
             shaded = [
                 Cell(text=f"{n:,}", shade=SHADE * n / total * (1 if at == k else -1)) for at, n in enumerate(counts)
             ]
             right = f"{counts[k] / total:.1%}" if sum(counts) else "—"
-            rows.append([shortened(classes[k], 4 * NAME), *shaded, right])
+            crossed.append([shortened(classes[k], NAME), *shaded, right])
         blocks.append(
             Table(
                 caption=f"Held-out {unit} by their label and by what was said, shaded by the share of the label’s rows",
-                header=["Label", *(f"said {shortened(name, 4 * NAME)}" for name in classes), "right"],
-                rows=rows,
+                header=["Label", *(f"said {shortened(name, NAME)}" for name in classes), "right"],
+                rows=crossed,
                 only="" if len(classes) <= CLASSES_CROSSED else "page",
             )
         )
     else:
         told = f"There are {len(classes):,} classes, too many for a table of what was said to be what; scores.arrow has"
         blocks.append(Text(text=f"{told} every row."))
-    bins: list[list[Cell | str]] = [
-        [
-            f"{one['low']:.3g} to {one['high']:.3g}", f"{one['n']:,}",
-            *("—" if one[name] is None else f"{one[name]:.3f}" for name in ("said", "right")),
-        ]
-        for one in found["bins"]
+    known = [(f"{one['low']:.3g} to {one['high']:.3g}", one) for one in found["bins"] if one["n"]]
+    drawn = [
+        ChartRow(
+            name=name, remark=f"{one['n']:,}",
+            dots=[Dot(value=one["said"], kind="there"), Dot(value=one["right"], kind="here")],
+        )
+        for name, one in known
     ]  # fmt: skip
     picture = Picture(
-        title="Right, against the probability of what was said",
-        remark="the larger a dot, the more rows",
-        picture=partial(reliability_chart, found),
+        title="Probability of what was said, and how often that was right",
+        remark=f"{unit} at the right",
+        picture=partial(row_chart, drawn, "Right beside said", joined=True),
+        legend=[("there", "said"), ("here", "right")],
     )
-    calibration = Table(caption="Bins", header=("Probability", "Rows", "Mean", "Right"), rows=bins)
+    rows = [[name, f"{one['n']:,}", f"{one['said']:.3f}", f"{one['right']:.3f}"] for name, one in known]
     return [
         *blocks,
         Heading(text="Do its probabilities hold?"),
-        Text(text=f"{_sentence(labelled_wording.calibration(found))}."),
-        Text(text="Below the dotted line it is surer than it is right.", only="page"),
-        Beside(blocks=[picture, calibration], only="page"),
+        Text(text=sentence(labelled_wording.calibration(found))),
+        Beside(
+            blocks=[picture, Table(caption="Bins", header=("Probability", "Rows", "Said", "Right"), rows=rows)],
+            only="page",
+        ),
     ]
 
 
 def _examples(metrics: Metrics, title: str, why: str, rows: Sequence[Mapping[str, Any]]) -> Section:
     blocks: list[Block] = [
         Text(
-            text=f"{_sentence(why)}; at most ten {metrics['unit']}. The texts are those of your own labelled data, with"
+            text=f"{capital(why)}; at most ten {metrics['unit']}. The texts are those of your own labelled data, with"
             " no privacy gate before them: this page is as private as they are."
         )
     ]

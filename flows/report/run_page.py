@@ -1,10 +1,11 @@
-"""A RunSummary -> blocks: the parts of a run's report, which the terminal and the run's page in Prefect show too."""
+"""The results of a run's stages -> its report; the terminal and the run's page in Prefect show parts of it too."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from flows.report import html
+from flows.report import renderers
 from flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
@@ -12,7 +13,6 @@ from flows.report.blocks import (
     Block,
     Cell,
     Code,
-    Figures,
     Heading,
     Items,
     Page,
@@ -23,130 +23,183 @@ from flows.report.blocks import (
     grade_legend,
     ranked,
 )
-from flows.report.comparison_page import comparison_blocks
-from flows.report.figures import ChartRow, Line, dot_of, line_chart, row_chart
-from flows.report.summary import Example, RunSummary, TrainingSummary
+from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
+from flows.report.figures import ChartRow, dot_of, row_chart
+from flows.report.training_page import read_json, record, training_blocks
+from schemas.release import read_decision
 from schemas.search_log import FATES, Ledger
-from training.wording import duration, measure_name
+from schemas.stage import open_result
+from training.recipes.recipe import Recipe
+from training.recipes.section import flat
+from training.wording import counted, duration, in_full, measure_name
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}
 MEASURES_DRAWN = ("ndcg@1", "ndcg@3", "ndcg@10", "collection_ndcg@10")
-GAINS = {"exponential": "2^grade - 1", "linear": "grade"}
-TAKES = {
-    "build": ("ingest",), "train": ("build",), "compare": ("build",), "evaluate": ("train",),
-    "publish": ("train", "evaluate"),
-}  # fmt: skip
 WHY = {
     "gain": "among those where we gain most",
     "loss": "among those where we lose most",
     "no shared word": "shares no word with a relevant title",
     "drawn": "drawn at random",
 }
+Results = Mapping[str, Any]  # the JSON of each stage by its name, and the rows of `drift`
+Metrics = Mapping[str, Any]  # of an evaluation
 
 
-def write_report(path: str, run: RunSummary) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What the report of a run is made of.
+
+    k: of the privacy gate. examples: examples.json of the evaluation. promotion: {"live", "reason", "figures"}, None
+    where nothing was asked of the release. commands: what to try next.
+    """
+
+    title: str
+    results: Results
+    k: int
+    training: Sequence[Block]
+    examples: Sequence[Mapping[str, Any]]
+    promotion: Mapping[str, Any] | None = None
+    commands: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_report(path: str, title: str, results: Results, commands: Sequence[str]) -> None:
     """Write the report of a run; it replaces an older one as a whole. Raises OSError where it cannot be written."""
-    html.write_page(path, page(run))
+    renderers.write_page(path, run_page(read_run(title, results, commands)))
 
 
-def page(run: RunSummary) -> Page:
-    """All that is known of a run, section by section."""
-    sections = [
-        Section(title="Result", blocks=_result(run)) if run.table or not (run.training or run.comparison) else None,
-        Section(title="Promotion", blocks=promotion(run.promotion, run.click_derived)) if run.promotion else None,
-        Section(title="Unusual since the last runs", blocks=drift(run.drift)) if run.drift else None,
-        Section(title="How it was made", blocks=_stages(run)) if run.stages else None,
-        Section(title="What became of every line", blocks=_lines(run.ledger)) if run.ledger else None,
-        Section(title="What privacy costs", blocks=_privacy(run)) if run.privacy else None,
-        Section(title="Training", blocks=_training(run.training)) if run.training else None,
-        Section(title="Ranking", blocks=ranking(run.table)) if run.table else None,
-        *(comparison_blocks(run.comparison) if run.comparison else ()),
-        Section(title="Queries to look at", blocks=_examples(run)) if run.examples else None,
-        Section(title="For the record", blocks=_record(run)) if run.settings or run.versions or run.stages else None,
+def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
+    """A run from its results and the files that these point to."""
+    build, train, release = results["build"], results["train"], results["publish"]
+    manifest = open_result(train["path"]).manifest
+    return Run(
+        title=title,
+        results=results,
+        k=open_result(build["path"]).manifest.request.config["k"],
+        training=training_blocks(train),
+        examples=read_json(results["evaluate"], "examples.json"),
+        promotion=_promotion_of(release),
+        commands=commands,
+        settings=flat(manifest.request.config["recipe"], Recipe) | {"release": release["digest"]},
+        versions=manifest.software,
+    )
+
+
+def _promotion_of(release: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What was decided about a run's release, now or when it went live; None where nothing was asked."""
+    metrics = release["metrics"]
+    decision = metrics.get("decision")
+    if decision is None and release["reused"] and (found := read_decision(metrics["release"], release["digest"])):
+        decision = asdict(found)
+    return decision and {"live": metrics["live"], **decision}
+
+
+def run_page(run: Run) -> Page:
+    """The report, section by section."""
+    results = run.results
+    evaluation, build = results["evaluate"], results["build"]
+    by_clicks = evaluation["labels"].get("judgments") == "click-derived"
+    stages = [result for result in results.values() if isinstance(result, Mapping)]
+    told = f"A query is learned from only if at least k people typed it; here k = {run.k}."
+    outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
+    blocks = [
+        Section(title="Result", blocks=_result(run)),
+        *([Section(title="Promotion", blocks=promotion(run.promotion, by_clicks))] if run.promotion else []),
+        *([Section(title="Unusual since the last runs", blocks=drift(results["drift"]))] if results["drift"] else []),
+        Section(title="How it was made", blocks=_stages(stages)),
+        Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
+        Section(title="What privacy costs", blocks=[Text(text=told), gate_table(build["metrics"]["left_at_k"], run.k)]),
+        Section(title="Training", blocks=run.training),
+        Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
+        *(comparison_blocks(results["compare"]["metrics"]) if "compare" in results else ()),
+        Section(title="Queries to look at", blocks=_examples(run.examples, by_clicks)),
+        record(run.settings, run.versions, outputs),
     ]
-    banners = [BY_CLICKS] * run.click_derived + [SIMULATED] * run.simulated
-    blocks = [section for section in sections if section]
-    return Page(kind=run.kind, title=run.title, lead=run.description, banners=banners, blocks=blocks)
+    simulated = bool(evaluation["labels"].get("simulated"))
+    banners = [BY_CLICKS] * by_clicks + [SIMULATED] * simulated
+    return Page(kind="report of a run", title=run.title, lead=_lead(results), banners=banners, blocks=blocks)
 
 
-def _result(run: RunSummary) -> list[Block]:
-    live = not run.promotion or run.promotion.get("live", True)
-    serves = "The release that serves it" if live else "It is a candidate; an earlier release stays live at"
+def _lead(results: Results) -> str:
+    log, first, last = (
+        results["ingest"][of].get(name)
+        for of, name in (("counts", "queries"), ("metrics", "first_time"), ("metrics", "last_time"))
+    )
+    when = f" from {first[:10]} to {last[:10]}" if first and last else ""  # a log may have no times (ORCAS)
+    lines, pairs = results["build"]["ledger"]["total"], results["build"]["counts"]["train_pairs"]
+    return f"{lines:,} log lines{when}: {log:,} different queries, {pairs:,} training pairs."
+
+
+def _result(run: Run) -> list[Block]:
+    metrics, release = run.results["evaluate"]["metrics"], run.results["publish"]["metrics"]
+    serves = "The release that serves it" if release["live"] else "It is a candidate; an earlier release stays live at"
     return [
-        Text(text=result(run), tone=verdict(run)),
-        *([Text(text=f"{serves}: {run.release}")] if run.release else []),
+        Text(text=result(metrics), tone=verdict(metrics)),
+        Text(text=f"{serves}: {release['release']}"),
         *([Heading(text="Try next"), *(Code(text=command) for command in run.commands)] if run.commands else []),
     ]
 
 
-def result(run: RunSummary, measure: str = "ndcg@10") -> str:
-    """The outcome in a paragraph of plain words; what the run did not measure is said to be missing."""
-    if not run.table or measure not in run.table["systems"].get("model", {}):
-        return "This run measured no ranking: there is no table of NDCG to report."
-    systems = run.table["systems"]
-    ours, n = systems["model"][measure], run.table.get("n")
-    over = f"Over {n:,} judged queries, our" if n else "Our"
-    first = f"{over} {measure_name(measure)} is {_interval(ours)}"
-    if measure not in systems.get("bm25", {}):
-        return f"{first}. BM25 was not measured."
-    first += f", and BM25's is {_interval(systems['bm25'][measure])}."
-    difference = _difference(run.table, measure)
-    if difference is None:
-        return first + " The two were not compared query by query, so nothing is said about chance."
-    low, high = difference["low"], difference["high"]
+def result(metrics: Metrics) -> str:
+    """The outcome in a paragraph of plain words."""
+    name, difference = _chosen(metrics)
+    ours, bm25 = (_interval(metrics["systems"][system][name], " to ") for system in ("model", "bm25"))
     end = {
         "better": "which excludes zero: ours is better, and chance does not explain it.",
         "worse": "which excludes zero: BM25 is better, and chance does not explain it.",
         "open": "which includes zero: these queries cannot tell the two apart.",
-    }[verdict(run, measure)]
-    confidence = f"{run.table.get('confidence', 0.95):.0%}"
+    }[verdict(metrics)]
     return (
-        f"{first} Query by query the difference is {difference['mean']:+.3f} ({confidence} interval {low:+.3f} to"
-        f" {high:+.3f}), {end}"
+        f"Over {metrics['n']:,} judged queries, our {measure_name(name)} is {ours}, and BM25's is {bm25}. Query by"
+        f" query the difference is {difference['mean']:+.3f} ({metrics['confidence']:.0%} interval"
+        f" {difference['low']:+.3f} to {difference['high']:+.3f}), {end}"
     )
 
 
-def verdict(run: RunSummary, measure: str = "ndcg@10") -> str:
-    """better, worse, open, or unknown."""
-    difference = _difference(run.table, measure) if run.table else None
-    if difference is None:
-        return "unknown"
+def verdict(metrics: Metrics) -> str:
+    """better, worse, or open."""
+    _, difference = _chosen(metrics)
     return "better" if difference["low"] > 0 else "worse" if difference["high"] < 0 else "open"
+
+
+def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
+    """The measure that decides, NDCG@10 where it was measured, and our difference to BM25 at it."""
+    differences = metrics["difference"]["measures"]
+    name = "ndcg@10" if "ndcg@10" in differences else next(iter(differences))
+    return name, differences[name]
+
+
+def _interval(value: Mapping[str, float], between: str) -> str:
+    return f"{value['mean']:.3f} ({value['low']:.3f}{between}{value['high']:.3f})"
 
 
 def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:
     """Whether the release went live and why, with the slices that were looked at."""
-    live, figures = found.get("live", True), found["figures"]
+    live, figures = found["live"], found["figures"]
     told = f"{'Live.' if live else 'Kept as a candidate.'} {found['reason']}"
     blocks: list[Block] = [Text(text=told, tone="better" if live else "open")]
     if click_derived and figures.get("difference"):
         blocks.append(Text(text="The two models were judged by clicks; no judge compared them."))
     if slices := figures.get("slices"):
-        blocks.append(
-            Table(
-                caption=f"{measure_name(figures.get('measure', 'ndcg@10'))} on parts of the queries; a part that falls"
-                " by more than its limit keeps the candidate",
-                header=("Part", "Queries", "Live", "Candidate", "Change", "Limit"),
-                rows=[[
-                    Cell(text=row["part"], aside=row["slice"]), f"{row['n']:,}", f"{row['live']:.3f}",
-                    f"{row['candidate']:.3f}",
-                    Cell(text=f"{row['difference']:+.3f}", aside="too much worse" if row["worse"] else ""),
-                    f"{-row['limit']:.3f}" if row["decides"] else Cell(text="too few to decide", tone="quiet"),
-                ] for row in slices],
-            )
-        )  # fmt: skip
+        rows: list[list[Cell | str]] = [
+            [
+                Cell(text=row["part"], aside=row["slice"]), f"{row['n']:,}", f"{row['live']:.3f}",
+                f"{row['candidate']:.3f}",
+                Cell(text=f"{row['difference']:+.3f}", aside="too much worse" if row["worse"] else ""),
+                f"{-row['limit']:.3f}" if row["decides"] else Cell(text="too few to decide", tone="quiet"),
+            ]
+            for row in slices
+        ]  # fmt: skip
+        caption = f"{measure_name(figures.get('measure', 'ndcg@10'))} on parts of the queries; a part that falls by"
+        header = ("Part", "Queries", "Live", "Candidate", "Change", "Limit")
+        blocks.append(Table(caption=f"{caption} more than its limit keeps the candidate", header=header, rows=rows))
     return blocks
 
 
-def usual(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is said where nothing alarms."""
-    compared = sum(row["usual"] != "—" for row in rows)
-    return f"Nothing, of {compared} that could be compared." if compared else "There are too few earlier runs to say."
-
-
 def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """The alarms, and every figure beside its usual value."""
+    """The alarms, or that there is none, and every figure beside its usual value."""
     alarms = [row["alarm"] + (" It stopped the run." if row.get("stops") else "") for row in rows if row["alarm"]]
     return [
         Items(items=alarms, tone="alarm") if alarms else Text(text=usual(rows)),
@@ -160,39 +213,33 @@ def drift(rows: Sequence[Mapping[str, Any]]) -> list[Block]:
     ]
 
 
-def _stages(run: RunSummary) -> list[Block]:
-    names, longest = [stage.name for stage in run.stages], max(stage.duration_seconds or 0 for stage in run.stages)
-    worked = duration(sum(stage.duration_seconds or 0 for stage in run.stages if not stage.reused))
+def usual(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence where no figure alarms."""
+    compared = sum(row["usual"] != "—" for row in rows)
+    if not compared:
+        return "There are too few earlier runs to say what is unusual."
+    return f"Nothing is unusual, of {compared} figures that could be compared."
+
+
+def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
+    longest = max(stage["duration_seconds"] or 0 for stage in stages)
+    worked = duration(sum(stage["duration_seconds"] or 0 for stage in stages if not stage["reused"]))
     told = f"This run worked for {worked}."
-    if all(stage.reused for stage in run.stages):
+    if all(stage["reused"] for stage in stages):
         told = "Every output was there already, so this run had nothing to do."
-    if any(stage.reused for stage in run.stages):
+    if any(stage["reused"] for stage in stages):
         told += " What is marked reused was finished before; its time is that of the first run."
     rows: list[list[Cell | str]] = [
         [
-            stage.name,
-            ", ".join(name for name in TAKES.get(stage.name, ()) if name in names),
-            Cell(text=duration(stage.duration_seconds), aside="reused" if stage.reused else ""),
-            Cell(share=(stage.duration_seconds or 0) / (longest or 1), tone="" if stage.reused else "kept"),
-            stage.headline,
-            Cell(text=stage.digest[:12], tip=stage.path, tone="code"),
+            stage["stage"],
+            Cell(text=duration(stage["duration_seconds"]), aside="reused" if stage["reused"] else ""),
+            Cell(share=(stage["duration_seconds"] or 0) / (longest or 1), tone="" if stage["reused"] else "kept"),
+            headline(stage),
         ]
-        for stage in run.stages
+        for stage in stages
     ]
-    return [
-        Text(text=told),
-        Table(
-            caption="Stages, what each takes from which, what it did, and the digest that names its output",
-            header=("Stage", "Takes", "Time", "", "Outcome", "Digest"),
-            rows=rows,
-            left=(0, 1, 3, 4, 5),
-        ),
-    ]
-
-
-def _lines(ledger: Ledger) -> list[Block]:
-    told = f"The log has {ledger.total:,} lines. Each has one fate, and the fates add up to all of them."
-    return [Text(text=told), ledger_table(ledger)]
+    header = ("Stage", "Time", "", "Outcome")
+    return [Text(text=told), Table(caption="Stages and what each did", header=header, rows=rows, left=(0, 2, 3))]
 
 
 def ledger_table(ledger: Ledger) -> Table:
@@ -209,24 +256,23 @@ def ledger_table(ledger: Ledger) -> Table:
             rows.append([words, f"{lines:,}", percent(lines, ledger.total), bar])
     rows.append(["All lines", f"{ledger.total:,}", "100.0%", ""])
     return Table(
-        caption="The fate of every line", header=("Fate", "Lines", "Share", ""), rows=rows, left=(0, 3),
+        caption="The fate of every line of the log", header=("Fate", "Lines", "Share", ""), rows=rows, left=(0, 3),
         strong=[*strong, len(rows) - 1],
     )  # fmt: skip
 
 
-def _privacy(run: RunSummary) -> list[Block]:
-    here = f"; here k = {run.k}" if run.k is not None else ""
-    return [
-        Text(
-            text=f"A query is learned from only if at least k people typed it{here}. This is what other values would"
-            " leave to learn from."
-        ),
-        gate_table(run.privacy, run.k),
-    ]
+def percent(part: float, whole: float) -> str:
+    """A share with as many digits as it needs; never 0% of something that is there."""
+    if not whole:
+        return "—"
+    share = 100 * part / whole
+    if 0 < share < 0.01:
+        return "< 0.01%"
+    return f"{share:.1f}%" if share >= 1 or share == 0 else f"{share:.2f}%"
 
 
 def gate_table(kept: Sequence[Mapping[str, Any]], k: int | None) -> Table:
-    """What the privacy gate leaves at each k: rows of k, queries, clicks and pairs."""
+    """What the privacy gate leaves at each k: rows of k, queries, clicks and pairs; k = 0 is the log without a gate."""
     rows = sorted(kept, key=lambda row: row["k"])
     most = rows[0]["clicks"]
     return Table(
@@ -242,234 +288,111 @@ def gate_table(kept: Sequence[Mapping[str, Any]], k: int | None) -> Table:
     )  # fmt: skip
 
 
-def ranking(table: Mapping[str, Any]) -> list[Block]:
+def ranking(metrics: Metrics) -> list[Block]:
     """Every measure of every system with its interval, the difference to BM25, and how they were measured."""
-    systems = table["systems"]
-    measures = list(dict.fromkeys(measure for values in systems.values() for measure in values))
-    difference = (table.get("difference") or {}).get("measures")
-    header = ["Measure", *(SYSTEM_NAMES.get(name, name) for name in systems)]
-    rows: list[list[Cell | str]] = []
-    for measure in measures:
-        best = max(values[measure]["mean"] for values in systems.values() if measure in values)
-        row = [_value(values.get(measure), "{:.3f}", best) for values in systems.values()]
-        if difference:
-            row.append(_value(difference.get(measure), "{:+.3f}", None))
-        rows.append([measure_name(measure), *row])
-    over = f" over {table['n']:,} queries" if "n" in table else ""
-    caption = f"Mean{over}, with {table.get('confidence', 0.95):.0%} interval"
-    drawn = [
-        Picture(
-            title=measure_name(measure),
-            picture=partial(
-                row_chart,
-                [
-                    ChartRow(
-                        name=SYSTEM_NAMES.get(name, name),
-                        dots=[dot_of(values[measure])],
-                        remark=f"{values[measure]['mean']:.3f}",
-                        ours=name == "model",
-                    )
-                    for name, values in systems.items()
-                    if measure in values
-                ],
-                measure_name(measure),
+    systems, differences = metrics["systems"], metrics["difference"]["measures"]
+    rows: list[list[Cell | str]] = [
+        [
+            measure_name(measure),
+            *(
+                Cell(
+                    text=f"{value['mean']:.3f}",
+                    aside=f"{value['low']:.3f}–{value['high']:.3f}",
+                    strong=value["mean"] == max(of[measure]["mean"] for of in systems.values()),
+                )
+                for value in (of[measure] for of in systems.values())
             ),
-        )
-        for measure in MEASURES_DRAWN
-        if measure in measures
+            Cell(text=f"{difference['mean']:+.3f}", aside=f"{difference['low']:+.3f} to {difference['high']:+.3f}"),
+        ]
+        for measure, difference in differences.items()
     ]
+    drawn = [_systems(metrics, measure) for measure in MEASURES_DRAWN if measure in differences]
+    name, difference = _chosen(metrics)
+    told = f"Ours − BM25 at {measure_name(name)}: {difference['mean']:+.3f}, p = {difference['p']:.4f}."
+    caption = f"Mean over {metrics['n']:,} queries, with {metrics['confidence']:.0%} interval"
+    header = ["Measure", *(SYSTEM_NAMES[system] for system in systems), "Ours − BM25"]
     return [
         Beside(only="page", blocks=drawn),
-        Table(caption=caption, header=[*header, *(["Ours − BM25"] if difference else [])], rows=rows),
-        Items(items=protocol(table)),
-        Items(only="page", items=_sentences(table.get("rules"))),
+        Table(caption=caption, header=header, rows=rows),
+        Items(items=[told, *metrics["warnings"]]),
+        Items(items=measured(metrics), only="page"),
     ]
 
 
-def protocol(table: Mapping[str, Any]) -> list[str]:
-    """How the numbers of the table were measured, and how ours differs from BM25."""
-    told = []
-    if "n_informative" in table:
-        told.append(
-            f"{table['n']:,} queries, of which {table['n_informative']:,} have judgments of more than one grade"
+def _systems(metrics: Metrics, measure: str) -> Picture:
+    name, rows = measure_name(measure), []
+    for system, values in metrics["systems"].items():
+        value = values[measure]
+        rows.append(
+            ChartRow(
+                name=SYSTEM_NAMES[system], dots=[dot_of(value)], remark=f"{value['mean']:.3f}", ours=system == "model"
+            )
         )
-    if "gain" in table:
-        told.append(f"gain {GAINS[table['gain']]}, discount log2(rank + 1), ties as trec_eval")
-    if (against := _difference(table, "ndcg@10")) and "p" in against:
-        told.append(
-            f"ours - BM25 at NDCG@10: {against['mean']:+.3f} [{against['low']:+.3f}, {against['high']:+.3f}],"
-            f" p = {against['p']:.4f}"
-        )
-    return [*told, *table.get("warnings", ())]
+    return Picture(title=name, picture=partial(row_chart, rows, name))
 
 
-def _value(value: Mapping[str, float] | None, form: str, best: float | None) -> Cell:
-    if value is None:
-        return Cell(text="—")
-    between = " to " if "+" in form else "–"
-    aside = between.join(form.format(value[end]) for end in ("low", "high")) if "low" in value else ""
-    return Cell(text=form.format(value["mean"]), aside=aside, strong=value["mean"] == best)
-
-
-def _examples(run: RunSummary) -> list[Block]:
-    blocks: list[Block] = [grade_legend(run.click_derived)]
-    for example in run.examples:
+def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> list[Block]:
+    blocks: list[Block] = [grade_legend(click_derived)]
+    for example in examples:
+        rankings = [ranked(SYSTEM_NAMES[system], example["rankings"][system]) for system in ("model", "bm25")]
         blocks += [
-            Heading(text=example.query),
-            *([Text(text=WHY.get(example.why, example.why), tone="quiet")] if example.why else []),
-            Beside(blocks=[_ranked("Ours", example, "ours"), _ranked("BM25", example, "bm25")]),
-        ]
+            Heading(text=example["query"]), Text(text=WHY[example["why"]], tone="quiet"), Beside(blocks=rankings),
+        ]  # fmt: skip
     return blocks
 
 
-def _ranked(name: str, example: Example, which: str) -> Block:
-    titles = getattr(example, which)
-    return ranked(name, [(t.grade, t.title, "" if t.score is None else f"{t.score:.3f}") for t in titles])
-
-
-def _record(run: RunSummary) -> list[Block]:
-    tables = [
-        ("Outputs", ("Stage", "Digest", "Path"), [[s.name, s.digest, s.path] for s in run.stages]),
-        ("Settings", ("Name", "Value"), flatten(run.settings)),
-        ("Versions", ("Name", "Value"), [[*row] for row in run.versions.items()]),
-    ]
-    return [
-        Section(
-            title=name, folded=True,
-            blocks=[Table(caption=f"{name} of this run", header=header, rows=rows, left=range(3))],
-        )
-        for name, header, rows in tables
-        if rows
-    ]  # fmt: skip
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Nested settings as rows: ("train.step", "0.002")."""
-    rows: list[list[str]] = []
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            rows += flatten(value, f"{prefix}{name}.")
-        else:
-            rows.append([f"{prefix}{name}", "—" if value is None else str(value)])
-    return rows
-
-
-def percent(part: float, whole: float) -> str:
-    """A share with as many digits as it needs; never 0% of something that is there."""
-    if not whole:
-        return "—"
-    share = 100 * part / whole
-    if 0 < share < 0.01:
-        return "< 0.01%"
-    return f"{share:.1f}%" if share >= 1 or share == 0 else f"{share:.2f}%"
-
-
-def _difference(table: Mapping[str, Any], measure: str) -> Mapping[str, float] | None:
-    found = table.get("difference") or {}
-    if (found.get("of", "model"), found.get("to", "bm25")) != ("model", "bm25"):
-        return None
-    return found.get("measures", {}).get(measure)
-
-
-def _interval(value: Mapping[str, float]) -> str:
-    if "low" not in value:
-        return f"{value['mean']:.3f}"
-    return f"{value['mean']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
-
-
-def _sentences(rules: Mapping[str, str] | None) -> list[str]:
-    return [f"{name.replace('_', ' ')}: {text}" for name, text in (rules or {}).items()]
-
-
-# Training: what was trained and how, and its curves.
-
-
-def _training(training: TrainingSummary) -> list[Block]:
-    drawn = pictures(training)
-    smooth = (
-        f"Lines of steps are smoothed over a fortieth of the {training.num_steps:,} updates; four of five steps lie"
-        " within the shade."
-    )
-    return [
-        *([Figures(figures=training.figures)] if training.figures else []),
-        Beside(only="page", blocks=drawn),
-        *([Text(text=smooth, tone="quiet", only="page")] if training.num_steps else []),
-        *([Table(caption="What was trained, and how", rows=training.facts)] if training.facts else []),
-    ]
-
-
-def pictures(training: TrainingSummary) -> list[Picture]:
-    """Each figure, drawn where something of it is known."""
-    rankings = "NDCG on judged queries" if training.watched == "judgments" else "NDCG on held-out clicks"
-    towers = [name.removeprefix("gradient_norm_") for name in _names(training.steps) if _is_norm(name)]
-    level = ("th_G", training.clip_norm) if training.clip_norm else None
-    first = 0.0 if training.steps else None
-    unit, per_second = training.unit, f"{training.unit.capitalize()}s per second"
-    drawn = [
-        (f"Loss per {unit}", "dots: train, the mean of an epoch; held out, after it", partial(line_chart,
-            _losses(training), f"Loss per {unit}", log=_many_sizes(training), first=first)),
-        (rankings, "after each epoch", partial(line_chart,
-            [Line(name=f"@{k}", points=_of_epochs(training.epochs, f"dev_ndcg@{k}")) for k in (10, 3, 1)], rankings,
-            most=1.0, first=first)),
-        ("Accuracy and area under ROC", "on held-out labels, after each epoch", partial(line_chart,
-            [Line(name=name, points=_of_epochs(training.epochs, key)) for name, key in (
-                ("area", "dev_area_under_roc"), ("accuracy", "dev_accuracy"))],
-            "Accuracy and area under ROC", most=1.0, first=first)),
-        ("Cross-entropy per word", "in nats, of reconstructed held-out texts, after each epoch", partial(line_chart,
-            [Line(name=name, points=_of_epochs(training.epochs, f"dev_word_{name}")) for name in (
-                "reformulate", "repeat")], "Cross-entropy per word", first=first)),
-        ("KL divergence", "from N(0, I), in nats, of held-out texts, after each epoch", partial(line_chart,
-            [Line(name="KL", points=_of_epochs(training.epochs, "dev_kl"))], "KL divergence", from_zero=True,
-            first=first, show="{:.2f}".format)),
-        ("Norm of the gradient", f"{_clipped(training)}before re-normalisation", partial(line_chart,
-            [_of_steps(training.steps, f"gradient_norm_{t}", t) for t in sorted(towers, reverse=True)],
-            "Norm of the gradient", log=True, first=first, level=level, show="{:.3g}".format)),
-        (per_second, "measuring and checkpoints not counted", partial(line_chart,
-            [_of_steps(training.steps, "pairs_per_second", f"{unit}s/s")], per_second, from_zero=True,
-            first=first, show="{:,.0f}".format)),
-    ]  # fmt: skip
-    return [Picture(title=title, remark=remark, picture=picture) for title, remark, picture in drawn]
-
-
-def _losses(training: TrainingSummary) -> list[Line]:
-    # A mean of an epoch's steps stands in its middle: at its end it would seem late beside the steps.
-    by_epoch = [(epoch - 0.5, value) for epoch, value in _of_epochs(training.epochs, "train_loss")]
-    by_step = _of_steps(training.steps, "loss", "train")
-    held_out = _of_epochs(training.epochs, "dev_loss")
-    return [
-        Line(name="train", points=by_step.points or by_epoch, band=by_step.band, dots=by_epoch),
-        Line(name="held out", points=held_out, dots=held_out),
-    ]
-
-
-def _many_sizes(training: TrainingSummary) -> bool:
-    """Whether the loss falls so far that its end could not be told from zero on a linear scale."""
-    losses = [point["train_loss"] for point in training.epochs]
-    return bool(losses) and 0 < 10 * min(losses) < max(losses + [step["loss"] for step in training.steps])
-
-
-def _of_epochs(epochs: Sequence[Mapping[str, Any]], key: str) -> list[tuple[float, float | None]]:
-    return [(float(point["epoch"]), point.get(key)) for point in epochs]
-
-
-def _of_steps(steps: Sequence[Mapping[str, float]], key: str, name: str) -> Line:
-    return Line(
-        name=name,
-        points=[(step["epoch"], step.get(key)) for step in steps],
-        band=[(step["epoch"], step[f"{key}_low"], step[f"{key}_high"]) for step in steps if f"{key}_low" in step],
-    )
-
-
-def _names(steps: Sequence[Mapping[str, float]]) -> list[str]:
-    return list(steps[0]) if steps else []
-
-
-def _is_norm(name: str) -> bool:
-    return name.startswith("gradient_norm_") and not name.endswith(("_low", "_high"))
-
-
-def _clipped(training: TrainingSummary) -> str:
-    if not training.clip_norm:
-        return ""
-    shares = [point["clipped_share"] for point in training.epochs if point.get("clipped_share") is not None]
-    return f"held down to th_G in {sum(shares) / len(shares):.0%} of the steps; " if shares else ""
+def headline(result: Mapping[str, Any]) -> str:
+    """What a stage did, in a line; empty for a stage that has none."""
+    c, m = result.get("counts", {}), result.get("metrics", {})
+    match result["stage"]:
+        case "simulate":
+            return f"{c['lines']:,} lines of {c['searches']:,} searches over {c['documents']:,} documents, simulated"
+        case "ingest":
+            ledger = Ledger.from_json(result["ledger"])
+            lost = f"{ledger.of_kind('dropped'):,} lines dropped, {ledger.of_kind('unreadable'):,} unreadable"
+            return f"{ledger.total:,} lines -> {c['queries']:,} queries; {lost}"
+        case "build":
+            pool = f"a pool of {c['pool_documents']:,} titles"
+            return f"{c['train_pairs']:,} pairs to train on, {c['dev_pairs']:,} held out, {pool}"
+        case "build-labelled":
+            of = f" of {c['classes']:,} classes" if c["classes"] else ""
+            return f"{c['train_rows']:,} labelled {m['unit']}{of} to train on, {c['dev_rows']:,} held out"
+        case "train":
+            refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
+            rate = f"{m['pairs_per_second']:,.0f} {counted(m)}/s"
+            known = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
+            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *in_full(m), rate]
+            return ", ".join(parts) + known + refused
+        case "combine":
+            members = f"{len(m['members'])} models ({', '.join(m['members'])})"
+            return f"an ensemble of {members}, {m['dimensions']:,} dimensions"
+        case "sweep":
+            best = m["rows"][0]["mean"]
+            reused = f", {c['trials_reused']:,} of them there already" if c["trials_reused"] else ""
+            diverged = f", {c['trials_diverged']:,} diverged" if c["trials_diverged"] else ""
+            found = f"best {m['measure']} {best:.4f}" if best is not None else "none gave a model"
+            return f"{c['trials']:,} trials of {c['points']:,} points{reused}{diverged}; {found}"
+        case "judgments":
+            judged = f"{c['judgments']:,} click-derived judgments of {c['queries']:,} queries"
+            return f"{judged}, {m['click_model_name']}"
+        case "evaluate":
+            name, _ = _chosen(m)
+            ours, bm25 = (m["systems"][system][name]["mean"] for system in ("model", "bm25"))
+            return f"{measure_name(name)} {ours:.3f}, BM25 {bm25:.3f}, over {m['n']:,} queries"
+        case "evaluate-labelled":
+            ours = ", ".join(f"{name} {value['value']:.3f}" for name, value in m["systems"][m["ours"]].items())
+            return f"{ours.replace('auc', 'area under ROC')}, over {m['n']:,} {m['unit']}"
+        case "compare":
+            return comparison_headline(m)
+        case "publish":
+            encoded, reused = (m["encoded"].get(name, 0) for name in ("encoded", "reused"))
+            taken = f" ({encoded:,} titles encoded, {reused:,} reused)" if reused and not result["reused"] else ""
+            end = "live" if m["live"] else "kept as a candidate"
+            return f"{m['num_documents']:,} documents{taken}, recall@10 of the index {m['recall']:.3f}, {end}"
+        case "rollback":
+            before = f"before it {m['previous'] or 'none'}"
+            return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
+        case "export":
+            told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
+            return f"{m['form']} of {result['digest']}: {told}"
+    return ""

@@ -5,7 +5,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from flows.report import html, markdown
+from flows.report import renderers
 from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text
 from flows.report.figures import WIDE, ChartRow, Dot, Line, line_chart, row_chart
 from training.sweep.sweep_table import ALIKE, cells, counted, direction, notes, point_text, train_options
@@ -18,7 +18,7 @@ MOST = {"dev_loss": float("inf")}  # what no value can be above; 1 for an NDCG
 def pages(table: Mapping[str, Any]) -> dict[str, str]:
     """The files for people beside sweep.json."""
     page = sweep_page(table)
-    return {"sweep.html": html.render(page), "sweep.md": markdown.page(page)}
+    return {"sweep.html": renderers.html(page), "sweep.md": renderers.markdown_page(page)}
 
 
 def sweep_page(table: Mapping[str, Any]) -> Page:

@@ -1,1 +1,1 @@
-"""Results as a person sees them in the terminal and in Markdown."""
+"""What a command shows in the terminal."""

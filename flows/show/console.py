@@ -4,7 +4,7 @@ import errno
 import json as json_module
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from flows.report import renderers
+from flows.report.blocks import Block
 from schemas.errors import StageError, os_error_kind, place, store_error
 from schemas.stage import Progress as Tell
 
@@ -67,6 +69,12 @@ class _TwoLines(Progress):
         for task in self.tasks:
             if below := task.fields["below"]:
                 yield Padding(Text(below, style="dim"), (0, 0, 0, 2))
+
+
+def show(blocks: Sequence[Block]) -> None:
+    """Print blocks on stdout."""
+    for line in renderers.terminal(blocks, output.width):
+        output.print(line)
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from beam_jobs.ingest.ingest_job import count_later, plausible_rows
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from flows.show.present import notes_on_days
+from flows.show.present import notes
 from schemas.errors import UsageError
 from tests.beam_jobs.dated_logs import write_lines
 from tests.beam_jobs.ubi_lines import event, search
@@ -62,7 +62,7 @@ def test_implausible_lines_of_a_dated_log_have_a_fate_of_their_own(tmp_path):
     metrics = result.manifest.outcome.metrics
     assert metrics["last_time"] == "2026-09-02T00:10:00.000+00:00"
     assert metrics["later_than_ingest_share"] == 0
-    assert notes_on_days(result.to_json()) == []
+    assert notes(result.to_json()) == []
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_lines_of_the_future_in_an_undated_log_are_kept_and_told(tmp_path):
     result = ingest([log], store=str(tmp_path / "store"), config=IngestConfig())
     assert "time_implausible" not in result.manifest.outcome.ledger.lines
     assert result.manifest.outcome.metrics["later_than_ingest_share"] == pytest.approx(1 / 6)
-    assert notes_on_days(result.to_json()) == [
+    assert notes(result.to_json()) == [
         "16.67% of the lines are of a time after this ingest began: a clock is wrong somewhere"
     ]
 

@@ -7,13 +7,12 @@ import pytest
 from markupsafe import Markup
 from rich.console import Console
 
-from flows.report import html, markdown
+from flows.report import renderers
 from flows.report.blocks import (
     Beside,
     Block,
     Cell,
     Code,
-    Figures,
     Heading,
     Items,
     Page,
@@ -24,7 +23,7 @@ from flows.report.blocks import (
     Words,
     ranked,
 )
-from flows.show import console, terminal
+from flows.show import console
 from tests.flows.test_report import Page as Seen
 from tests.flows.test_report import loads_nothing
 
@@ -36,11 +35,13 @@ BLOCKS: list[tuple[Block, list[str]]] = [
     (Heading(text="a heading"), ["a heading"]),
     (Items(items=["one", "two"], tone="alarm"), ["one", "two"]),
     (Code(text="clicktower verify store"), ["clicktower verify store"]),
-    (Figures(figures=[("Speed", "3,511", "pairs a second")]), ["Speed", "3,511", "pairs a second"]),
     (Words(words=[("angle", 0, False, ""), ("bracket", 5, True, "9 of 10")]), ["angle", "bracket"]),
     (Beside(blocks=[Text(text="left"), Text(text="right")]), ["left", "right"]),
     (Section(title="Folded", folded=True, blocks=[Text(text="inside")]), ["Folded", "inside"]),
-    (ranked("Ours", [(3, "angle bracket", "0.9"), (None, "hose", "")]), ["Ours", "3", "angle bracket", "0.9", "–"]),
+    (
+        ranked("Ours", [{"grade": 3, "title": "angle bracket", "score": 0.9}, {"title": "hose", "score": 0.1}]),
+        ["Ours", "3", "angle bracket", "0.900", "–"],
+    ),
     (ranked("Ours", []), ["Ours", "no result"]),
     (
         Table(
@@ -59,15 +60,15 @@ def page_of(*blocks: Block) -> Page:
 def in_terminal(monkeypatch, *blocks: Block, width: int = 80) -> str:
     stream = io.StringIO()
     monkeypatch.setattr(console, "output", Console(file=stream, highlight=False, width=width, color_system=None))
-    terminal.show(blocks)
+    console.show(blocks)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize(("block", "words"), BLOCKS, ids=lambda value: type(value).__name__)
 def test_a_block_says_the_same_everywhere(block, words, monkeypatch):
-    page = html.render(page_of(block))
+    page = renderers.html(page_of(block))
     loads_nothing(page)
-    as_markdown = re.sub(r"\\(.)", r"\1", markdown.render([block]))
+    as_markdown = re.sub(r"\\(.)", r"\1", renderers.markdown([block]))
     for word in words:
         assert word in Seen(page).words
         assert word in as_markdown
@@ -78,10 +79,10 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
     table = Table(caption=NASTY, header=(NASTY,), rows=[[Cell(text=NASTY, aside=NASTY, tip=NASTY)]])
     words = Words(words=[(NASTY, 1, True, NASTY)])
     blocks = [Text(text=NASTY), table, Items(items=[NASTY]), words, Heading(text=NASTY)]
-    page = html.render(page_of(*blocks))
+    page = renderers.html(page_of(*blocks))
     loads_nothing(page)
     assert Seen(page).words.count(SEEN) == 8
-    told = markdown.render(blocks)
+    told = renderers.markdown(blocks)
     assert "<script" not in told
     assert all(char.isprintable() or char == "\n" for char in told)
     shown = in_terminal(monkeypatch, *blocks, width=200)
@@ -91,14 +92,14 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
 
 def test_a_block_of_one_place_is_shown_there_alone(monkeypatch):
     blocks = [Text(text="for paper", only="page"), Text(text="for screens", only="terminal")]
-    page, told = Seen(html.render(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
+    page, told = Seen(renderers.html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
     assert ("for paper" in page, "for screens" in page) == (True, False)
     assert ("for paper" in told, "for screens" in told) == (False, True)
-    assert markdown.render(blocks) == "for paper"
+    assert renderers.markdown(blocks) == "for paper"
 
 
 def test_a_picture_of_which_nothing_came_leaves_no_trace():
-    page = html.render(page_of(Beside(blocks=[Picture(title="Loss", picture=lambda: Markup(""))])))
+    page = renderers.html(page_of(Beside(blocks=[Picture(title="Loss", picture=lambda: Markup(""))])))
     assert "Loss" not in page
 
 

@@ -7,7 +7,7 @@ import pytest
 from flows.commands.compare import as_markdown as page
 from flows.report.blocks import Table
 from flows.report.comparison_page import comparison_blocks
-from flows.report.markdown import escaped
+from flows.report.renderers import escaped
 from tests.training.compare.sample_comparison import NASTY, UNSEEN, sample_comparison, without
 
 
@@ -156,15 +156,6 @@ def test_a_slice_of_one_part_tells_nothing_and_is_left_out():
         del row["slices"]["seen in training"]["seen"]
     groups = tables(comparison)["For which queries"].groups
     assert [name for name, _ in groups] == ["", "query length", "misspelled", "frequency"]
-
-
-def test_shades_follow_the_lead_over_the_chosen_row_in_the_same_part():
-    comparison = sample_comparison("bm25", "lstm-96")
-    _, cells = tables(comparison)["For which queries"].rows
-    assert cells[2].shade == pytest.approx(2 * cells[1].shade)  # the first part has half of 0.007, the second all of it
-    assert max(cell.shade for cell in cells[1:]) == 0.5
-    [cells] = tables(without(comparison, "bm25"))["For which queries"].rows
-    assert {cell.shade for cell in cells[1:]} == {0.0}
 
 
 def test_bm25_has_no_difference_to_itself():

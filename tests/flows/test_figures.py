@@ -15,7 +15,6 @@ from flows.report.figures import (
     Dot,
     Line,
     Scale,
-    gate_chart,
     heat_map,
     histogram,
     line_chart,
@@ -169,17 +168,6 @@ def test_lines_end_where_the_cells_end():
     values = np.linspace(-0.5, 0.5, 200)[None]
     assert "cell 7 ends at +0.50" in word_lines((7,), values, word_columns(["a"] * 200), "name")  # no mean of three
     assert "nan" not in word_lines((7,), np.array([[0.0]]), word_columns(["a"]), "name")
-
-
-def test_a_gate_chart_needs_both_kinds():
-    spread = {"n": 4, "mean": 0.5, "sd": 0.1}
-    whole = {"keywords": spread, "others": {**spread, "mean": 0.4}, "by_position": []}
-    assert gate_chart(whole).count("<use") == 2
-    with_positions = {**whole, "by_position": [{"position": 2, "keywords": spread, "others": spread}]}
-    assert gate_chart(with_positions).count("<use") == 4
-    of_one = {**whole, "keywords": {"n": 1, "mean": 0.5, "sd": None}}
-    assert "nan" not in gate_chart(of_one)
-    assert not gate_chart({**whole, "others": {"n": 0, "mean": None, "sd": None}})
 
 
 def test_each_kind_of_dot_has_a_colour_of_the_page():

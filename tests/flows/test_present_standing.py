@@ -2,29 +2,32 @@
 
 import pytest
 
-from flows.show.present import headline, standing
+from flows.report.run_page import headline
+from flows.show.present import standing
 
 KEPT = {"promote": False, "reason": "It is worse.", "figures": {}}
-USUAL = {"alarm": "", "usual": "10"}
+USUAL = {"alarm": "", "usual": "10", "words": "lines", "value": "1", "basis": ""}
+UNKNOWN = USUAL | {"usual": "—"}
 
 
 def told(decision: dict | None, live: bool, *rows: dict) -> list[str]:
     metrics = {"decision": decision, "live": live}
-    return [line.plain for line in standing({"publish": {"metrics": metrics}, "drift": list(rows)})]
+    results = {"publish": {"metrics": metrics}, "drift": list(rows), "evaluate": {"labels": {}}}
+    return [line for block in standing(results) for line in getattr(block, "items", None) or [block.text]]  # type: ignore[attr-defined]
 
 
 def test_a_kept_candidate_and_a_promoted_release_say_why():
-    assert told(KEPT, False) == ["candidate It is worse."]
-    assert told({"promote": True, "reason": "It is better.", "figures": {}}, True) == ["live      It is better."]
+    assert told(KEPT, False) == ["Kept as a candidate. It is worse."]
+    assert told({"promote": True, "reason": "It is better.", "figures": {}}, True) == ["Live. It is better."]
     assert told(None, True) == []
 
 
 @pytest.mark.parametrize(
     ("rows", "lines"),
     [
-        ([USUAL, {"alarm": "half", "usual": "20"}], ["unusual   half"]),
-        ([USUAL, {"alarm": "", "usual": "—"}], ["unusual   nothing, of 1 that could be compared"]),
-        ([{"alarm": "", "usual": "—"}], ["unusual   there are too few earlier runs to say"]),
+        ([USUAL, UNKNOWN | {"alarm": "half"}], ["half"]),
+        ([USUAL, UNKNOWN], ["Nothing is unusual, of 1 figures that could be compared."]),
+        ([UNKNOWN], ["There are too few earlier runs to say what is unusual."]),
         ([], []),
     ],
 )
@@ -33,5 +36,5 @@ def test_what_is_unusual_is_said_or_that_nothing_is(rows, lines):
 
 
 def test_the_line_of_a_stage_says_whether_its_release_is_live():
-    metrics = {"num_documents": 7, "recall": 1.0, "live": False, "decision": KEPT}
+    metrics = {"num_documents": 7, "recall": 1.0, "encoded": {}, "live": False, "decision": KEPT}
     assert headline({"stage": "publish", "reused": False, "metrics": metrics}).endswith("kept as a candidate")

@@ -42,7 +42,7 @@ def test_a_page_about_the_training_is_written_of_a_finished_model_too(build, tmp
     assert run(train(build, str(tmp_path), "--report", str(page), "--json")) == 0
     assert json.loads(capsys.readouterr().out)["reused"]
     html = page.read_text(encoding="utf-8")
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 3
     for text in (
         "Training of lstm-96",
         "Simulated.",

@@ -2,19 +2,19 @@
 
 import pytest
 
-from flows.run_summary import NUM_POINTS, smoothed
+from flows.report.training_page import NUM_POINTS, smoothed
 
 
-def step(update: int, loss: float, *, pairs: int = 10, seconds: float = 0.5) -> dict:
-    return {"update": update, "loss": loss, "gradient_norm_query": 2 * loss, "pairs": pairs, "seconds": seconds}
+def step(update: int, loss: float) -> dict:
+    return {"update": update, "loss": loss, "gradient_norm_query": 2 * loss}
 
 
 def test_few_steps_are_shown_as_they_are():
     points = smoothed([step(1, 3.0), step(2, 1.0), step(3, 2.0)], steps_per_epoch=2)
     assert points == [
-        {"epoch": 0.5, "loss": 3.0, "gradient_norm_query": 6.0, "pairs_per_second": 20.0},
-        {"epoch": 1.0, "loss": 1.0, "gradient_norm_query": 2.0, "pairs_per_second": 20.0},
-        {"epoch": 1.5, "loss": 2.0, "gradient_norm_query": 4.0, "pairs_per_second": 20.0},
+        {"epoch": 0.5, "loss": 3.0, "gradient_norm_query": 6.0},
+        {"epoch": 1.0, "loss": 1.0, "gradient_norm_query": 2.0},
+        {"epoch": 1.5, "loss": 2.0, "gradient_norm_query": 4.0},
     ]
 
 
@@ -28,12 +28,6 @@ def test_many_steps_are_means_of_a_fortieth_of_them_around_each():
     assert points[-1]["epoch"] == 2.0
     # Sorted 0, 0, 3: the 10th percentile is 0, the 90th lies at 1.8 between the second and the third: 0.8 x 3.
     assert (points[5]["loss_low"], points[5]["loss_high"]) == pytest.approx((0.0, 2.4))
-
-
-def test_speed_is_of_the_time_that_the_steps_around_took_together():
-    """10 pairs in 0.5 s and 10 in 1.5 s are 20 in 2 s, not the mean of 20 and 6.7."""
-    steps = [step(u, 1.0, seconds=0.5 if u % 2 else 1.5) for u in range(1, 81)]
-    assert smoothed(steps, 80)[0]["pairs_per_second"] == 10.0
 
 
 def test_a_long_run_has_as_many_points_as_a_picture_is_wide():

@@ -1,0 +1,197 @@
+"""Blocks as a page of HTML, as Markdown, and in a terminal. Foreign texts cannot break out of any of them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from textwrap import wrap
+
+from rich.table import Table as Grid
+from rich.text import Text as Line
+
+from flows.report.blocks import Beside, Block, Cell, Code, Heading, Items, Page, Section, Table, Text, Words
+from schemas import storage
+from training.wording import visible
+
+
+def shown(blocks: Sequence[Block], where: str) -> list[Block]:
+    """The blocks of a place, page or terminal."""
+    return [block for block in blocks if block.only in ("", where)]
+
+
+def cell(value: Cell | str) -> Cell:
+    """A cell of a plain text."""
+    return value if isinstance(value, Cell) else Cell(text=value)
+
+
+def html(page: Page) -> str:
+    """The page: one file with its style and figures inside, nothing loaded, nothing run."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def harmless(value: object) -> object:
+        return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    pages = Environment(
+        loader=PackageLoader("flows", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=harmless,
+    )  # fmt: skip
+    pages.filters["cell"] = cell
+    pages.filters["of_page"] = lambda blocks: shown(blocks, "page")
+    style = Markup((resources.files("flows.report") / "page.css").read_text(encoding="utf-8"))
+    return pages.get_template("page.html").render(page=page, style=style)
+
+
+def write_page(path: str, page: Page) -> None:
+    """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
+    storage.write_atomic(path, html(page).encode("utf-8"))
+
+
+def markdown_page(page: Page) -> str:
+    """A whole page in Markdown."""
+    parts = [f"# {escaped(page.title)}", escaped(page.lead)]
+    parts += [f"**{escaped(bold)}** {escaped(text)}" for bold, text in page.banners]
+    return "\n\n".join(filter(None, [*parts, markdown(page.blocks)])) + "\n"
+
+
+def markdown(blocks: Sequence[Block], depth: int = 2) -> str:
+    """The blocks, a heading for each section; figures are left out, since their numbers stand in tables."""
+    return "\n\n".join(filter(None, (_markdown(block, depth) for block in shown(blocks, "page"))))
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is: on one line, without markup of its own."""
+    html = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html)
+
+
+def one_line(text: str) -> str:
+    """Foreign text on one line, without what is not seen and does something."""
+    return visible(" ".join(text.split()))
+
+
+def _markdown(block: Block, depth: int) -> str:
+    match block:
+        case Section():
+            return f"{'#' * depth} {escaped(block.title)}\n\n{markdown(block.blocks, depth + 1)}"
+        case Beside():
+            return markdown(block.blocks, depth)
+        case Heading():
+            return f"{'#' * depth} {escaped(block.text)}"
+        case Text():
+            return f"**{escaped(block.text)}**" if block.tone not in ("", "quiet") else escaped(block.text)
+        case Items():
+            sign = "⚠ " if block.tone == "alarm" else ""
+            return "\n".join(f"- {sign}{escaped(item)}" for item in block.items)
+        case Code():
+            return f"    {visible(block.text)}"
+        case Words():
+            return " ".join(f"**{escaped(word)}**" if marked else escaped(word) for word, _, marked, _ in block.words)
+        case Table():
+            return _markdown_table(block)
+    return ""
+
+
+def _markdown_table(table: Table) -> str:
+    width = max(map(len, [table.header, *table.rows]))
+    header = [": ".join(filter(None, pair)) for pair in _names(table, width)]
+    left = table.left if table.header else range(width)
+    lines = [escaped(table.caption), "", f"| {' | '.join(map(escaped, header))} |"]
+    lines += [f"|{'|'.join('---' if at in left else '---:' for at in range(width))}|"]
+    for row in table.rows:
+        cells = [_markdown_cell(cell(value)) for value in row]
+        lines.append(f"| {' | '.join([*cells, *[''] * (width - len(cells))])} |")
+    return "\n".join(lines)
+
+
+def _names(table: Table, width: int) -> list[tuple[str, str]]:
+    """(group, name) of each column; both may be empty."""
+    groups = [name for name, columns in table.groups for _ in range(columns)]
+    return list(zip(groups or [""] * width, table.header or [""] * width, strict=True))
+
+
+def _markdown_cell(one: Cell) -> str:
+    text, aside = escaped(one.text), one.aside or one.tip
+    text = f"**{text}**" if one.strong else text
+    return " ".join(filter(None, [text, escaped(one.mark), f"({escaped(aside)})" if aside else ""]))
+
+
+STYLES = {
+    "quiet": "dim", "better": "bold green", "worse": "bold red", "open": "bold yellow", "unknown": "bold",
+    "alarm": "yellow", "above": "green", "below": "red", "alike": "dim", "failed": "red", "empty": "dim",
+    "kept": "green", "dropped": "yellow", "unreadable": "red", "warn": "bold yellow", "strong": "bold",
+}  # fmt: skip
+GROUNDS = ("", "black on #d5ecea", "black on #9fd6d1", "black on #5cb8b0", "#ffffff on #258b84", "#ffffff on #0b5f5a")
+BAR = 12  # characters of a whole bar
+WORDS = 400  # of a text that are shown
+
+
+def terminal(blocks: Sequence[Block], width: int) -> Iterator[Line | Grid]:
+    """What to print for the blocks in a terminal of so many columns."""
+    for block in shown(blocks, "terminal"):
+        match block:
+            case Section():
+                yield Line(f"\n{one_line(block.title)}", "bold")
+                yield from terminal(block.blocks, width)
+            case Beside():
+                yield from terminal(block.blocks, width)
+            case Heading():
+                yield Line(one_line(block.text), "bold")
+            case Text():
+                yield Line(one_line(block.text), STYLES.get(block.tone, ""))
+            case Items():
+                yield from (Line(one_line(item), STYLES.get(block.tone, "")) for item in block.items)
+            case Code():
+                yield Line(f"  {one_line(block.text)}", no_wrap=True, overflow="ignore")
+            case Words():
+                yield _words(block)
+            case Table():
+                yield _grid(block, width)
+
+
+def _words(block: Words) -> Line:
+    line = Line("  ")
+    for word, shade, marked, _ in block.words[:WORDS]:
+        line.append(f" {one_line(word)} ", f"{GROUNDS[shade]} bold underline" if marked else GROUNDS[shade])
+    left_out = len(block.words) - WORDS
+    return line.append(f" … and {left_out:,} words more", "dim") if left_out > 0 else line
+
+
+def _grid(table: Table, width: int) -> Grid:
+    title = Line(one_line(table.caption), "italic") if table.caption else None
+    grid = Grid(
+        title=title, title_justify="left", box=None, header_style="dim", pad_edge=False,
+        show_header=bool(table.header), min_width=min(len(table.caption), width),
+    )  # fmt: skip
+    rows = [[cell(value) for value in row] for row in table.rows]
+    columns = max(map(len, [table.header, *rows]))
+    needed = 0
+    for at, pair in enumerate(_names(table, columns)):
+        name, column = one_line(" ".join(filter(None, pair))), [row[at] for row in rows if at < len(row)]
+        text = at in table.left or not table.header
+        # On a narrow terminal texts and the names of columns give way: rich would cut figures too.
+        longest = max((len(one_line(one.text)) + len(one.mark) + 1 for one in column), default=0)
+        name = name if text else "\n".join(wrap(name, max(longest, 9)))
+        grid.add_column(Line(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
+        needed += max(map(_length, column), default=0) + 1
+    for number, row in enumerate(rows):
+        style = "bold" if number in table.strong else ""
+        grid.add_row(*(_line(one, " " if needed <= width else "\n") for one in row), style=style)
+    return grid
+
+
+def _length(one: Cell) -> int:
+    return sum(len(part) + 1 for part in (one.text, one.mark, one.aside) if part) + BAR * (one.share is not None)
+
+
+def _line(one: Cell, between: str) -> Line:
+    style = STYLES.get(one.tone, "")
+    line = Line(one_line(one.text), "bold green" if one.strong else "" if one.mark else style)
+    if one.shade > 0 and one.text:
+        line.stylize(GROUNDS[min(5, -(-int(100 * one.shade) // 20))])
+    if one.mark:
+        line.append(f" {one.mark}", style)
+    if one.aside:
+        line.append(between + one_line(one.aside), "dim")
+    if one.share is not None:
+        line.append((" " if one.text else "") + ("█" * round(one.share * BAR) or "▏"), style)
+    return line

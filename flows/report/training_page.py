@@ -1,0 +1,260 @@
+"""The model of a train stage -> the blocks that tell how it was trained, and a page of them alone.
+
+A result here is the JSON of a train stage.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from flows.report import renderers
+from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text
+from flows.report.figures import Line, line_chart
+from schemas import storage
+from schemas.stage import open_result
+from training.recipes.objectives import Classify, Clicks, Generate, ObjectiveSettings
+from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.section import flat
+from training.wording import duration
+
+HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
+            "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip
+TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": "DSSM", "clsm": "CLSM",
+          "bag": "bag of trigrams", "self_attentive": "self-attention over a bidirectional LSTM",
+          "max_pooled": "maximum over a bidirectional LSTM", "variational": "normal distribution"}  # fmt: skip
+ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
+SHOWN = 8  # classes by name
+NUM_POINTS = 240  # of a picture's line: its width in pixels, about
+WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
+BAND = (10, 90)  # percent of the steps of a window that are inside the band
+Epochs = Sequence[Mapping[str, Any]]  # curves.json: {"epoch", "train_loss", "dev_loss", "dev_ndcg@10", ...} of each
+Steps = Sequence[Mapping[str, Any]]  # steps.jsonl: {"update", "pairs", "seconds", "loss", "gradient_norm_query", ...}
+
+
+def write_training_page(path: str, result: Mapping[str, Any]) -> None:
+    """Write the page of a training alone; it replaces an older one as a whole. Raises OSError where it cannot."""
+    manifest = open_result(result["path"]).manifest
+    settings = manifest.request.config["recipe"]
+    recipe, counts = Recipe(**settings), result["counts"]
+    created = manifest.created[:16].replace("T", " ")
+    page = Page(
+        kind="report of a training",
+        title=f"Training of {recipe.name}",
+        lead=f"{counts['pairs']:,} {recipe.objective.learns}, {counts['updates']:,} updates, finished {created} UTC.",
+        banners=[SIMULATED] * bool(result["labels"].get("simulated")),
+        blocks=[
+            Section(title="Training", blocks=training_blocks(result)),
+            record(flat(settings, Recipe) | {"model": result["data"], "digest": result["digest"]}, manifest.software),
+        ],
+    )
+    renderers.write_page(path, page)
+
+
+def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:
+    """What was made by what, for the record."""
+    tables: list[tuple[str, Sequence[str], list[list[Any]]]] = [
+        ("Outputs", ("Stage", "Digest", "Path"), [list(row) for row in outputs]),
+        (
+            "Settings",
+            ("Name", "Value"),
+            [[name, "—" if value is None else str(value)] for name, value in settings.items()],
+        ),
+        ("Versions", ("Name", "Value"), [[*row] for row in software.items()]),
+    ]
+    return Section(
+        title="For the record",
+        blocks=[
+            Section(title=name, folded=True, blocks=[Table(caption=name, header=header, rows=rows, left=range(3))])
+            for name, header, rows in tables
+            if rows
+        ],
+    )
+
+
+def training_blocks(result: Mapping[str, Any]) -> list[Block]:
+    """The curves of a training, and what was trained and how, from the files of its model folder."""
+    recipe = Recipe(**open_result(result["path"]).manifest.request.config["recipe"])
+    lines = storage.read_bytes(storage.join(result["data"], "steps.jsonl")).splitlines()
+    steps = [json.loads(line) for line in lines]
+    facts = training_facts(recipe, result, read_json(result, "model.json"), steps)
+    drawn = pictures(recipe, read_json(result, "curves.json"), steps, result)
+    told = (
+        f"Lines of steps are smoothed over a fortieth of the {len(steps):,} updates; four of five steps lie within the"
+        " shade."
+    )
+    return [
+        Beside(only="page", blocks=drawn),
+        Text(text=told, tone="quiet", only="page"),
+        Table(caption="What was trained, and how", rows=facts),
+    ]
+
+
+def read_json(result: Mapping[str, Any], name: str) -> Any:
+    """A file of a stage's output."""
+    return json.loads(storage.read_bytes(storage.join(result["data"], name)))
+
+
+def pictures(recipe: Recipe, epochs: Epochs, steps: Steps, result: Mapping[str, Any]) -> list[Picture]:
+    """Each figure; one of which nothing was measured is left out when the page is rendered."""
+    points = smoothed(steps, result["counts"]["updates"] // recipe.epochs)
+    watched = "judged queries" if result["metrics"]["watched"] == "judgments" else "held-out clicks"
+    clip, after = recipe.optimiser.clip_norm, "after each epoch"
+    level = ("th_G", clip) if clip else None
+    shares = [point["clipped_share"] for point in epochs if point.get("clipped_share") is not None]
+    clipped = f"held down to th_G in {sum(shares) / len(shares):.0%} of the steps; " if clip and shares else ""
+    norms = sorted((name for name in steps[0] if name.startswith("gradient_norm_")), reverse=True) if steps else []
+    # A mean of an epoch's steps stands in its middle: at its end it would seem late beside the steps.
+    means = [(epoch - 0.5, value) for epoch, value in _of_epochs(epochs, "train_loss")]
+    by_step, held_out = _of_steps(points, "loss", "train"), _of_epochs(epochs, "dev_loss")
+    losses = [
+        Line(name="train", points=by_step.points or means, band=by_step.band, dots=means),
+        Line(name="held out", points=held_out, dots=held_out),
+    ]
+
+    def measures(title: str, remark: str, names: Mapping[str, str], **options: Any) -> Picture:
+        lines = [Line(name=name, points=_of_epochs(epochs, key)) for name, key in names.items()]
+        return Picture(title=title, remark=remark, picture=partial(line_chart, lines, title, **options))
+
+    return [
+        Picture(
+            title=f"Loss per {recipe.objective.unit}",
+            remark="dots: train, the mean of an epoch; held out, after it",
+            picture=partial(line_chart, losses, f"Loss per {recipe.objective.unit}", log=_many_sizes(epochs, points)),
+        ),
+        measures(f"NDCG on {watched}", after, {f"@{k}": f"dev_ndcg@{k}" for k in (10, 3, 1)}, most=1.0),
+        measures("Accuracy and area under ROC", f"on held-out labels, {after}",
+                 {"area": "dev_area_under_roc", "accuracy": "dev_accuracy"}, most=1.0),
+        measures("Cross-entropy per word", f"in nats, of reconstructed held-out texts, {after}",
+                 {"reformulate": "dev_word_reformulate", "repeat": "dev_word_repeat"}),
+        measures("KL divergence", f"from N(0, I), in nats, of held-out texts, {after}", {"KL": "dev_kl"}),
+        Picture(
+            title="Norm of the gradient",
+            remark=f"{clipped}before re-normalisation",
+            picture=partial(
+                line_chart,
+                [_of_steps(points, name, name.removeprefix("gradient_norm_")) for name in norms],
+                "Norm of the gradient", log=True, level=level, show="{:.3g}".format,
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def _many_sizes(epochs: Epochs, points: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the loss falls so far that its end could not be told from zero on a linear scale."""
+    losses = [point["train_loss"] for point in epochs]
+    return bool(losses) and 0 < 10 * min(losses) < max(losses + [point["loss"] for point in points])
+
+
+def _of_epochs(epochs: Epochs, key: str) -> list[tuple[float, float | None]]:
+    return [(float(point["epoch"]), point.get(key)) for point in epochs]
+
+
+def _of_steps(points: Sequence[Mapping[str, float]], key: str, name: str) -> Line:
+    return Line(
+        name=name,
+        points=[(point["epoch"], point[key]) for point in points],
+        band=[(point["epoch"], point[f"{key}_low"], point[f"{key}_high"]) for point in points if f"{key}_low" in point],
+    )
+
+
+def smoothed(steps: Steps, steps_per_epoch: int) -> list[dict[str, float]]:
+    """At most 240 points along the steps: means of the steps around each, and what most of those lie between.
+
+    `epoch` is a fraction: 1.5 is the middle of the second epoch.
+    """
+    if not steps:
+        return []
+    names = [name for name in steps[0] if name == "loss" or name.startswith("gradient_norm_")]
+    columns = {name: np.array([step[name] for step in steps]) for name in names}
+    reach = len(steps) // WINDOWS // 2
+    points = []
+    for at in np.unique(np.linspace(0, len(steps) - 1, NUM_POINTS).round().astype(int)):
+        point = {"epoch": steps[at]["update"] / steps_per_epoch}
+        for name in names:
+            around = columns[name][max(0, at - reach) : at + reach + 1]
+            point[name] = float(around.mean())
+            if reach:
+                low, high = np.percentile(around, BAND)
+                point |= {f"{name}_low": float(low), f"{name}_high": float(high)}
+        points.append(point)
+    return points
+
+
+def training_facts(
+    recipe: Recipe, result: Mapping[str, Any], model: Mapping[str, Any], steps: Steps
+) -> list[tuple[str, str]]:
+    """(name, value): what came of a training, and how it was done. model: model.json of its folder."""
+    metrics, counts = result["metrics"], result["counts"]
+    tower, optimiser, unit = recipe.tower, recipe.optimiser, recipe.objective.unit
+    shared = "one tower for both sides" if len(recipe.objective.towers) == 1 else "a tower each for queries and titles"
+    loss = f"{metrics['train_loss']:.3f} per {unit}"
+    held_out = f", {metrics['dev_loss']:.3f} on held-out ones" if metrics.get("dev_loss") is not None else ""
+    measured = {name: metrics[key] for name, key in HELD_OUT.items() if metrics.get(key) is not None}
+    speed = f"{metrics['pairs_per_second']:,.0f} {unit}s per second in the last epoch"
+    updates = f"each of {recipe.minibatch:,} {unit}s in micro-batches of {recipe.micro_batch:,}"
+    return [
+        *((name, f"{value:.3f} on {metrics['watched']}") for name, value in measured.items()),
+        ("Loss", f"{loss}{held_out}, of epoch {metrics['epoch']}"),
+        ("Time", f"{duration(result['duration_seconds'])} for {recipe.epochs} epochs, {speed}"),
+        ("Recipe", f"{recipe.name}: {TOWERS.get(tower.kind, tower.kind)}, {tower.cells} cells, {shared}"),
+        ("Parameters", f"{model['parameters']:,}"),
+        ("Data", f"{counts['pairs']:,} {unit}s, {recipe.epochs} times"),
+        ("Updates", f"{counts['updates']:,}, {updates}"),
+        *_learnt(recipe.objective, model.get("outputs") or {}),
+        ("Step", ", ".join([f"ε {optimiser.step:g}", _rule(recipe),
+                            f"th_G {optimiser.clip_norm:g}" if optimiser.clip_norm else "no th_G"])),
+        ("Computed by", _computed_by(metrics, recipe)),
+        ("Workers", _workers(metrics, recipe, steps)),
+        ("Interruptions", _interruptions(metrics)),
+    ]  # fmt: skip
+
+
+def _learnt(objective: ObjectiveSettings, outputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What each example is set against: negatives, classes, or the words of a text."""
+    match objective:
+        case Classify(features=features, head=head, dropout=dropout):
+            classes = outputs["classes"]
+            shown = ", ".join(classes[:SHOWN]) + (f" and {len(classes) - SHOWN:,} more" if len(classes) > SHOWN else "")
+            above = f"{features.kind} features, {head.kind} head" + (f", dropout {dropout:g}" if dropout else "")
+            return [("Classes", f"of {outputs['unit']}: {shown}"), ("Above the tower", above)]
+        case Generate():
+            kappa = f"κ = sigmoid({objective.kappa_rate:g} (update - {objective.kappa_middle:,}))"
+            words = f"a decoder of {objective.decoder_cells:,} cells and {len(outputs['vocabulary']):,} words"
+            again = "themselves and in other words" if objective.reformulate else "themselves"
+            return [("Said again", f"texts as {again}"), ("Above the tower", f"{words}, {kappa}")]
+        case Clicks(num_negatives=n, negatives=negatives):
+            return [("Negatives", f"{n} for each pair, {negatives.kind}")]
+    return []
+
+
+def _rule(recipe: Recipe) -> str:
+    if not isinstance(recipe.optimiser, Nesterov):
+        return recipe.optimiser.kind.capitalize()
+    gamma = f", γ {recipe.objective.gamma:g}" if isinstance(recipe.objective, Clicks) else ""
+    return f"μ {recipe.optimiser.momentum_middle:g} ({recipe.optimiser.momentum_edge:g} at both ends){gamma}"
+
+
+def _computed_by(metrics: Mapping[str, Any], recipe: Recipe) -> str:
+    arithmetic = metrics.get("arithmetic", "")
+    named = next((name for start, name in ARITHMETIC.items() if arithmetic.startswith(start)), arithmetic)
+    return ", ".join(filter(None, [named, metrics.get("instructions"), metrics.get("device"), recipe.dtype]))
+
+
+def _workers(metrics: Mapping[str, Any], recipe: Recipe, steps: Steps) -> str:
+    workers, threads = metrics["workers"], metrics["threads"]
+    each = f"{workers} with {threads} thread{'s' * (threads > 1)}{' each' * (workers > 1)}, {recipe.reduction} sum"
+    sent = sum(step["sent_bytes"] for step in steps) / max(1, len(steps))
+    return f"{each}; each sends {sent / 1e6:,.2f} MB an update" if sent else each
+
+
+def _interruptions(metrics: Mapping[str, Any]) -> str:
+    resumed = [
+        f"{start['update']:,} ({start['workers']} worker{'s' * (start['workers'] > 1)})"
+        for start in metrics.get("resumed") or []
+    ]
+    told = f"resumed after update {', '.join(resumed)}" if resumed else "none"
+    refused = [f"a checkpoint was refused: {reason}" for reason in metrics.get("refused_checkpoints") or []]
+    return "; ".join([told, *refused])
