@@ -67,7 +67,7 @@ def verdicts(folder: Path) -> dict[int, str]:
     rules = BotRules()
     bots, passers_by = tell_clients(client_statistics(joined), rules)
     bots = merge_bots([bots, find_crowds(passers_by, activity_of(passers_by), rules)])
-    return {client: RULES[rule].name for client, rule in zip(bots.clients.tolist(), bots.rules.tolist(), strict=True)}
+    return {client: RULES[rule] for client, rule in zip(bots.clients.tolist(), bots.rules.tolist(), strict=True)}
 
 
 def measure(config: SimulationConfig) -> dict[str, Counter[str]]:

@@ -44,9 +44,9 @@ from schemas.search_log import Ledger, continue_with
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"
-JUDGED = pa.schema([pa.field("query", pa.string(), nullable=False)])
+JUDGED = pa.schema({"query": pa.string()})
 # Pairs with the number of their shard: twice its place among those of its split, plus one for dev.
-SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64(), nullable=False))
+SHARDED = CLICK_PAIRS.append(pa.field("shard", pa.int64()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,13 +13,13 @@ from schemas.day import PEOPLE_CAP
 # `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
 # first of the pairs of a query, null in the others.
 CLICK_PAIRS = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("dev", pa.bool_(), nullable=False),
-        pa.field("excluded", pa.list_(pa.int32())),
-    ]
+    {
+        "query": pa.string(),
+        "title": pa.string(),
+        "clicks": pa.int64(),
+        "dev": pa.bool_(),
+        "excluded": pa.list_(pa.int32()),
+    }
 )
 
 # What is left at other values of k is reported beside the chosen one, since on a small log the gate decides much.
@@ -128,11 +128,11 @@ def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: 
 
 
 PEOPLE_COUNTED = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("num_people", pa.int64(), nullable=False),  # PEOPLE_CAP stands for "at least as many"
-        pa.field("searches", pa.int64(), nullable=False),
-    ]
+    {
+        "query": pa.string(),
+        "num_people": pa.int64(),  # PEOPLE_CAP stands for "at least as many"
+        "searches": pa.int64(),
+    }
 )
 
 

@@ -23,68 +23,34 @@ from schemas.documents import as_documents, not_of_form, parse_documents, requir
 from schemas.text_contract import normalise_column
 
 # A document with a title. `title`: normalised. `hash`: its place in the order of the pool.
-HASHED = pa.schema(
-    [
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("hash", pa.uint64(), nullable=False),
-    ]
-)
+HASHED = pa.schema({"document_id": pa.string(), "title": pa.string(), "hash": pa.uint64()})
 
 # The same; `first_hash` is that of the first document with its title, and `is_first` tells that one.
-GROUPED = HASHED.append(pa.field("first_hash", pa.uint64(), nullable=False)).append(
-    pa.field("is_first", pa.bool_(), nullable=False)
-)
+GROUPED = HASHED.append(pa.field("first_hash", pa.uint64())).append(pa.field("is_first", pa.bool_()))
 
 # A document as the join needs it. `pool_row`: where the pool holds this title, -1 where it does not; it holds a title
 # once, so that excluding by this row excludes by document id and by title at the same time.
-TITLED = pa.schema(
-    [
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("pool_row", pa.int32(), nullable=False),
-    ]
-)
+TITLED = pa.schema({"document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
 # What was shown and clicked, by query and document, all positions together.
-SHOWN = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-    ]
-)
+SHOWN = pa.schema({"query": pa.string(), "document_id": pa.string(), "impressions": pa.int64(), "clicks": pa.int64()})
 
 # A document that a bucket of queries asks the title of. One row a bucket, however often the document was shown: a
 # document that is in every third result gathers no more rows than there are buckets.
-WANTED = pa.schema(
-    [
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("bucket", pa.int64(), nullable=False),
-        pa.field("clicked", pa.bool_(), nullable=False),
-    ]
-)
+WANTED = pa.schema({"document_id": pa.string(), "bucket": pa.int64(), "clicked": pa.bool_()})
 
 # The answer. A title is null where the document is unknown and "" where it is known but was not clicked in that bucket
 # (an impression needs no title, and titles are most of what is exchanged).
-ANSWERED = pa.schema(
-    [
-        pa.field("bucket", pa.int64(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("title", pa.string()),
-        pa.field("pool_row", pa.int32(), nullable=False),
-    ]
-)
+ANSWERED = pa.schema({"bucket": pa.int64(), "document_id": pa.string(), "title": pa.string(), "pool_row": pa.int32()})
 
 SHOWN_TITLED = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("title", pa.string()),
-        pa.field("pool_row", pa.int32(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-    ]
+    {
+        "query": pa.string(),
+        "title": pa.string(),
+        "pool_row": pa.int32(),
+        "impressions": pa.int64(),
+        "clicks": pa.int64(),
+    }
 )
 
 # The order of the pool is cut by counting documents in this many equal ranges of their hashes.

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,130 +20,29 @@ from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
 from schemas.search_log import KINDS
 
-MS_PER_HOUR = 3_600_000
-HOURS_PER_DAY = 24
-MAX_HOURS = 1024 * HOURS_PER_DAY  # hours are counted on a clock of 1,024 days, so that a wild one cannot fill memory
-RANKS = 200  # deeper clicks count as clicks on this rank
-QUERIES_KEPT = 128
-NO_QUERY = 0
-NO_TIME = 2**63 - 1
-
-# Searches carry the hour (-1 unknown, or for events); they, and events that own their query, carry it; clicks carry
-# their rank (-1 unknown, or for others). `asked` are the lines that a row counts for its query, the other numbers what
-# it counts for its hour and the total: one row does both for a client that asked little, different ones for others.
-STATISTICS = pa.schema(
-    [
-        pa.field("person", pa.uint64(), nullable=False),
-        pa.field("hour", pa.int32(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("query", pa.uint64(), nullable=False),
-        pa.field("first_ms", pa.int64(), nullable=False),  # of what was asked, NO_TIME unknown
-        pa.field("searches", pa.int64(), nullable=False),
-        pa.field("asked", pa.int64(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("named", pa.int64(), nullable=False),  # lines that own their query, under a bot's user agent
-    ]
-)
-KEYS = ("person", "hour", "position", "query")
-SUMS = ("searches", "asked", "impressions", "clicks", "named")
-_READ = ["kind", "query", "person", "names_bot", "position", "time", "owns_query"]
-
-
-def client_statistics(joined: pa.Table) -> pa.Table:
-    """STATISTICS of some JOINED rows; lines of nobody are in none."""
-    known = joined.select(_READ).filter(joined["person"].is_valid())
-    kind, person = known["kind"].to_numpy(), known["person"].to_numpy()
-    time = pc.fill_null(pc.cast(known["time"], pa.int64()), NO_TIME).to_numpy()
-    is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))
-    asks = known["owns_query"].to_numpy()
-    hour = np.where(is_search & (time != NO_TIME), time // MS_PER_HOUR % MAX_HOURS, -1)
-    rows = {
-        "person": person,
-        "hour": hour.astype(np.int32),
-        "position": np.where(is_click, np.minimum(known["position"].to_numpy(), RANKS), -1).astype(np.int32),
-        "query": np.where(asks, _query_hashes(known["query"].combine_chunks()), np.uint64(NO_QUERY)),
-        "first_ms": np.where(asks, time, NO_TIME),
-        "searches": is_search.astype(np.int64),
-        "asked": asks.astype(np.int64),
-        "impressions": is_impression.astype(np.int64),
-        "clicks": is_click.astype(np.int64),
-        "named": (asks & known["names_bot"].to_numpy()).astype(np.int64),
-    }
-    heavy = asks & _asks_much(person, asks)
-    if not heavy.any():
-        return _add_up(pa.table(rows))
-    light = _add_up(pa.table({name: column[~heavy] for name, column in rows.items()}))
-    of_heavy = {name: column[heavy] for name, column in rows.items()}
-    none, nothing = np.full(int(heavy.sum()), -1, np.int32), np.zeros(int(heavy.sum()), np.int64)
-    by_hour = of_heavy | {"query": nothing.astype(np.uint64) + np.uint64(NO_QUERY), "asked": nothing}
-    by_query = of_heavy | dict.fromkeys(SUMS, nothing) | {"hour": none, "position": none, "asked": of_heavy["asked"]}
-    return pa.concat_tables([light, _add_up(pa.table(by_hour)), keep_smallest(_add_up(pa.table(by_query)))])
-
-
-def keep_smallest(rows: pa.Table) -> pa.Table:
-    """Of the rows, one for each person and query, those of each person's QUERIES_KEPT smallest query hashes."""
-    rows = rows.sort_by([("person", "ascending"), ("query", "ascending")])
-    person = rows["person"].to_numpy()
-    first = np.append(True, person[1:] != person[:-1]) if len(person) else np.zeros(0, bool)
-    number_within = np.arange(len(person)) - np.flatnonzero(first)[np.cumsum(first) - 1]
-    return rows.filter(pa.array(number_within < QUERIES_KEPT))
-
-
-def _asks_much(person: np.ndarray, asks: np.ndarray) -> np.ndarray:
-    """For each row whether its person asks more than QUERIES_KEPT times here."""
-    distinct, code = np.unique(person, return_inverse=True)
-    return np.bincount(code[asks], minlength=len(distinct))[code] > QUERIES_KEPT
-
-
-def _query_hashes(queries: pa.DictionaryArray) -> np.ndarray:
-    """A 64-bit hash of each query, never NO_QUERY."""
-    hashes = keyed_hashes(queries.dictionary)
-    hashes[hashes == NO_QUERY] = NO_QUERY + 1
-    return hashes[queries.indices.to_numpy(zero_copy_only=False)]
-
-
-def _add_up(rows: pa.Table) -> pa.Table:
-    added = rows.group_by(list(KEYS)).aggregate([("first_ms", "min"), *((name, "sum") for name in SUMS)])
-    return added.rename_columns([*KEYS, "first_ms", *SUMS]).select(STATISTICS.names).cast(STATISTICS)
-
-
-# The rules that tell programs from people, as data: their names in order, and from where on each of them holds.
-#
-# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. The first rule of RULES that
-# holds for a client is the one it is counted under.
-
-
+# A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule, and the fate
+# (schemas.search_log) of the lines of whom it catches. The first that holds for a client is what it is counted under.
+FATE_OF_RULE = {
+    "user_agent": "bot_user_agent",
+    "pace": "bot_behaviour",
+    "clicks_everything": "bot_behaviour",
+    "clicks_one_rank": "bot_behaviour",
+    "around_the_clock": "bot_behaviour",
+    "even_pace": "bot_behaviour",
+    "crowd": "bot_crowd",
+    "unsure_pace": "bot_unsure",
+    "unsure_clicks_everything": "bot_unsure",
+    "unsure_clicks_one_rank": "bot_unsure",
+    "unsure_around_the_clock": "bot_unsure",
+    "unsure_even_pace": "bot_unsure",
+    "unsure_never_clicks": "bot_unsure",
+    "unsure_crowd": "bot_unsure",
+}
+RULES = tuple(FATE_OF_RULE)
+RULE = {name: number for number, name in enumerate(RULES)}
+NO_RULE = len(RULES)  # after all of them
 # Raised on purpose when a rule comes, goes, or means something else. Thresholds are not part of it: they are recorded.
 RULES_VERSION = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """A verdict: its name, and the fate of the lines of whom it catches (schemas.search_log)."""
-
-    name: str
-    fate: str
-
-
-RULES = (
-    Rule(name="user_agent", fate="bot_user_agent"),
-    Rule(name="pace", fate="bot_behaviour"),
-    Rule(name="clicks_everything", fate="bot_behaviour"),
-    Rule(name="clicks_one_rank", fate="bot_behaviour"),
-    Rule(name="around_the_clock", fate="bot_behaviour"),
-    Rule(name="even_pace", fate="bot_behaviour"),
-    Rule(name="crowd", fate="bot_crowd"),
-    Rule(name="unsure_pace", fate="bot_unsure"),
-    Rule(name="unsure_clicks_everything", fate="bot_unsure"),
-    Rule(name="unsure_clicks_one_rank", fate="bot_unsure"),
-    Rule(name="unsure_around_the_clock", fate="bot_unsure"),
-    Rule(name="unsure_even_pace", fate="bot_unsure"),
-    Rule(name="unsure_never_clicks", fate="bot_unsure"),
-    Rule(name="unsure_crowd", fate="bot_unsure"),
-)
-RULE = {rule.name: number for number, rule in enumerate(RULES)}
-NO_RULE = len(RULES)  # after all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,35 +109,114 @@ class BotRules:
                 follows="clients would be judged by other rules than you intend",
                 do=f"compare docs/privacy.md with what you set, and set version {RULES_VERSION}",
             )
-        for name, value in self.thresholds().items():
-            if name.endswith(("_share", "_dispersion", "_chance")):
-                if not 0 < value <= 1:
-                    raise _out_of_range(f"{name} = {value}, which is not above 0 and at most 1")
-            elif value < 1:
-                raise _out_of_range(f"{name} = {value}, which is below 1")
+        for name, value in asdict(self).items():
+            is_share = name.endswith(("_share", "_dispersion", "_chance"))
+            if value <= 0 or (value > 1 if is_share else value < 1):
+                raise UsageError(
+                    asked="the rules for bots were set",
+                    found=f"there is {name} = {value}, which is not "
+                    + ("above 0 and at most 1" if is_share else "at least 1"),
+                    follows="every client, or none, would be a bot",
+                    do="leave out what you do not mean to change",
+                )
 
-    def thresholds(self) -> dict[str, Any]:
-        """Every setting but the version."""
-        return {name: value for name, value in asdict(self).items() if name != "version"}
+
+MS_PER_HOUR = 3_600_000
+HOURS_PER_DAY = 24
+MAX_HOURS = 1024 * HOURS_PER_DAY  # hours are counted on a clock of 1,024 days, so that a wild one cannot fill memory
+RANKS = 200  # deeper clicks count as clicks on this rank
+QUERIES_KEPT = 128
+NO_QUERY = 0
+NO_TIME = 2**63 - 1
+
+# Searches carry the hour (-1 unknown, or for events); they, and events that own their query, carry it; clicks carry
+# their rank (-1 unknown, or for others). `asked` are the lines that a row counts for its query, the other numbers what
+# it counts for its hour and the total: one row does both for a client that asked little, different ones for others.
+STATISTICS = pa.schema(
+    {
+        "person": pa.uint64(),
+        "hour": pa.int32(),
+        "position": pa.int32(),
+        "query": pa.uint64(),
+        "first_ms": pa.int64(),  # of what was asked, NO_TIME unknown
+        "searches": pa.int64(),
+        "asked": pa.int64(),
+        "impressions": pa.int64(),
+        "clicks": pa.int64(),
+        "named": pa.int64(),  # lines that own their query, under a bot's user agent
+    }
+)
+KEYS = ("person", "hour", "position", "query")
+SUMS = ("searches", "asked", "impressions", "clicks", "named")
+_READ = ["kind", "query", "person", "names_bot", "position", "time", "owns_query"]
 
 
-def _out_of_range(found: str) -> UsageError:
-    return UsageError(
-        asked="the rules for bots were set",
-        found=f"there is {found}",
-        follows="every client, or none, would be a bot",
-        do="leave out what you do not mean to change",
-    )
+def client_statistics(joined: pa.Table) -> pa.Table:
+    """STATISTICS of some JOINED rows; lines of nobody are in none."""
+    known = joined.select(_READ).filter(joined["person"].is_valid())
+    kind, person = known["kind"].to_numpy(), known["person"].to_numpy()
+    time = pc.fill_null(pc.cast(known["time"], pa.int64()), NO_TIME).to_numpy()
+    is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))
+    asks = known["owns_query"].to_numpy()
+    hour = np.where(is_search & (time != NO_TIME), time // MS_PER_HOUR % MAX_HOURS, -1)
+    rows = {
+        "person": person,
+        "hour": hour.astype(np.int32),
+        "position": np.where(is_click, np.minimum(known["position"].to_numpy(), RANKS), -1).astype(np.int32),
+        "query": np.where(asks, _query_hashes(known["query"].combine_chunks()), np.uint64(NO_QUERY)),
+        "first_ms": np.where(asks, time, NO_TIME),
+        "searches": is_search.astype(np.int64),
+        "asked": asks.astype(np.int64),
+        "impressions": is_impression.astype(np.int64),
+        "clicks": is_click.astype(np.int64),
+        "named": (asks & known["names_bot"].to_numpy()).astype(np.int64),
+    }
+    heavy = asks & _asks_much(person, asks)
+    if not heavy.any():
+        return _add_up(pa.table(rows))
+    light = _add_up(pa.table({name: column[~heavy] for name, column in rows.items()}))
+    of_heavy = {name: column[heavy] for name, column in rows.items()}
+    none, nothing = np.full(int(heavy.sum()), -1, np.int32), np.zeros(int(heavy.sum()), np.int64)
+    by_hour = of_heavy | {"query": nothing.astype(np.uint64) + np.uint64(NO_QUERY), "asked": nothing}
+    by_query = of_heavy | dict.fromkeys(SUMS, nothing) | {"hour": none, "position": none, "asked": of_heavy["asked"]}
+    return pa.concat_tables([light, _add_up(pa.table(by_hour)), keep_smallest(_add_up(pa.table(by_query)))])
+
+
+def keep_smallest(rows: pa.Table) -> pa.Table:
+    """Of the rows, one for each person and query, those of each person's QUERIES_KEPT smallest query hashes."""
+    rows = rows.sort_by([("person", "ascending"), ("query", "ascending")])
+    person = rows["person"].to_numpy()
+    first = np.append(True, person[1:] != person[:-1]) if len(person) else np.zeros(0, bool)
+    number_within = np.arange(len(person)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+    return rows.filter(pa.array(number_within < QUERIES_KEPT))
+
+
+def _asks_much(person: np.ndarray, asks: np.ndarray) -> np.ndarray:
+    """For each row whether its person asks more than QUERIES_KEPT times here."""
+    distinct, code = np.unique(person, return_inverse=True)
+    return np.bincount(code[asks], minlength=len(distinct))[code] > QUERIES_KEPT
+
+
+def _query_hashes(queries: pa.DictionaryArray) -> np.ndarray:
+    """A 64-bit hash of each query, never NO_QUERY."""
+    hashes = keyed_hashes(queries.dictionary)
+    hashes[hashes == NO_QUERY] = NO_QUERY + 1
+    return hashes[queries.indices.to_numpy(zero_copy_only=False)]
+
+
+def _add_up(rows: pa.Table) -> pa.Table:
+    added = rows.group_by(list(KEYS)).aggregate([("first_ms", "min"), *((name, "sum") for name in SUMS)])
+    return added.rename_columns([*KEYS, "first_ms", *SUMS]).select(STATISTICS.names).cast(STATISTICS)
 
 
 # A client that did little, and one query that it asked: what a crowd is told from.
 PASSERS_BY = pa.schema(
-    [
-        pa.field("query", pa.uint64(), nullable=False),
-        pa.field("person", pa.uint64(), nullable=False),
-        pa.field("first_ms", pa.int64(), nullable=False),  # NO_TIME unknown
-        pa.field("silent", pa.bool_(), nullable=False),  # nothing but searches is known of the client
-    ]
+    {
+        "query": pa.uint64(),
+        "person": pa.uint64(),
+        "first_ms": pa.int64(),  # NO_TIME unknown
+        "silent": pa.bool_(),  # nothing but searches is known of the client
+    }
 )
 # Fewer hours or days than this say nothing about how even a pace is; nor do fewer searches in each on average.
 _EVEN_HOURS, _PER_EVEN_HOUR = 20, 2
@@ -264,13 +241,13 @@ class Bots:
     def by_rule(self) -> dict[str, int]:
         """Clients by the name of their rule, in the order of RULES."""
         counts = np.bincount(self.rules, minlength=len(RULES)).tolist()
-        return {rule.name: count for rule, count in zip(RULES, counts, strict=True) if count}
+        return {rule: count for rule, count in zip(RULES, counts, strict=True) if count}
 
     def by_fate(self) -> Counter[str]:
         """Clients by the fate of their lines."""
         found: Counter[str] = Counter()
         for name, count in self.by_rule().items():
-            found[RULES[RULE[name]].fate] += count
+            found[FATE_OF_RULE[name]] += count
         return found
 
 
@@ -285,20 +262,20 @@ def is_bot_user_agent(user_agents: pa.Array) -> pa.Array:
 def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]:
     """The bots among the clients of some STATISTICS rows, which must be all rows of these clients; and PASSERS_BY of
     the clients that none of these rules caught."""
-    totals = _sum_by(statistics.select(["person", "searches", "impressions", "clicks", "named"]), ["person"]).sort_by(
-        "person"
-    )
-    person = totals["person"].to_numpy()
-    searches, impressions, clicks, named = (
-        totals[name].to_numpy() for name in ("searches", "impressions", "clicks", "named")
-    )
+    columns = ["person", "searches", "impressions", "clicks", "named"]
+    totals = _sum_by(statistics.select(columns), ["person"]).sort_by("person")
+    person, searches, impressions, clicks, named = (totals[name].to_numpy() for name in columns)
     hourly = _by_part(statistics, person, "hour", "searches")
     daily = hourly.per(HOURS_PER_DAY)
     per_hour, per_day = hourly.largest(len(person)), daily.largest(len(person))
     one_rank_clicks = _by_part(statistics, person, "position", "clicks").largest(len(person))
-    asked = _asked(statistics, person)
-    num_queries = np.bincount(asked.person, minlength=len(person))
-    distinct_share = num_queries / np.maximum(np.bincount(asked.person, asked.times, minlength=len(person)), 1)
+    # How often each asked each query, and when first: of those with many, a sample of their queries.
+    asking = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
+    added = asking.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
+    asked = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
+    asker = np.searchsorted(person, asked["person"].to_numpy())
+    num_queries = np.bincount(asker, minlength=len(person))
+    distinct_share = num_queries / np.maximum(np.bincount(asker, asked["asked"].to_numpy(), len(person)), 1)
 
     # Signs
     enough = searches >= rules.sign_searches
@@ -332,18 +309,9 @@ def tell_clients(statistics: pa.Table, rules: BotRules) -> tuple[Bots, pa.Table]
     bots = Bots(clients=person[caught], rules=verdict[caught], num_clients=len(person))
 
     passes_by = ~caught & (num_queries <= rules.crowd_queries)
-    rows = passes_by[asked.person]
     silent = (impressions == 0) & (clicks == 0)
-    passers_by = pa.table(
-        [
-            asked.query[rows],
-            person[asked.person[rows]],
-            asked.first_ms[rows],
-            pa.array(silent[asked.person[rows]]),
-        ],
-        schema=PASSERS_BY,
-    )
-    return bots, passers_by
+    passers_by = pa.table([asked["query"], asked["person"], asked["first_ms"], silent[asker]], schema=PASSERS_BY)
+    return bots, passers_by.filter(pa.array(passes_by[asker]))
 
 
 def merge_bots(parts: Iterable[Bots]) -> Bots:
@@ -415,29 +383,6 @@ def _by_part(statistics: pa.Table, person: np.ndarray, part: str, value: str) ->
         part=rows[part].to_numpy(),
         value=rows[value].to_numpy(),
     ).added()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """How often a person asked a query, and when first: `person` are places in the list of people."""
-
-    person: np.ndarray
-    query: np.ndarray
-    times: np.ndarray
-    first_ms: np.ndarray
-
-
-def _asked(statistics: pa.Table, person: np.ndarray) -> _Asked:
-    """How often each person asked each query: of those with many, a sample of their queries. `person` ascends."""
-    rows = statistics.filter(pc.not_equal(statistics["query"], pa.scalar(NO_QUERY, pa.uint64())))
-    added = rows.group_by(["person", "query"]).aggregate([("asked", "sum"), ("first_ms", "min")])
-    kept = keep_smallest(added.rename_columns(["person", "query", "asked", "first_ms"]))
-    return _Asked(
-        person=np.searchsorted(person, kept["person"].to_numpy()),
-        query=kept["query"].to_numpy(),
-        times=kept["asked"].to_numpy(),
-        first_ms=kept["first_ms"].to_numpy(),
-    )
 
 
 def _sum_by(rows: pa.Table, keys: list[str]) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from beam_jobs.compiled.log_library import first_rows, row_digest
 from beam_jobs.engine.arrow_files import Record, get, num_bytes
 from beam_jobs.engine.beam_stage import Tally
-from beam_jobs.ingest.bots import NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
+from beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from beam_jobs.ingest.content_filters import says_nothing
 from beam_jobs.ingest.person_key import hash_people
 from schemas.day import EXPOSURES, PEOPLE_CAP, QUERIES
@@ -32,17 +32,17 @@ _NO_TIME = 2**63 - 1  # sorts last
 # line, or of the search where an event names none; `searcher` is the client of the line that the query is from,
 # `names_bot` that its user agent is a bot's.
 JOINED = pa.schema(
-    [
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("query", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("person", pa.uint64()),
-        pa.field("searcher", pa.uint64()),
-        pa.field("names_bot", pa.bool_(), nullable=False),
-        pa.field("document_id", pa.string()),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("time", pa.timestamp("ms", tz="UTC")),
-        pa.field("owns_query", pa.bool_(), nullable=False),
-    ]
+    {
+        "kind": pa.int8(),
+        "query": pa.dictionary(pa.int32(), pa.string()),
+        "person": pa.uint64(),
+        "searcher": pa.uint64(),
+        "names_bot": pa.bool_(),
+        "document_id": pa.string(),
+        "position": pa.int32(),
+        "time": pa.timestamp("ms", tz="UTC"),
+        "owns_query": pa.bool_(),
+    }
 )
 
 
@@ -196,15 +196,15 @@ BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its l
 
 # Rows of both kinds in one exchange: a query's own rows have no document, an exposure's rows no people.
 PARTIAL = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("document_id", pa.string()),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("searches", pa.int64(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("people", pa.list_(pa.uint64())),
-    ]
+    {
+        "query": pa.string(),
+        "document_id": pa.string(),
+        "position": pa.int32(),
+        "searches": pa.int64(),
+        "impressions": pa.int64(),
+        "clicks": pa.int64(),
+        "people": pa.list_(pa.uint64()),
+    }
 )
 
 
@@ -216,9 +216,9 @@ def aggregate_joined(joined: pa.Table, bots: Bots) -> tuple[pa.Table, Tally]:
     rule = rule_of_lines(joined, bots)
     lines_of_rule = np.bincount(rule, minlength=len(RULES)).tolist()
     dropped, caught = Counter[str](), Counter[str]()
-    for known, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
-        dropped[known.fate] += lines
-        caught[BOT_LINES + known.name] += lines
+    for name, lines in zip(RULES, lines_of_rule, strict=False):  # what follows are the lines of no rule
+        dropped[FATE_OF_RULE[name]] += lines
+        caught[BOT_LINES + name] += lines
     is_human = rule == NO_RULE
 
     encoded = joined["query"].combine_chunks()

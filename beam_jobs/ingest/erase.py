@@ -13,10 +13,12 @@ the date gets its new version, and last the first ingest's files are removed. On
 may fail with an error and must be run again.
 """
 
+import json
+import re
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +35,7 @@ from beam_jobs.ingest.day_versions import (
     replace_erased,
     successor,
 )
-from beam_jobs.ingest.days import DayFile, read_day_file
+from beam_jobs.ingest.days import DayFile, day_files, read_day_file
 from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
 from schemas import manifest, storage
 from schemas.day import list_dates, newest_version
@@ -43,46 +45,17 @@ from schemas.search_log import Ledger
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
-# What else in a store was made from some outputs: shards from days, models from shards, and so on.
+BEGUN = "erasing"  # in the folder of what will be left: what a killed erasure began there is nobody else's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MadeFrom:
+    """What else in a store was made from an output: shards from days, models from shards, and so on."""
+
     stage: str
     digest: str
     path: str
     created: str  # ISO 8601, UTC
-
-
-def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
-    """The finished outputs, but ingests, whose requests name one of these digests or of an output found so."""
-    stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
-    folders = [
-        storage.join(store, stage, name) for stage in stages for name in storage.list_folders(f"{store}/{stage}")
-    ]
-    finished = [folder for folder in folders if storage.exists(storage.join(folder, manifest.FILE_NAME))]
-    waiting = {folder: manifest.read(folder) for folder in finished}
-    known, found = set(digests), list[MadeFrom]()
-    while now := {folder: made for folder, made in waiting.items() if known & set(_texts(made.request.inputs))}:
-        for folder, made in now.items():
-            del waiting[folder]
-            known.add(made.digest)
-            found.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
-    return found
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inside in value.values():
-            yield from _texts(inside)
-    elif isinstance(value, list | tuple):
-        for inside in value:
-            yield from _texts(inside)
-
-
-BEGUN = "erasing"  # in the folder of what will be left: what a killed erasure began there is nobody else's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,21 +77,6 @@ class Erasure:
     made_before: Sequence[MadeFrom]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Change:
-    """A bucket without the person, and what that took away."""
-
-    queries: pa.Table
-    exposures: pa.Table
-    num_queries: int
-    num_exposures: int
-    num_sets: int
-    searches: int
-    impressions: int
-    clicks: int
-    digest: LogicalDigest  # to be added to the day's
-
-
 def erase(
     client_ids: Sequence[str], *, store: str, person_key: str | None = None, progress: Progress = silent
 ) -> Erasure:
@@ -136,7 +94,7 @@ def erase(
     keys = {key.id: key.key for key in map(read_key, paths)}
     hashes = {id_: hash_people(pa.array(client_ids, pa.string()), key).unique() for id_, key in keys.items()}
 
-    changed = list[_Change]()
+    taken = Counter[str]()
     num_ingests, keyless, pending = 0, set[str](), True
     before = _versions(store)
     with explained(store):
@@ -149,30 +107,41 @@ def erase(
                     keyless.add(result.folder)
                     continue
                 try:
-                    changes = _erase_from(store, result, of_key, progress)
+                    gone = _erase_from(store, result, of_key, progress)
                 except (StageError, OSError):
                     if not is_erased(result.folder):
                         raise
-                    changes = None
-                if changes is None:
+                    gone = None
+                if gone is None:
                     pending = True
-                elif changes:
+                elif gone:
                     num_ingests += 1
-                    changed += changes
+                    taken.update(gone)
         _finish(store)
     return Erasure(
         num_ingests=num_ingests,
-        num_queries=sum(change.num_queries for change in changed),
-        num_sets=sum(change.num_sets for change in changed),
-        num_lines=sum(change.searches + change.impressions + change.clicks for change in changed),
+        num_queries=taken["queries"],
+        num_sets=taken["sets"],
+        num_lines=taken["searches"] + taken["impressions"] + taken["clicks"],
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
-        made_before=made_from(store, _erased_digests(store)),
+        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if is_erased(folder)}),
     )
 
 
-def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> _Change | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A bucket without the people: `taken` are the rows that are gone, the lines that they stood for, and the sets
+    that a hash was taken out of; `digest` is to be added to the day's."""
+
+    queries: pa.Table
+    exposures: pa.Table
+    taken: Mapping[str, int]
+    digest: str
+
+
+def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> Change | None:
     """A bucket from which these people (hashes) are gone, or None where none of them is in it."""
     sets = queries["people"].combine_chunks()
     owner = pc.list_parent_indices(sets).to_numpy(zero_copy_only=False)
@@ -195,21 +164,23 @@ def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> 
     digest = LogicalDigest()  # digests are sums over rows
     digest.merge("-" + logical_digest(queries.filter(pa.array(touched)), lost).hexdigest())
     digest.merge(logical_digest(kept.filter(pa.array(touched[~goes])), lost.slice(0, 0)).hexdigest())
-    return _Change(
+    return Change(
         queries=kept,
         exposures=kept_exposures.combine_chunks(),
-        num_queries=int(goes.sum()),
-        num_exposures=lost.num_rows,
-        num_sets=int((touched & ~goes).sum()),
-        searches=pc.sum(gone["searches"]).as_py() or 0,
-        impressions=pc.sum(lost["impressions"]).as_py() or 0,
-        clicks=pc.sum(lost["clicks"]).as_py() or 0,
-        digest=digest,
+        taken={
+            "queries": int(goes.sum()),
+            "sets": int((touched & ~goes).sum()),
+            "exposures": lost.num_rows,
+            "searches": pc.sum(gone["searches"]).as_py() or 0,
+            "impressions": pc.sum(lost["impressions"]).as_py() or 0,
+            "clicks": pc.sum(lost["clicks"]).as_py() or 0,
+        },
+        digest=digest.hexdigest(),
     )
 
 
-def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> list[_Change] | None:
-    """What was changed; nothing where these people are not in this ingest; None where somebody else was first."""
+def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> Counter[str] | None:
+    """What was taken (Change); nothing where they are not in this ingest; None where somebody else was first."""
     if damage := manifest.damage(result.folder, result.manifest):
         raise StageError(
             asked=f"people were to be erased from {result.folder}",
@@ -219,7 +190,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
         )
     found = _people_found(result, people, progress)
     if not found:
-        return []
+        return Counter()
     before = result.manifest.request
     request = Request(
         stage=before.stage,
@@ -233,79 +204,80 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
         },
         seed=before.seed,
     )
-    changes = dict[str, _Change]()
+    taken, rewritten = Counter[str](people=found), set[str]()
 
     def produce(folder: str) -> Outcome:
-        changes.update(_rewrite(result, people, folder, progress))
-        return _outcome(result.manifest, list(changes.values()), found)
+        digest = _rewrite(result, people, folder, progress, taken, rewritten)
+        return _outcome(result.manifest, taken, digest)
 
     begun = storage.join(stage_folder(store, request), BEGUN)
     storage.write_atomic(begun, b"")
     made = run_stage(store, request, produce)
     storage.remove(begun)
-    _require_copied(result.manifest, made.manifest, {*changes, *map(_exposures_of, changes)})
+    _require_copied(result.manifest, made.manifest, rewritten)
     if not mark_erased(result.folder, made.manifest.digest):
         storage.remove(made.folder)
         return None
-    return list(changes.values())
+    return taken
+
+
+def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tuple[DayFile, DayFile]]:
+    """The files of each bucket: queries, exposures."""
+    buckets = list(zip(*(day_files([result], kind) for kind in ("queries", "exposures")), strict=True))
+    label = data_date(result.manifest.request) or result.manifest.digest[:8]
+    for done, bucket in enumerate(buckets):
+        progress(f"{doing} {label}: files", done, len(buckets))
+        yield bucket
 
 
 def _people_found(result: StageResult, people: pa.Array, progress: Progress) -> int:
     """How many of these people are in an ingest."""
     found = set[int]()
-    files = _buckets(result.manifest)
-    for done, name in enumerate(files):
-        progress(f"looking through {_label(result)}: files", done, len(files))
-        members = pc.list_flatten(read_day_file(_day_file(result, files[name]))["people"])
+    for queries, _ in _buckets(result, progress, "looking through"):
+        members = pc.list_flatten(read_day_file(queries)["people"])
         found.update(members.filter(pc.is_in(members, value_set=people)).to_pylist())
     return len(found)
 
 
-def _rewrite(result: StageResult, people: pa.Array, folder: str, progress: Progress) -> dict[str, _Change]:
-    """Every file of an ingest, written below `folder` without these people; what changed, by the file of queries."""
-    changes = dict[str, _Change]()
-    buckets, done_with = _buckets(result.manifest), set[str]()
-    for done, (name, path) in enumerate(buckets.items()):
-        progress(f"erasing from {_label(result)}: files", done, len(buckets))
-        others = f"{path.removesuffix(name)}{_exposures_of(name)}"
-        queries, exposures = (read_day_file(_day_file(result, file)) for file in (path, others))
-        change = without_people(queries, exposures, people)
-        if change is not None:
-            changes[name] = change
-            write_table(change.queries, folder, name.removesuffix(".arrow"))
-            write_table(change.exposures, folder, _exposures_of(name).removesuffix(".arrow"))
-            done_with |= {path, others}
-    for file in result.manifest.files:
-        if file.path not in done_with:
-            storage.copy(storage.join(result.folder, file.path), storage.join(folder, _name(file.path)))
-    return changes
-
-
-def _outcome(before: Manifest, changes: Sequence[_Change], num_people: int) -> Outcome:
-    taken = {
-        "searches": sum(change.searches for change in changes),
-        "impressions": sum(change.impressions for change in changes),
-        "clicks": sum(change.clicks for change in changes),
-        "queries": sum(change.num_queries for change in changes),
-        "exposures": sum(change.num_exposures for change in changes),
-        "people": num_people,
-    }
+def _rewrite(
+    result: StageResult, people: pa.Array, folder: str, progress: Progress, taken: Counter[str], rewritten: set[str]
+) -> LogicalDigest:
+    """Write every file of an ingest below `folder` without these people: the digest of all rows. What is taken is
+    counted, and the names of the files that change are noted."""
     digest = LogicalDigest()
-    digest.merge(before.outcome.logical_digest)
-    for change in changes:
-        digest.merge(change.digest.hexdigest())
+    digest.merge(result.manifest.outcome.logical_digest)
+    for files in _buckets(result, progress, "erasing from"):
+        queries, exposures = map(read_day_file, files)
+        change = without_people(queries, exposures, people)
+        if change is None:
+            continue
+        taken.update(change.taken)
+        digest.merge(change.digest)
+        for file, table in zip(files, (change.queries, change.exposures), strict=True):
+            rewritten.add(_name(file.uri))
+            write_table(table, folder, _name(file.uri).removesuffix(".arrow"))
+    for path in (file.path for file in result.manifest.files if _name(file.path) not in rewritten):
+        storage.copy(storage.join(result.folder, path), storage.join(folder, _name(path)))
+    return digest
+
+
+def _outcome(before: Manifest, taken: Counter[str], digest: LogicalDigest) -> Outcome:
     ledger = before.outcome.ledger or Ledger(total=0)
-    lines = dict(ledger.lines)
+    lines = Counter(ledger.lines)
     for fate, what in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
-        lines[fate] = lines.get(fate, 0) - taken[what]
-    lines["erased"] = lines.get("erased", 0) + taken["searches"] + taken["impressions"] + taken["clicks"]
+        lines[fate] -= taken[what]
+        lines["erased"] += taken[what]
     return Outcome(
-        counts={name: count - taken.get(name, 0) for name, count in before.outcome.counts.items()},
+        counts={name: count - taken[name] for name, count in before.outcome.counts.items()},
         metrics=before.outcome.metrics,
         labels=before.outcome.labels,
-        ledger=Ledger(total=ledger.total, lines=lines),
+        ledger=Ledger(total=ledger.total, lines=dict(lines)),
         logical_digest=digest.hexdigest(),
     )
+
+
+def _ingests(store: str) -> list[str]:
+    return _folders(storage.join(store, "ingest"))
 
 
 def _versions(store: str) -> dict[str, int]:
@@ -315,20 +287,19 @@ def _versions(store: str) -> dict[str, int]:
 
 def _finish(store: str) -> None:
     """Bring to its end what this or an earlier erasure began."""
-    folders = [storage.join(store, "ingest", name) for name in storage.list_folders(storage.join(store, "ingest"))]
     for date in list_dates(store):
         replace_erased(store, date)
-    for folder in folders:
+    for folder in _ingests(store):
         if is_erased(folder):
-            for name in storage.list_folders(folder):
-                storage.remove(storage.join(folder, name))
+            for inside in _folders(folder):
+                storage.remove(inside)
             for name in storage.list_files(folder):
                 if name != FILE_NAME:
                     storage.remove(storage.join(folder, name))
-        elif storage.exists(storage.join(folder, manifest.FILE_NAME)):
+        elif _is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
-            if is_erased(before) and successor(before) != folder.rsplit("/", 1)[-1]:
+            if is_erased(before) and successor(before) != _name(folder):
                 storage.remove(folder)  # a beaten attempt's
         elif storage.exists(storage.join(folder, BEGUN)):
             storage.remove(folder)
@@ -349,36 +320,37 @@ def _require_copied(before: Manifest, after: Manifest, rewritten: set[str]) -> N
 
 def _unfinished(store: str) -> list[str]:
     found = list[str]()
-    for name in storage.list_folders(storage.join(store, "ingest")):
-        folder = storage.join(store, "ingest", name)
-        is_finished = storage.exists(storage.join(folder, manifest.FILE_NAME))
-        attempt = manifest.read(folder).attempt if is_finished else ""
-        found += [storage.join(folder, inside) for inside in storage.list_folders(folder) if inside != attempt]
+    for folder in _ingests(store):
+        attempt = manifest.read(folder).attempt if _is_finished(folder) else ""
+        found += [inside for inside in _folders(folder) if _name(inside) != attempt]
     return found
-
-
-def _erased_digests(store: str) -> set[str]:
-    folder = storage.join(store, "ingest")
-    return {name for name in storage.list_folders(folder) if is_erased(storage.join(folder, name))}
-
-
-def _buckets(of: Manifest) -> dict[str, str]:
-    """The files of queries: name -> path."""
-    return {_name(file.path): file.path for file in of.files if _name(file.path).startswith("queries-")}
-
-
-def _day_file(result: StageResult, path: str) -> DayFile:
-    written = next(file.sha256 for file in result.manifest.files if file.path == path)
-    return DayFile(storage.join(result.folder, path), written)
-
-
-def _exposures_of(name: str) -> str:
-    return name.replace("queries-", "exposures-")
 
 
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def _label(result: StageResult) -> str:
-    return data_date(result.manifest.request) or result.manifest.digest[:8]
+def made_from(store: str, digests: Collection[str]) -> list[MadeFrom]:
+    """The finished outputs, but ingests, whose requests name one of these digests or of an output found so."""
+    stages = [name for name in storage.list_folders(store) if name not in ("ingest", "days", "private")]
+    folders = [folder for stage in stages for folder in _folders(storage.join(store, stage)) if _is_finished(folder)]
+    waiting = {folder: manifest.read(folder) for folder in folders}
+    known, found = set(digests), list[MadeFrom]()
+
+    def names_one(made: Manifest) -> bool:
+        return not known.isdisjoint(re.findall(r'"([^"]*)"', json.dumps(made.request.inputs)))
+
+    while now := {folder: made for folder, made in waiting.items() if names_one(made)}:
+        for folder, made in now.items():
+            del waiting[folder]
+            known.add(made.digest)
+            found.append(MadeFrom(stage=made.request.stage, digest=made.digest, path=folder, created=made.created))
+    return found
+
+
+def _folders(uri: str) -> list[str]:
+    return [storage.join(uri, name) for name in storage.list_folders(uri)]
+
+
+def _is_finished(folder: str) -> bool:
+    return storage.exists(storage.join(folder, manifest.FILE_NAME))

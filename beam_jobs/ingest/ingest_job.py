@@ -328,7 +328,7 @@ def commit_day(results: Sequence[Result], job: IngestJob) -> None:
     digest = give_names(folders, attempt.folder, flat=True)
     write_sample(attempt.folder, tally.sampled, job.zero_bits, worker_key(job.key_path, job.key_id))
     clients = bots.by_rule()
-    bot_lines = {rule.name: tally.counts.get(BOT_LINES + rule.name, 0) for rule in RULES}
+    bot_lines = {rule: tally.counts.get(BOT_LINES + rule, 0) for rule in RULES}
     # What must be known of everything made from this day: where its lines came from, and that nobody is in it.
     labels = {"simulated": bool(tally.counts.get("simulated_lines")), "no_people": not bots.people}
     attempt.commit(

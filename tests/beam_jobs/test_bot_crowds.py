@@ -52,7 +52,7 @@ def _caught(rows, rules=None):
     """Person -> rule."""
     table = _table(rows)
     bots = find_crowds(table, activity_of(table), rules or BotRules())
-    return dict(zip(bots.clients.tolist(), (RULES[rule].name for rule in bots.rules), strict=True))
+    return dict(zip(bots.clients.tolist(), (RULES[rule] for rule in bots.rules), strict=True))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -129,7 +129,7 @@ def test_buckets_of_queries_give_what_the_whole_gives(seed):
     found = {}
     for bucket in range(4):
         bots = find_crowds(_table([row for row in rows if row[0] % 4 == bucket]), activity, BotRules())
-        found |= dict(zip(bots.clients.tolist(), (RULES[rule].name for rule in bots.rules), strict=True))
+        found |= dict(zip(bots.clients.tolist(), (RULES[rule] for rule in bots.rules), strict=True))
     assert found == whole
 
 

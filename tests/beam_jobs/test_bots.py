@@ -247,7 +247,7 @@ def test_statistics_may_be_counted_in_parts(seed):
     bots = tell_clients(pa.concat_tables(parts[::-1]), BotRules())[0]
     assert bots.clients.tolist() == whole.clients.tolist() == [1, 2, 3, 5]
     assert bots.rules.tolist() == whole.rules.tolist()
-    assert [RULES[rule].name for rule in bots.rules] == [
+    assert [RULES[rule] for rule in bots.rules] == [
         "pace",
         "clicks_one_rank",
         "around_the_clock",

@@ -357,5 +357,5 @@ def test_a_bucket_is_erased_as_a_row_at_a_time_would_be(sets, people, shown):
     assert change.queries.schema.equals(QUERIES, check_metadata=True)
     assert change.exposures.schema.equals(EXPOSURES, check_metadata=True)
     lost = [row for row in exposures if row["query"] in gone]
-    assert (change.impressions, change.clicks) == (sum(row["impressions"] for row in lost), len(lost))
-    assert change.searches == sum(row["searches"] for row in queries if row["query"] in gone)
+    assert (change.taken["impressions"], change.taken["clicks"]) == (sum(row["impressions"] for row in lost), len(lost))
+    assert change.taken["searches"] == sum(row["searches"] for row in queries if row["query"] in gone)
