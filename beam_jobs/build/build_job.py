@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.build import titles
-from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS, REPORTED_K, click_pairs
 from beam_jobs.build.shard_writer import write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
@@ -54,7 +53,6 @@ class BuildJob:
     """One run of the pipeline: what it reads, and what its last step must know."""
 
     attempt: Attempt
-    config: BuildConfig
     queries: tuple[DayFile, ...]  # of day.QUERIES
     exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     documents: str
@@ -65,6 +63,11 @@ class BuildJob:
     labels: Mapping[str, Any]
     window: Mapping[str, Any]  # the dates that were read (days.OpenDays)
     asked: str
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The fields of BuildConfig."""
+        return self.attempt.request.config
 
     @property
     def steps(self) -> dict[str, int]:
@@ -103,7 +106,7 @@ class BuildJob:
         num_in_range = grouped.ranges | "Count documents" >> beam.CombineGlobally(_add_ranges)
         pool = (
             grouped.records
-            | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.config.pool_size)
+            | "Choose for the pool" >> beam.Map(_pool_candidates, AsSingleton(num_in_range), self.settings["pool_size"])
             | Exchange("As one pool", "hash", 1, scratch)
             | "Write the pool" >> beam.FlatMap(_write_pool, self).with_outputs("uri", main="made")
         )
@@ -129,7 +132,7 @@ class BuildJob:
             {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
-            >> beam.FlatMap(_pair, self.config, self.adult_terms, scratch, attempt.told).with_outputs(
+            >> beam.FlatMap(_pair, self.settings, self.adult_terms, scratch, attempt.told).with_outputs(
                 "tally", "size", main="records"
             )
         )
@@ -137,7 +140,7 @@ class BuildJob:
         num_pairs = pairs.size | "Count pairs" >> beam.CombinePerKey(sum)
         shards = (
             pairs.records
-            | "Number by shard" >> beam.Map(_number_by_shard, self.config.pairs_per_shard, AsDict(num_pairs))
+            | "Number by shard" >> beam.Map(_number_by_shard, self.settings["pairs_per_shard"], AsDict(num_pairs))
             | Exchange("By shard", "shard", None, scratch)
             | "Write shards" >> beam.Map(_write_shard, self, AsIter(pool.uri))
         )
@@ -195,11 +198,11 @@ def _pool_candidates(grouped: Record, num_in_range: np.ndarray, pool_size: int) 
 
 @carries_errors
 def _write_pool(bucket: tuple[int, pa.Table], job: BuildJob) -> Iterator[Any]:
-    pool, attempt = titles.pool_of(bucket[1], job.config.pool_size), uuid.uuid4().hex
+    pool, attempt = titles.pool_of(bucket[1], job.settings["pool_size"]), uuid.uuid4().hex
     with explained(job.attempt.made):
         yield TaggedOutput("uri", write_table(pool, job.attempt.made, f"pool-rows-{attempt}"))
         yield write_pool(
-            pool, storage.join(job.attempt.made, f"pool-{attempt}"), "pool", table_rows=job.config.table_rows
+            pool, storage.join(job.attempt.made, f"pool-{attempt}"), "pool", table_rows=job.settings["table_rows"]
         )
 
 
@@ -223,16 +226,16 @@ def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
 
 
 def _pair(
-    bucket: Bucket, config: BuildConfig, adult_terms: tuple[str, ...], scratch: str | None, told: str
+    bucket: Bucket, settings: Mapping[str, Any], adult_terms: tuple[str, ...], scratch: str | None, told: str
 ) -> Iterator[Any]:
     _, tables = bucket
     pairs, tally = click_pairs(
         tables["queries"],
         titles.title_rows(tables["shown"], tables["answered"]),
         tables["judged"]["query"].combine_chunks(),
-        k=config.k,
-        split_salt=config.split_salt,
-        dev_share=config.dev_share,
+        k=settings["k"],
+        split_salt=settings["split_salt"],
+        dev_share=settings["dev_share"],
         adult_terms=adult_terms,
     )
     yield from put([pairs], scratch)
@@ -267,9 +270,9 @@ def _write_shard(shard: tuple[int, pa.Table], job: BuildJob, pool: Iterable[str]
             _open_pool(*pool),
             storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
             name,
-            num_negatives=job.config.num_negatives,
-            seed=job.config.seed,
-            table_rows=job.config.table_rows,
+            num_negatives=job.settings["num_negatives"],
+            seed=job.settings["seed"],
+            table_rows=job.settings["table_rows"],
         )
 
 
@@ -287,7 +290,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     if job.attempt.has_committed():
         return
     tally = add_up(result for result in results if isinstance(result, Tally))
-    left = left_at_k(tally, job.attempt.request.config["k"])
+    left = left_at_k(tally, job.settings["k"])
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     pool = folders.pop("pool", None)
     shards = [folders[name] for name in sorted(folders)]
@@ -317,7 +320,7 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
                 "shards": len(shards),
             },
             metrics={
-                "privacy_gate": gate_sentence(left, job.attempt.request.config["k"]),
+                "privacy_gate": gate_sentence(left, job.settings["k"]),
                 "left_at_k": left,
                 "window": dict(job.window),
             },
@@ -353,7 +356,7 @@ def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
 
 
 def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, job: BuildJob) -> dict:
-    config = job.attempt.request.config
+    config = job.settings
     return {
         "schema_version": shard.SCHEMA_VERSION,
         "text_contract": CONTRACT_VERSION,
@@ -382,7 +385,7 @@ def _require_known_documents(num_clicked: int, num_titled: int, asked: str) -> N
 def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], job: BuildJob) -> None:
     if _sum(shards, "train", "pairs"):
         return
-    k = job.attempt.request.config["k"]
+    k = job.settings["k"]
     at, of = _at(left, k), _at(left, 0)
     if k and of["pairs"] and not _at(left, 1)["pairs"]:
         raise StageError(

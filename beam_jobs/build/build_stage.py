@@ -3,18 +3,106 @@
 build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from beam_jobs.build.build_config import BuildConfig, adult_list, build_request
+from beam_jobs.build.click_pairs import MAX_SALT_BYTES
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
+from beam_jobs.ingest.content_filters import TermList, adult_list
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from schemas import storage
+from schemas.day import PEOPLE_CAP
+from schemas.errors import UsageError
+from schemas.manifest import Request
 from schemas.search_log import merge_ledgers
 from schemas.stage import Progress, StageResult, silent
+from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS
 
-__all__ = ["BuildConfig", "build"]
+# Raised on purpose when the same days give other rows.
+STAGE_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildConfig:
+    """What decides the rows of the shards.
+
+    k: distinct people that must have issued a query before it leaves the private aggregate (up to PEOPLE_CAP; 1 is for
+    a team that trains on its own log in private, and 0, no gate at all, for a log that was published already and names
+    no people). num_negatives: unclicked documents for each pair. dev_share: share of
+    the queries that is held out. split_salt: the key of that split; permanent, or held-out queries end up in training.
+    seed: of the negatives. pool_size: documents that negatives are drawn from, at most. table_rows: rows of the letter-
+    trigram table. pairs_per_shard: 100,000 pairs with four negatives are about 64 MiB. adult_list: a file of adult
+    terms, one a line, to use instead of the shipped list.
+    """
+
+    k: int = 5
+    num_negatives: int = 4
+    dev_share: float = 0.05
+    split_salt: str = "clicktower"
+    seed: int = 0
+    pool_size: int = 1_000_000
+    table_rows: int = DEFAULT_TABLE_ROWS
+    pairs_per_shard: int = 100_000
+    adult_list: str | None = None
+
+    def __post_init__(self) -> None:
+        why = f"a day keeps {PEOPLE_CAP} people per query, so a larger number cannot be checked"
+        require_between("build", "k", self.k, 0, PEOPLE_CAP, why)
+        require_between("build", "num_negatives", self.num_negatives, 1, 1_000)
+        require_between("build", "dev_share", self.dev_share, 0, 0.9)
+        require_between("build", "pool_size", self.pool_size, 1, 2**31 - 1)
+        why = f"{COMPUTED_IDS:,} rows are computed ids, and at least one must be left for other letters"
+        require_between("build", "table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1, why)
+        require_between("build", "pairs_per_shard", self.pairs_per_shard, 1, 2**24)
+        require_between("build", "bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
+        require_between("build", "seed", self.seed, 0, 2**63 - 1)
+
+
+def build_request(
+    days: Sequence[str],
+    documents: str,
+    judged_queries: str | None,
+    config: BuildConfig,
+    adult: TermList,
+    window: Mapping[str, Any] | None = None,
+) -> Request:
+    """What names the result: the ingests' digests and the window they were found by, the content of the files, the
+    config. Raises UsageError for no file.
+    """
+    settings = asdict(config)
+    del settings["adult_list"]  # where a list lies changes nothing: what it says does
+    return Request(
+        stage="build",
+        stage_version=STAGE_VERSION,
+        config=settings,
+        inputs={
+            "days": sorted(days),
+            "window": window,
+            "adult_list": adult.digest,
+            "documents": _fingerprint(documents, "documents"),
+            "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
+        },
+        seed=config.seed,
+    )
+
+
+def _fingerprint(uri: str, what: str) -> str:
+    if not storage.exists(uri):
+        raise UsageError(asked=f"{what} were to be read from {uri}", found="there is no such file", do="check the path")
+    return storage.fingerprint(uri)
+
+
+def require_between(stage: str, what: str, value: float, least: float, most: float, why: str = "") -> None:
+    """Nothing. Raises UsageError for a value out of its range, saying `why` it must be in there."""
+    if not least <= value <= most:
+        raise UsageError(
+            asked=f"{stage} was to be made with {what} = {value:,}",
+            found=f"it must be from {least:,} to {most:,}" + (f": {why}" if why else ""),
+            do=f"choose a {what} in that range",
+        )
 
 
 def build(
@@ -44,6 +132,7 @@ def build(
         documents,
         judged_queries,
         config,
+        adult,
         opened.asked() if window and not window.is_all else None,
     )
 
@@ -52,7 +141,6 @@ def build(
 
         return BuildJob(
             attempt=attempt,
-            config=config,
             queries=tuple(day_files(ingests, "queries")),
             exposures=tuple(day_files(ingests, "exposures")),
             documents=documents,

@@ -1,10 +1,12 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from."""
 
+import hashlib
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.build.build_config import held_out
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.day import PEOPLE_CAP
@@ -153,3 +155,26 @@ def count_people(queries: pa.Table) -> pa.Table:
     searches = np.zeros(num_queries, np.int64)
     np.add.at(searches, code_of_row, queries["searches"].to_numpy())
     return pa.table([encoded.dictionary, np.minimum(num_people, PEOPLE_CAP), searches], schema=PEOPLE_COUNTED)
+
+
+# The split of queries into training and held-out ones: by a keyed hash of the query alone.
+#
+# The key is a permanent salt and not the run's seed: a sweep over seeds would otherwise move the held-out queries into
+# training, and adding a day of log would too.
+
+
+MAX_SALT_BYTES = 64  # BLAKE2b's longest key
+
+
+def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
+    """Whether each normalised query is held out for dev, bool [queries]; about `share` of all queries are.
+
+    A larger share holds out the same queries and more. Raises ValueError for a salt of over 64 bytes.
+    """
+    limit = int(share * 2**64)
+    return np.array([_keyed_hash(query, salt) < limit for query in queries], bool)
+
+
+def _keyed_hash(query: str, salt: str) -> int:
+    digest = hashlib.blake2b(query.encode(), digest_size=8, key=salt.encode(), person=b"split").digest()
+    return int.from_bytes(digest, "little")

@@ -266,7 +266,7 @@ BUILD_SECONDS_PER_EXPOSURE = 1.6e-5  # a row of query, document and position, to
 MEMORY_BASE_BYTES = 230 << 20  # a process that has started
 MEMORY_WORKING_BYTES = 200 << 20  # what it holds of a log at most, a bucket at a time
 MEMORY_PER_PROCESS_BYTES = 400 << 20  # of more than one: engine_options
-SHARD_BYTES_PER_PAIR = 700  # build_config: 100,000 pairs with four negatives are about 64 MiB
+SHARD_BYTES_PER_PAIR = 700  # BuildConfig: 100,000 pairs with four negatives are about 64 MiB
 
 
 def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPlan, bytes_per_line: float) -> dict:

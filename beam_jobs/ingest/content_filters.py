@@ -55,6 +55,11 @@ def read_list(uri: str) -> TermList:
     return _parse(text, asked)
 
 
+def adult_list(uri: str | None) -> TermList:
+    """The list of adult terms: a file of the user's own, or the shipped one."""
+    return read_list(uri) if uri else shipped_list(ADULT_ENGLISH)
+
+
 def _parse(text: str, asked: str) -> TermList:
     terms = tuple(line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     if not terms:

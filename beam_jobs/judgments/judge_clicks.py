@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.build.build_config import MAX_SALT_BYTES, adult_list, require_between
-from beam_jobs.build.click_pairs import count_people
+from beam_jobs.build.build_stage import require_between
+from beam_jobs.build.click_pairs import MAX_SALT_BYTES, count_people
 from beam_jobs.engine.arrow_files import not_null
-from beam_jobs.ingest.content_filters import content_fates
+from beam_jobs.ingest.content_filters import adult_list, content_fates
 from beam_jobs.judgments.click_model import (
     TINY,
     Cells,

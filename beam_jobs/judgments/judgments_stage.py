@@ -5,9 +5,9 @@ judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 
 from collections.abc import Iterable, Sequence
 
-from beam_jobs.build.build_config import adult_list
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
+from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.day_versions import data_date, follow
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.judgments.judge_clicks import JudgmentsConfig, judgments_request

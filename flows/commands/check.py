@@ -57,7 +57,7 @@ def check(
     """
     import time
 
-    from beam_jobs.build.build_config import BuildConfig
+    from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.checking.check_log import check_log
     from beam_jobs.sources.mapping import Mapping as LogMapping
     from beam_jobs.sources.mapping import read_mapping

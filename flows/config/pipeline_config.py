@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from beam_jobs.build.build_config import BuildConfig
+from beam_jobs.build.build_stage import BuildConfig
 from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.ingest_stage import IngestConfig
 from flows.config import toml_file

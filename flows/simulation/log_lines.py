@@ -23,7 +23,7 @@ from flows.simulation.simulated_searches import (
     Searches,
 )
 from flows.simulation.simulated_shop import document_id
-from flows.simulation.simulation_config import SimulationConfig, bits_of, uniform_of
+from flows.simulation.simulation_config import SimulationConfig, bits, uniform
 from schemas.search_log import FATES, SIMULATED_APPLICATION
 
 FATE_NAMES = tuple(FATES)
@@ -55,8 +55,8 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     rank = np.concatenate([np.zeros(num, int), shown[1], clicked[1]])
     slot = np.where(kind == SEARCH, 0, rank + 1 + PAGE * (kind == CLICK))
     number = searches.numbers[row]
-    mishap = _mishaps(config, kind, uniform_of(seed, "mishap", number, slot))
-    detail = bits_of(seed, "mishap's detail", number, slot)
+    mishap = _mishaps(config, kind, uniform(seed, "mishap", number, slot))
+    detail = bits(seed, "mishap's detail", number, slot)
     document = np.where(kind == SEARCH, -1, pages.documents[row, rank])
     at = _moments(seed, searches, row, rank, kind, slot)
     times = _stamps(at)
@@ -67,20 +67,20 @@ def log_lines(config: SimulationConfig, population: Population, searches: Search
     extra: list[tuple[str, int]] = []  # text, fate
     lost = np.zeros(num, bool)  # searches whose search line cannot be read
     for i in np.flatnonzero(mishap != _NONE):
-        what, bits, before = mishap[i], int(detail[i]), text[i]
+        what, drawn, before = mishap[i], int(detail[i]), text[i]
         if what == _BROKEN:
-            text[i], fate[i] = _break(before, kind[i], bits)
+            text[i], fate[i] = _break(before, kind[i], drawn)
             lost[row[i]] |= kind[i] == SEARCH
         elif what == _REPEATED:
             extra.append((before, FATE["repeat"]))
         elif what == _UNKNOWN_SEARCH:
-            text[i], fate[i] = before.replace(query_id(number[i]), f"x{bits % 10**8:08d}", 1), FATE["search_unknown"]
+            text[i], fate[i] = before.replace(query_id(number[i]), f"x{drawn % 10**8:08d}", 1), FATE["search_unknown"]
         elif what == _UNKNOWN_DOCUMENT:  # an id that no document of any catalogue has
-            text[i] = before.replace(document_id(document[i]), f"P9{bits % 10**8:08d}", 1)
+            text[i] = before.replace(document_id(document[i]), f"P9{drawn % 10**8:08d}", 1)
         elif kind[i] == SEARCH:  # the same search logged again a moment later
-            (later,) = _stamps(at[i : i + 1] + 40 + bits % 400)
+            (later,) = _stamps(at[i : i + 1] + 40 + drawn % 400)
             extra.append((before.replace(times[i], later, 1), FATE["search_repeated"]))
-        elif bits % 2:
+        elif drawn % 2:
             text[i], fate[i] = before.replace(f'"{_ACTION[kind[i]]}"', '"add_to_cart"', 1), FATE["other_action"]
         else:
             text[i] = before.replace(f'"object_id": "{document_id(document[i])}", ', "", 1)
@@ -113,11 +113,11 @@ def _mishaps(config: SimulationConfig, kind: np.ndarray, unit: np.ndarray) -> np
     return mishap
 
 
-def _break(line: str, kind: int, bits: int) -> tuple[str, int]:
+def _break(line: str, kind: int, drawn: int) -> tuple[str, int]:
     """A line that cannot be read, and the fate that says why."""
-    way, bits = bits % (5 if kind == SEARCH else 4), bits >> 8
+    way, drawn = drawn % (5 if kind == SEARCH else 4), drawn >> 8
     if way == 0:
-        return line[: len(line) * (30 + bits % 65) // 100], FATE["unreadable_not_json"]
+        return line[: len(line) * (30 + drawn % 65) // 100], FATE["unreadable_not_json"]
     if way == 1:
         return f"[{line}]", FATE["unreadable_not_json"]
     if way == 2:
@@ -125,7 +125,7 @@ def _break(line: str, kind: int, bits: int) -> tuple[str, int]:
     if way == 3:
         return line.replace(SIMULATED_APPLICATION, SIMULATED_APPLICATION + "\udcff", 1), FATE["unreadable_not_utf8"]
     value = json.loads(line)
-    return json.dumps({**value, "user_query": bits % 100}), FATE["unreadable_field"]
+    return json.dumps({**value, "user_query": drawn % 100}), FATE["unreadable_field"]
 
 
 def _fates(searches: Searches, row: np.ndarray, kind: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ def _moments(
 ) -> np.ndarray:
     """When each line was logged, in milliseconds: impressions at once, people's clicks some seconds later, bots' at
     once as well."""
-    unit = uniform_of(seed, "delay", searches.numbers[row], slot)
+    unit = uniform(seed, "delay", searches.numbers[row], slot)
     is_human = np.isin(searches.who.role[row], (*HUMAN, CROWD_BOT))
     delay = np.where(
         kind == IMPRESSION, 60 + 200 * unit, 100 + 150 * unit + is_human * (1_500 + rank * 900 + 20_000 * unit)

@@ -30,7 +30,7 @@ from flows.simulation.simulated_shop import (
     private_text,
     spam_text,
 )
-from flows.simulation.simulation_config import SimulationConfig, bits, bits_of, pick, stream, uniform, uniform_of
+from flows.simulation.simulation_config import SimulationConfig, bits, pick, uniform
 
 PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT, CROWD_BOT, PROFESSIONAL = range(8)
 HUMAN = (PERSON, HEAVY_PERSON, PROFESSIONAL)
@@ -122,7 +122,7 @@ class Population:
         within = place - np.concatenate([[0], self._bounds])[role]
         each, first = self._each[role], self._first[role]
         # The power gives people a long tail: most search once or twice, a few dozens of times.
-        person = (uniform_of(seed, "person", place) ** 1.3 * self.num_people).astype(np.int64)
+        person = (uniform(seed, "person", place) ** 1.3 * self.num_people).astype(np.int64)
         actor = first + np.where(role == PERSON, person, within // each)
         turn = np.where(role == PERSON, 0, within % each)
         return Searchers(actor=actor, role=role, turn=turn, time_ms=self._times(place, actor, role, turn))
@@ -133,7 +133,7 @@ class Population:
 
     def agent(self, actor: int, role: int) -> str:
         agents = BOT_AGENTS if role == DECLARED_BOT else PERSON_AGENTS
-        return agents[int(bits_of(self._config.seed, "agent", actor)) % len(agents)]
+        return agents[int(bits(self._config.seed, "agent", actor)) % len(agents)]
 
     def crowd(self, actor: np.ndarray) -> np.ndarray:
         """The number of the crowd that each of these actors is in; means nothing for others."""
@@ -141,49 +141,51 @@ class Population:
 
     def victim(self, actor: np.ndarray) -> np.ndarray:
         """The person whose private query the crowd of each of these actors asks for."""
-        drawn = bits_of(self._config.seed, "victim", self.crowd(actor))
+        drawn = bits(self._config.seed, "victim", self.crowd(actor))
         return (drawn % np.uint64(self.num_people)).astype(np.int64)
 
     def _times(self, place: np.ndarray, actor: np.ndarray, role: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        seed, days = self._config.seed, self._config.days
-        clock = stream(seed, "clock")
-        day = (uniform(clock, place, 0) * days).astype(np.int64)
-        hour = pick(HOURS, uniform(clock, place, 1))
-        human = day * DAY_MS + hour * 3_600_000 + (uniform(clock, place, 2) * 3_600_000).astype(np.int64)
+        days = self._config.days
+        day = (self._clock(place, 0) * days).astype(np.int64)
+        hour = pick(HOURS, self._clock(place, 1))
+        human = day * DAY_MS + hour * 3_600_000 + (self._clock(place, 2) * 3_600_000).astype(np.int64)
         # An undeclared bot works through its list at one go, a search every 0.6 to 1.4 seconds, with little jitter.
-        pace = 600 + uniform(clock, actor, 3) * 800
-        begin = uniform(clock, actor, 4) * (days * DAY_MS - pace * self._config.searches_per_bot - 120_000)
-        burst = begin + pace * turn + uniform(clock, place, 5) * 0.3 * pace
+        pace = 600 + self._clock(actor, 3) * 800
+        begin = self._clock(actor, 4) * (days * DAY_MS - pace * self._config.searches_per_bot - 120_000)
+        burst = begin + pace * turn + self._clock(place, 5) * 0.3 * pace
         times = np.where(role == UNDECLARED_BOT, np.maximum(burst, 0).astype(np.int64), human)
         for kind, when in ((SLOW_BOT, self._slow), (CROWD_BOT, self._gathering), (PROFESSIONAL, self._at_work)):
             of_kind = role == kind
-            times[of_kind] = when(clock, place[of_kind], actor[of_kind], turn[of_kind])
+            times[of_kind] = when(place[of_kind], actor[of_kind], turn[of_kind])
         return BEGIN_MS + times
 
-    def _slow(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _clock(self, *counters: np.ndarray | int) -> np.ndarray:
+        return uniform(self._config.seed, "clock", *counters)
+
+    def _slow(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Every 4 to 12 minutes, day and night: evenly, or with much jitter, or with a pause of 7 hours a day."""
-        style, gap = actor % 3, 60_000 * (4 + 8 * uniform(clock, actor, 3))
-        jitter = np.array([0.04, 0.9, 0.9])[style] * gap * uniform(clock, place, 5)
+        style, gap = actor % 3, 60_000 * (4 + 8 * self._clock(actor, 3))
+        jitter = np.array([0.04, 0.9, 0.9])[style] * gap * self._clock(place, 5)
         since = gap * turn + jitter
         awake = 17 * HOUR_MS
         since = np.where(style == 2, since // awake * DAY_MS + since % awake, since)
         room = self._config.days * DAY_MS - 24 / 17 * gap * self._config.searches_per_slow_bot - DAY_MS
-        return (np.maximum(room, 0) * uniform(clock, actor, 4) + since).astype(np.int64)
+        return (np.maximum(room, 0) * self._clock(actor, 4) + since).astype(np.int64)
 
-    def _gathering(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _gathering(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """All of a crowd within its minutes; the second search of each follows within half a minute."""
         crowd = self.crowd(actor)
         minutes = np.array(CROWD_MINUTES)[crowd % len(CROWD_MINUTES)]
-        first = uniform(clock, crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
-        return (first + minutes * 60_000 * uniform(clock, actor, 7) + turn * 25_000).astype(np.int64)
+        first = self._clock(crowd, 6) * (self._config.days * DAY_MS - HOUR_MS)
+        return (first + minutes * 60_000 * self._clock(actor, 7) + turn * 25_000).astype(np.int64)
 
-    def _at_work(self, clock: np.uint64, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    def _at_work(self, place: np.ndarray, actor: np.ndarray, turn: np.ndarray) -> np.ndarray:
         """Sessions of many searches in an hour of an office day; or an account whose shifts search from 6 to 22."""
         days, shared = self._config.days, actor % 2 == 1
         session = turn // SESSION
         office = (actor + session) % days * DAY_MS + (8 + session % 9) * HOUR_MS
-        office = office + uniform(clock, place, 1) * HOUR_MS
-        shifts = (actor * 5 + turn // 40) % days * DAY_MS + (6 + 16 * uniform(clock, place, 2)) * HOUR_MS
+        office = office + self._clock(place, 1) * HOUR_MS
+        shifts = (actor * 5 + turn // 40) % days * DAY_MS + (6 + 16 * self._clock(place, 2)) * HOUR_MS
         return np.where(shared, shifts, office).astype(np.int64)
 
 
@@ -227,7 +229,7 @@ def draw_searches(
     is_human = np.isin(who.role, HUMAN)
 
     what = np.full(len(numbers), INTENT, np.int8)
-    unit = uniform_of(seed, "what", numbers)
+    unit = uniform(seed, "what", numbers)
     private = np.where(who.role == HEAVY_PERSON, PRIVATE_OF_HEAVY * config.private, config.private)
     for kind, rate in ((PRIVATE, private), (ADULT, config.adult), (SPAM, config.spam), (EMPTY, config.empty)):
         what[is_human & (unit >= 0) & (unit < rate)] = kind
@@ -238,21 +240,21 @@ def draw_searches(
     author = np.where(in_crowd, population.victim(who.actor), who.actor)
 
     # A favourite is drawn by person instead of by search; bots crawl evenly over everything people want.
-    favourite = (who.role == PERSON) & (uniform_of(seed, "favourite", numbers) < FAVOURITE)
+    favourite = (who.role == PERSON) & (uniform(seed, "favourite", numbers) < FAVOURITE)
     counter = np.where(favourite, config.num_searches + who.actor, numbers)
-    of_stock = (who.role == PROFESSIONAL) & (uniform_of(seed, "stock", numbers) < OF_STOCK)
-    item = (bits_of(seed, "item", numbers) % np.uint64(STOCK)).astype(np.int64)
+    of_stock = (who.role == PROFESSIONAL) & (uniform(seed, "stock", numbers) < OF_STOCK)
+    item = (bits(seed, "item", numbers) % np.uint64(STOCK)).astype(np.int64)
     counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
-    wanted = draw_popular(stream(seed, "wanted"), counter, config.intents, config.flattened_head)
-    crawled = (bits_of(seed, "crawled", numbers) % np.uint64(config.intents)).astype(np.int64)
+    wanted = draw_popular(seed, counter, config.intents, config.flattened_head)
+    crawled = (bits(seed, "crawled", numbers) % np.uint64(config.intents)).astype(np.int64)
     intents = draw_intents(catalogue, np.where(is_human | wants_popular, wanted, crawled))
-    form = pick(FORMS, uniform_of(seed, "form", counter))
+    form = pick(FORMS, uniform(seed, "form", counter))
 
-    alteration = uniform_of(seed, "altered", numbers[:, None], np.arange(3))
+    alteration = uniform(seed, "altered", numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
     altered &= (what == INTENT)[:, None]
     text, understood = _texts(seed, numbers, author, what, intents, form, altered)
-    nobody = (who.role == PERSON) & (uniform_of(seed, "nobody", numbers) < config.without_client)
+    nobody = (who.role == PERSON) & (uniform(seed, "nobody", numbers) < config.without_client)
     return Searches(
         numbers=numbers,
         who=who,
@@ -326,8 +328,8 @@ def result_pages(catalogue: Catalogue, searches: Searches) -> Pages:
     score = is_type * (0.5 + 0.7 * knows + 0.9 * knows * match_shares(intents, catalogue, documents))
     score += 0.3 * catalogue.popularity[documents] - 0.35 * catalogue.is_part[documents] + 4.0 * knows * is_asked_for
     words = intents.number * len(FORMS) + searches.form
-    score += 0.9 * uniform_of(seed, "engine's error", words[:, None], documents)
-    score += 0.6 * uniform_of(seed, "error of the day", numbers[:, None], documents)
+    score += 0.9 * uniform(seed, "engine's error", words[:, None], documents)
+    score += 0.6 * uniform(seed, "error of the day", numbers[:, None], documents)
     score[again] = -np.inf
     best = np.argpartition(-score, PAGE, axis=1)[:, :PAGE]
     rows = np.arange(len(numbers))[:, None]
@@ -345,7 +347,6 @@ def _candidates(catalogue: Catalogue, intents: Intents) -> tuple[np.ndarray, np.
     near = near_types()[intents.type]
     sizes = np.diff(catalogue.type_start)
     of_type = min(OF_TYPE, int(sizes.max()))
-    key = stream(catalogue.seed, "candidates")
     parts = []
     for kind, count, popular in (
         (intents.type, of_type, int(of_type * POPULAR_PART)),
@@ -355,13 +356,13 @@ def _candidates(catalogue: Catalogue, intents: Intents) -> tuple[np.ndarray, np.
         place = np.arange(count)[None, :]
         # Beyond the popular ones: one document out of each equal stretch of the rest.
         stretch = np.maximum(size - popular, 1) / max(count - popular, 1)
-        jitter = uniform(key, intents.number[:, None], place)
+        jitter = uniform(catalogue.seed, "candidates", intents.number[:, None], place)
         spread = popular + ((place - popular + jitter) * stretch).astype(np.int64)
         chosen = np.where((place < popular) | (size <= count), place, spread)
         parts.append(np.where(chosen < size, catalogue.order[np.minimum(start + chosen, len(catalogue) - 1)], -1))
     places = np.concatenate([*parts, np.full((len(intents.number), OF_OTHERS), -1)], axis=1)
     # Neighbours by number have nothing to do with each other, and they differ.
-    first = (bits(key, intents.number) % np.uint64(len(catalogue))).astype(np.int64)
+    first = (bits(catalogue.seed, "candidates", intents.number) % np.uint64(len(catalogue))).astype(np.int64)
     anywhere = (first[:, None] + np.arange(places.shape[1])) % len(catalogue)
     documents = np.sort(np.where(places >= 0, places, anywhere), axis=1)
     again = np.zeros(documents.shape, bool)
@@ -373,14 +374,14 @@ def _behaviour(seed: int, truth: np.ndarray, searches: Searches) -> tuple[np.nda
     """(shown, clicked): how far each searcher looked down the page, and what they clicked."""
     actor, role, numbers = searches.who.actor, searches.who.role, searches.numbers
     rank = np.arange(PAGE)
-    depth = uniform_of(seed, "depth", numbers)
+    depth = uniform(seed, "depth", numbers)
     depth = np.where(depth < 0.4, PAGE, 4 + (depth * 10).astype(np.int64) % 6)
     looks = np.isin(role, (*HUMAN, CROWD_BOT))  # the others are shown all of a page
     shown = (rank < depth[:, None]) | ~looks[:, None]
     shown &= ~searches.silent[:, None]
-    unit = uniform_of(seed, "click", numbers[:, None], rank)
+    unit = uniform(seed, "click", numbers[:, None], rank)
     clicked = shown & (unit < EXAMINED * np.array(ATTRACTION)[truth])
-    clicks_all = bits_of(seed, "bot's habit", actor) % np.uint64(3) < 2
+    clicks_all = bits(seed, "bot's habit", actor) % np.uint64(3) < 2
     clicked &= (role != SLOW_BOT)[:, None]
     mechanical = (role == UNDECLARED_BOT) | (role == CLICKING_BOT)
     clicked = np.where(mechanical[:, None], clicks_all[:, None] | (rank == FIXED_RANK), clicked)

@@ -13,7 +13,7 @@ from importlib import resources
 
 import numpy as np
 
-from flows.simulation.simulation_config import bits, bits_of, pick, stream, uniform, uniform_of
+from flows.simulation.simulation_config import bits, pick, uniform
 
 MAX_ATTRIBUTES = 4  # of a product, its brand not counted
 
@@ -111,10 +111,10 @@ def draw_catalogue(seed: int, num_documents: int, shared_titles: float) -> Catal
     vocabulary = shop_vocabulary()
     source = _sources(seed, np.arange(num_documents), shared_titles)
     num_types = len(vocabulary.types)
-    popular_rank = np.argsort(bits_of(seed, "type popularity", np.arange(num_types)))
+    popular_rank = np.argsort(bits(seed, "type popularity", np.arange(num_types)))
     type_share = 1 / (20 + np.argsort(popular_rank))
     type_share /= type_share.sum()
-    kind = pick(type_share, uniform_of(seed, "type", source)).astype(np.int16)
+    kind = pick(type_share, uniform(seed, "type", source)).astype(np.int16)
     sizes = np.array(
         [
             [len(vocabulary.values[k]) for k in t.kinds] + [0] * (MAX_ATTRIBUTES - len(t.kinds)) + [BRANDS_OF_TYPE]
@@ -122,10 +122,10 @@ def draw_catalogue(seed: int, num_documents: int, shared_titles: float) -> Catal
         ]
     )[kind]
     # Squared: the first values of a kind are common, the last are rare.
-    unit = uniform_of(seed, "attribute", source[:, None], np.arange(MAX_ATTRIBUTES + 1)) ** 2
+    unit = uniform(seed, "attribute", source[:, None], np.arange(MAX_ATTRIBUTES + 1)) ** 2
     attributes = np.where(sizes > 0, np.floor(unit * sizes), NONE).astype(np.int8)
-    is_part = uniform_of(seed, "part", source) < PART_SHARE
-    popularity = uniform_of(seed, "popularity", np.arange(num_documents)).astype(np.float32)
+    is_part = uniform(seed, "part", source) < PART_SHARE
+    popularity = uniform(seed, "popularity", np.arange(num_documents)).astype(np.float32)
     order = np.lexsort([-popularity, is_part, kind]).astype(np.int32)
     return Catalogue(
         seed=seed,
@@ -148,20 +148,22 @@ def document_id(number: int) -> str:
 @lru_cache(maxsize=4)
 def _brand_names(seed: int) -> list[list[str]]:
     """For each type the names of its BRANDS_OF_TYPE brands. Types of one category share brands, as they do in shops."""
-    vocabulary, key = shop_vocabulary(), stream(seed, "brand")
+    vocabulary = shop_vocabulary()
     categories = {name: i for i, name in enumerate(dict.fromkeys(t.category for t in vocabulary.types))}
     rows = []
     for number, product_type in enumerate(vocabulary.types):
-        by_category = np.argsort(bits(key, categories[product_type.category], np.arange(len(vocabulary.brands))))
-        of_type = np.argsort(bits(key, 1000 + number, np.arange(BRANDS_OF_CATEGORY)))[:BRANDS_OF_TYPE]
+        by_category = np.argsort(
+            bits(seed, "brand", categories[product_type.category], np.arange(len(vocabulary.brands)))
+        )
+        of_type = np.argsort(bits(seed, "brand", 1000 + number, np.arange(BRANDS_OF_CATEGORY)))[:BRANDS_OF_TYPE]
         rows.append([vocabulary.brands[brand] for brand in by_category[of_type]])
     return rows
 
 
 def _model_numbers(seed: int, source: np.ndarray) -> list[str | None]:
     """The makers' model numbers that titles carry, or None: only some do."""
-    carried = uniform_of(seed, "has model", source) < MODEL_SHARE
-    numbers = bits_of(seed, "model", source)
+    carried = uniform(seed, "has model", source) < MODEL_SHARE
+    numbers = bits(seed, "model", source)
     return [
         f"{chr(65 + n % 26)}{chr(65 + n // 26 % 26)}-{1000 + n // 676 % 90_000}" if has else None
         for n, has in zip(numbers.tolist(), carried.tolist(), strict=True)
@@ -176,7 +178,7 @@ def titles_of(catalogue: Catalogue, numbers: np.ndarray) -> list[str]:
         catalogue.type[numbers].tolist(),
         catalogue.attributes[numbers].tolist(),
         catalogue.is_part[numbers].tolist(),
-        bits_of(catalogue.seed, "layout", source).tolist(),
+        bits(catalogue.seed, "layout", source).tolist(),
         _model_numbers(catalogue.seed, source),
         strict=True,
     )
@@ -217,13 +219,12 @@ def _product_title(product_type: ProductType, texts: dict[str, str], brand: str,
 
 def _sources(seed: int, numbers: np.ndarray, share: float) -> np.ndarray:
     """Each document's own number, or for a `share` of them the number of an earlier document with the same title."""
-    shares, which = stream(seed, "shared title"), stream(seed, "shared with")
     source = numbers
     while True:
-        shared = (uniform(shares, source) < share) & (source > 0)
+        shared = (uniform(seed, "shared title", source) < share) & (source > 0)
         if not shared.any():
             return source
-        source = np.where(shared, np.floor(uniform(which, source) * source).astype(np.int64), source)
+        source = np.where(shared, np.floor(uniform(seed, "shared with", source) * source).astype(np.int64), source)
 
 
 ANY = -1  # an attribute that the intent leaves open
@@ -254,9 +255,9 @@ class Intents:
         return zip(*columns, strict=True)
 
 
-def draw_popular(key: np.uint64, counters: np.ndarray, num_intents: int, head: float) -> np.ndarray:
+def draw_popular(seed: int, counters: np.ndarray, num_intents: int, head: float) -> np.ndarray:
     """An intent number for each counter, by popularity: the inverse of the Zipf-Mandelbrot distribution's sum."""
-    unit = uniform(key, counters)
+    unit = uniform(seed, "wanted", counters)
     rank = head * ((num_intents + head) / head) ** unit - head
     return np.minimum(rank.astype(np.int64), num_intents - 1)
 
@@ -265,14 +266,14 @@ def draw_intents(catalogue: Catalogue, numbers: np.ndarray) -> Intents:
     """The intents of these numbers."""
     seed = catalogue.seed
     sold = np.where(catalogue.num_products > 0, catalogue.type_share, 0)
-    kind = pick(sold, uniform_of(seed, "intent type", numbers))
-    unit = uniform_of(seed, "intent product", numbers) ** 1.5  # popular products first
+    kind = pick(sold, uniform(seed, "intent type", numbers))
+    unit = uniform(seed, "intent product", numbers) ** 1.5  # popular products first
     document = catalogue.order[catalogue.type_start[kind] + (unit * catalogue.num_products[kind]).astype(np.int64)]
     attributes = catalogue.attributes[document]
-    matters = uniform_of(seed, "matters", numbers[:, None], np.arange(MAX_ATTRIBUTES + 1)) < MENTIONED
+    matters = uniform(seed, "matters", numbers[:, None], np.arange(MAX_ATTRIBUTES + 1)) < MENTIONED
     source = catalogue.source[document]
-    has_model = uniform_of(seed, "has model", source) < MODEL_SHARE
-    by_model = has_model & (uniform_of(seed, "by model", numbers) < BY_MODEL / MODEL_SHARE)
+    has_model = uniform(seed, "has model", source) < MODEL_SHARE
+    by_model = has_model & (uniform(seed, "by model", numbers) < BY_MODEL / MODEL_SHARE)
     wanted = np.where(matters & (attributes != NONE), attributes, ANY)
     wanted[by_model] = attributes[by_model]
     return Intents(

@@ -100,37 +100,24 @@ _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _TO_UNIT = 2.0**-53
 
 
-def stream(seed: int, purpose: str) -> np.uint64:
-    """The key of one purpose: numbers of different purposes have nothing to do with each other.
+def bits(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
+    """64 random bits for each combination of counters (which broadcast), as uint64.
 
-    `bits(key, a, b)` mixes the counters one after the other into the key with SplitMix64's finaliser (Steele et al.,
-    2014): search 7,000,000 costs as much as search 0, no state is kept, and the order of drawing changes nothing.
+    Bits of different purposes have nothing to do with each other. The counters are mixed one after the other into a key
+    with SplitMix64's finaliser (Steele et al., 2014): search 7,000,000 costs as much as search 0, no state is kept, and
+    the order of drawing changes nothing.
     """
-    return np.uint64(int.from_bytes(hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest(), "little"))
-
-
-def bits(key: np.uint64, *counters: np.ndarray | int) -> np.ndarray:
-    """64 random bits for each combination of counters (which broadcast), as uint64."""
-    mixed = np.asarray(key)
+    key = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest()
+    mixed = np.asarray(np.uint64(int.from_bytes(key, "little")))
     with np.errstate(over="ignore"):
         for counter in counters:
             mixed = _mix(mixed + (np.asarray(counter).astype(np.uint64) + np.uint64(1)) * _STEP)
     return mixed
 
 
-def uniform(key: np.uint64, *counters: np.ndarray | int) -> np.ndarray:
+def uniform(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
     """A number in [0, 1) for each combination of counters, as float64."""
-    return (bits(key, *counters) >> np.uint64(11)) * _TO_UNIT
-
-
-def bits_of(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
-    """`bits` of a purpose."""
-    return bits(stream(seed, purpose), *counters)
-
-
-def uniform_of(seed: int, purpose: str, *counters: np.ndarray | int) -> np.ndarray:
-    """`uniform` of a purpose."""
-    return uniform(stream(seed, purpose), *counters)
+    return (bits(seed, purpose, *counters) >> np.uint64(11)) * _TO_UNIT
 
 
 def pick(weights: Sequence[float] | np.ndarray, unit: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ from flows.simulation.simulated_shop import (
     phrase,
     titles_of,
 )
-from flows.simulation.simulation_config import VERSION, SimulationConfig, bits_of, stream, uniform
+from flows.simulation.simulation_config import VERSION, SimulationConfig, bits, uniform
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request
@@ -162,7 +162,7 @@ def _write_log(
             searches, lines = simulate_block(config, catalogue, population, numbers)
             counts.update(_counts_of(searches, lines))
             fates += np.bincount(lines.fate, minlength=len(fates))
-            order = np.argsort(bits_of(config.seed, "shuffle", begin, np.arange(len(lines.text))))
+            order = np.argsort(bits(config.seed, "shuffle", begin, np.arange(len(lines.text))))
             if behind:
                 behind.result()
             behind = thread.submit(files.write, population, searches, lines, order)
@@ -297,14 +297,16 @@ def draw_judged(config: SimulationConfig, catalogue: Catalogue) -> dict[str, lis
 
 def _judge(catalogue: Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
     intents = draw_intents(catalogue, numbers)
-    key = stream(catalogue.seed, "judged documents")
+    seed = catalogue.seed
     near = near_types()[intents.type]
     columns = []
     for kind, count, salt in ((intents.type, OF_TYPE, 0), (near, OF_NEAR_TYPE, 1)):
         start, size = catalogue.type_start[kind][:, None], np.diff(catalogue.type_start)[kind][:, None]
-        place = (uniform(key, numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
+        place = (uniform(seed, "judged documents", numbers[:, None], salt, np.arange(count)) * size).astype(np.int64)
         columns.append(np.where(size > 0, catalogue.order[np.minimum(start + place, len(catalogue) - 1)], 0))
-    columns.append((uniform(key, numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64))
+    columns.append(
+        (uniform(seed, "judged documents", numbers[:, None], 2, np.arange(ELSEWHERE)) * len(catalogue)).astype(np.int64)
+    )
     target = intents.source[:, None].astype(np.int64)  # the product itself is always among them
     shown = np.concatenate([target, *columns], axis=1)
     truth = grades(intents, catalogue, shown)

@@ -4,8 +4,8 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 import pytest
 
-from beam_jobs.build.build_config import BuildConfig
 from beam_jobs.build.build_job import BuildJob, commit_build
+from beam_jobs.build.build_stage import BuildConfig
 from beam_jobs.build.click_pairs import CLICK_PAIRS
 from beam_jobs.build.shard_writer import write_pool, write_shard
 from beam_jobs.engine.beam_stage import Attempt, Tally
@@ -31,7 +31,6 @@ def job(tmp_path):
     folder = str(tmp_path / "build" / "digest" / "attempt-1")
     return BuildJob(
         attempt=Attempt(request=request, folder=folder, scratch=None, num_buckets=4, started=time.time()),
-        config=BuildConfig(),
         queries=(),
         exposures=(),
         documents="documents.tsv",

@@ -4,8 +4,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.build_config import held_out
-from beam_jobs.build.click_pairs import click_pairs
+from beam_jobs.build.click_pairs import click_pairs, held_out
 from beam_jobs.build.titles import SHOWN_TITLED
 from schemas.day import QUERIES
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.build_config import BuildConfig
-from beam_jobs.build.build_stage import build
+from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.ingest import erase as erasing
 from beam_jobs.ingest.days import Window, day_files, open_window, read_day_file
 from beam_jobs.ingest.erase import erase, without_people

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.build.build_config import BuildConfig
-from beam_jobs.build.build_stage import build
+from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from tests.beam_jobs.day_folders import read_pairs, write_documents
 
