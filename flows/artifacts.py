@@ -6,6 +6,7 @@ keeps the history of each. A page is no reason to end a run: what cannot be show
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from prefect import runtime
@@ -50,7 +51,7 @@ def _ranking(config: PipelineConfig, evaluation: Mapping[str, Any]) -> None:
 
 def drift(config: PipelineConfig, rows: Sequence[WatchedFigure]) -> None:
     """Every watched figure beside its usual value."""
-    count, shown = len(alarms(rows)), [row.to_json() for row in rows]
+    count, shown = len(alarms(rows)), [asdict(row) for row in rows]
     about = f"{count} figure{'s' * (count != 1)} out of the usual" if count else usual(shown)
     _keep(config, "drift", "Drift", drift_blocks(shown), about)
 

@@ -1,17 +1,23 @@
 """Drift: whether a run's figures are usual compared with earlier runs, by simple rules.
 
-A figure raises an alarm if it is both far from the usual value (a stated limit) and unusual for how much it varies
-(robust spread).
+A few numbers of every run are kept, only counts, shares, means and quantiles of cosines: no text, no ids.
 
-The usual value is the median of the same weekdays among the last `days` days if there are `same_weekdays` of them,
-since a shop is quiet every Sunday. Otherwise it is the median of all of them, and a value near their range raises no
-alarm. A slow drift, which no single day shows, is detected by comparing the week's median with that of the week `days`
-earlier. Logs without a date have no weekdays: the last `days` runs count.
+    STORE/observed/2026-09-01.json          of a dated log: the newest run of that date counts
+    STORE/observed/ingest-DIGEST.json       of a log without a date: one for each log
+
+A figure raises an alarm if it is both far from the usual value (a stated limit) and unusual for how much it varies
+(robust spread). The usual value is the median of the same weekdays among the last `days` days if there are
+`same_weekdays` of them, since a shop is quiet every Sunday. Otherwise it is the median of all of them, and a value near
+their range raises no alarm. A slow drift, which no single day shows, is detected by comparing the week's median with
+that of the week `days` earlier. Logs without a date have no weekdays: the last `days` runs count.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date as calendar_date
 from datetime import timedelta
 from statistics import median
 from typing import Any
@@ -19,12 +25,21 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from beam_jobs.ingest.day_versions import follow
 from flows.config.guard_rules import FIGURES, DriftRules, Figure, Kind
-from flows.config.pipeline_config import PipelineConfig
-from flows.guards import observations
-from flows.guards.observations import NUM_POINTS, Observation
+from flows.config.pipeline_config import PipelineConfig, is_dated
 from flows.show.console import errors
-from schemas.errors import StageError
+from schemas import storage
+from schemas.errors import StageError, require_major
+from schemas.manifest import canonical_json
+from schemas.search_log import Ledger, merge_ledgers
+from schemas.stage import open_result
+
+SCHEMA_VERSION = "1.0"
+FOLDER = "observed"
+NUM_POINTS = 100  # of the sketch of a distribution: points of equal mass
+# Ledgers' fates that say "this was a bot".
+BOTS = ("bot_user_agent", "bot_behaviour", "bot_crowd", "bot_unsure")
 
 SPREAD = 3.0  # robust standard deviations that a value must be away
 MAD_TO_SIGMA = 1.4826
@@ -37,29 +52,196 @@ _WEEKDAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Satur
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """`values`: figure -> number. `asked`: figure -> a digest of the settings it was measured under: figures measured
+    under others are not compared. `scores`: the best cosine of each judged query, as points of equal mass, ascending.
+    """
+
+    key: str  # as [drift] accept names it
+    when: str  # ISO 8601: the date of a dated log, else when the log was ingested; what comes first is earlier
+    dated: bool
+    values: Mapping[str, float] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
+    num_days: int = 1  # that the build united
+    scores: Sequence[float] = ()
+    num_scores: int = 0
+
+    @property
+    def date(self) -> calendar_date:
+        return calendar_date.fromisoformat(self.when[:10])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WatchedFigure:
     """One figure of today and its usual value. `alarm`: a sentence, empty if there is none."""
 
     figure: str
     words: str
     value: str  # as a person reads it
-    usual: str
+    usual: str = "—"
     basis: str  # what usual was told from
     alarm: str = ""
     stops: bool = False
 
-    def to_json(self) -> dict:
-        return {name: getattr(self, name) for name in ("figure", "words", "value", "usual", "basis", "alarm", "stops")}
+
+def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
+    """Compare every figure of the stages done so far with its usual value. `results`: theirs, the newest last.
+
+    The observation is kept in the store. Alarms of the newest stage are printed.
+    """
+    today = observe(config, date, results)
+    before = earlier(config.store, today, days=config.drift.days + 7)  # a week more, for a slow drift
+    rows = watch(today, before, config.drift)
+    write(config.store, today)
+    for row in alarms_of_newest(rows, results):
+        errors.print(Text(f"  drift: {row.alarm}", style="yellow"), soft_wrap=True)
+    return rows
+
+
+def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
+    """Raise StageError if an alarm of the newest stage is configured to stop the run."""
+    stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
+    if not stopping:
+        return
+    names, key = ", ".join(row.figure for row in stopping), _key(config, date, results["ingest"])
+    raise StageError(
+        asked=f"the figures of {key} were to be as usual before the run goes on",
+        found="; ".join(row.alarm for row in stopping),
+        follows=f"the run stops here, since [drift] stop names {names}; what is live stays live",
+        do=f'look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: what is done is reused',
+    )
+
+
+def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
+    return [row for row in rows if row.alarm]
+
+
+def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) -> list[WatchedFigure]:
+    """The alarms on figures that the newest stage produced."""
+    return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]
+
+
+# What a run's results say.
+
+
+def observe(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> Observation:
+    """The observation of a run from the JSON results of its finished stages by name: `ingest` at least."""
+    day, shards = results["ingest"], results.get("build")
+    evaluation, published = results.get("evaluate"), results.get("publish")
+    values: dict[str, float] = {}
+    asked: dict[str, str] = {}
+    scores: list[float] = []
+    num_days = 1
+
+    def see(settings: str, **seen: float) -> None:
+        values.update(seen)
+        asked.update(dict.fromkeys(seen, settings))
+
+    ingested = open_result(day["path"]).manifest
+    # Late files of a date are ingested alone, and the result of an ingest covers only those.
+    digests = [part["ingest"] for part in day["day"]["parts"]] if "day" in day else []
+    folders = [follow(storage.join(config.store, "ingest", digest)) for digest in digests] or [day["path"]]
+    parts = [open_result(folder).manifest.outcome for folder in folders]
+    ledger = merge_ledgers(part.ledger for part in parts if part.ledger)
+    see(
+        _digest({name: value for name, value in ingested.request.config.items() if name != "date"}),
+        lines=ledger.total,
+        searches=sum(part.counts["searches"] for part in parts),
+        unreadable=ledger.of_kind("unreadable") / max(ledger.total, 1),
+        bots=sum(ledger.lines.get(fate, 0) for fate in BOTS) / max(ledger.total, 1),
+    )
+    if shards:
+        ledger, counts = Ledger.from_json(shards["ledger"]), shards["counts"]
+        below_k = ledger.lines.get("query_below_k", 0)
+        see(
+            _digest(open_result(shards["path"]).manifest.request.config),
+            below_k=below_k / max(ledger.of_kind("kept") + below_k, 1),
+            pairs=counts["train_pairs"] + counts["dev_pairs"],
+        )
+        see("", documents=counts["documents"])
+        num_days = len(shards["metrics"]["window"]["versions"]) or 1
+    if evaluation:
+        judged = _judged(evaluation)
+        see(judged, quality=evaluation["metrics"]["systems"]["model"]["ndcg@10"]["mean"])
+        asked["scores"] = _digest([judged, open_result(results["train"]["path"]).manifest.request.config])
+        per_query = json.loads(storage.read_bytes(storage.join(evaluation["data"], "per_query.json")))
+        scores = sorted(score for score in per_query["best_score"] if score is not None)
+        decision = published["metrics"].get("decision") if published else None
+        figures = (decision or {}).get("figures") or {}
+        if figures.get("case") == "compared":  # a promotion measured the live model
+            see(_digest([judged, figures["measure"]]), live_quality=figures["live"])
+    dated = is_dated(config)
+    return Observation(
+        key=_key(config, date, day), when=date if dated else ingested.created, dated=dated, values=values, asked=asked,
+        num_days=num_days, scores=tuple(points(scores)), num_scores=len(scores),
+    )  # fmt: skip
+
+
+def _key(config: PipelineConfig, date: str, day: Mapping[str, Any]) -> str:
+    return date if is_dated(config) else f"ingest-{day['digest']}"
+
+
+def _judged(evaluation: Mapping[str, Any]) -> str:
+    """The inputs of an NDCG value besides the model. Click-derived judgments are expected to differ every time."""
+    request = open_result(evaluation["path"]).manifest.request
+    files = {} if evaluation["labels"].get("judgments") == "click-derived" else request.inputs
+    return _digest([request.config, files.get("queries"), files.get("qrels")])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:12]
+
+
+def points(ascending: Sequence[float]) -> list[float]:
+    """NUM_POINTS points of equal mass that stand for sorted numbers; fewer numbers are repeated."""
+    count = len(ascending)
+    return [round(ascending[(2 * i + 1) * count // (2 * NUM_POINTS)], 4) for i in range(NUM_POINTS)] if count else []
+
+
+def write(store: str, seen: Observation) -> None:
+    """Write an observation. Further values of an earlier run of the same key stay: a run may have ended early."""
+    if before := _read(store, seen.key):
+        seen = replace(
+            seen,
+            values={**before.values, **seen.values},
+            asked={**before.asked, **seen.asked},
+            num_days=seen.num_days if "pairs" in seen.values else before.num_days,
+            scores=seen.scores or before.scores,
+            num_scores=seen.num_scores or before.num_scores,
+        )
+    content = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(seen)}, indent=1).encode()
+    storage.write_atomic(storage.join(store, FOLDER, f"{seen.key}.json"), content)
+
+
+def earlier(store: str, today: Observation, *, days: int) -> list[Observation]:
+    """The earlier observations, oldest first; for a dated log those of at most so many days before.
+
+    A damaged file is left out: it decides nothing that is published.
+    """
+    since = (today.date - timedelta(days=days)).isoformat() if today.dated else ""
+    names = [name.removesuffix(".json") for name in storage.list_files(storage.join(store, FOLDER))]
+    found = [_read(store, name) for name in names if name != today.key and name >= since]
+    known = [o for o in found if o and o.dated == today.dated and o.when < today.when]
+    return sorted(known, key=lambda o: o.when)
+
+
+def _read(store: str, key: str) -> Observation | None:
+    uri = storage.join(store, FOLDER, f"{key}.json")
+    try:
+        value = json.loads(storage.read_bytes(uri))
+        require_major(uri, value.pop("schema_version"), SCHEMA_VERSION)
+        return Observation(**value | {"scores": tuple(value["scores"])})
+    except (ValueError, KeyError, TypeError, FileNotFoundError):
+        return None
+
+
+# What is usual.
 
 
 def watch(today: Observation, history: Sequence[Observation], rules: DriftRules) -> list[WatchedFigure]:
     """Compare every figure of today with its usual value; `history`: earlier observations, oldest first."""
     rows = [_number(name, today, history, rules) for name in FIGURES if name in today.values]
     return rows + ([_distribution(today, history, rules)] if today.scores else [])
-
-
-def alarms(rows: Sequence[WatchedFigure]) -> list[WatchedFigure]:
-    return [row for row in rows if row.alarm]
 
 
 def _number(name: str, today: Observation, history: Sequence[Observation], rules: DriftRules) -> WatchedFigure:
@@ -71,18 +253,18 @@ def _number(name: str, today: Observation, history: Sequence[Observation], rules
     taken = [o.values[name] for o in (weekdays if by_weekday else recent)]
     shown = _shown(figure, value)
     if len(taken) < SHORTEST:
-        return WatchedFigure(figure=name, words=figure.words, value=shown, usual="—", basis=_too_few(len(taken), today))
+        return WatchedFigure(figure=name, words=figure.words, value=shown, basis=_too_few(len(taken), today))
     usual = median(taken)
-    basis = f"{len(taken)} {_WEEKDAYS[today.date.weekday()] if by_weekday else 'days' if today.dated else 'runs'}"
-    seen = not by_weekday and _is_within(figure, value, taken, limit)
+    basis = f"{len(taken)} {_WEEKDAYS[today.date.weekday()] if by_weekday else _unit(today)}"
+    is_seen = not by_weekday and _is_within(figure, value, taken, limit)
     spread = _spread_of_weeks(name, recent) if by_weekday else _mad([_scaled(figure, v) for v in taken])
     jump, slow = "", ""
-    if not seen and _is_far(figure, value, usual, limit, spread):
+    if not is_seen and _is_far(figure, value, usual, limit, spread):
         jump = f"{figure.words}: {_sentence(figure, value, usual, limit)}, from {basis} before"
     else:
         slow = _slow(name, today, alike, rules, spread)
     return WatchedFigure(figure=name, words=figure.words, value=shown, usual=_shown(figure, usual), basis=basis,
-                   alarm=jump or slow, stops=bool(jump) and _may_stop(name, today, rules))  # fmt: skip
+                         alarm=jump or slow, stops=bool(jump) and _may_stop(name, today, rules))  # fmt: skip
 
 
 def _is_far(figure: Figure, value: float, usual: float, limit: float, spread: float) -> bool:
@@ -147,10 +329,10 @@ def _distribution(today: Observation, history: Sequence[Observation], rules: Dri
     middle = f"median {median(today.scores):.3f}"
     if len(recent) < SHORTEST or today.num_scores < MIN_SCORES:
         basis = f"fewer than {MIN_SCORES} queries" if today.num_scores < MIN_SCORES else _too_few(len(recent), today)
-        return WatchedFigure(figure="scores", words=figure.words, value=middle, usual="—", basis=basis)
+        return WatchedFigure(figure="scores", words=figure.words, value=middle, basis=basis)
     pooled = sorted(point for o in recent for point in o.scores)
     index = population_stability(pooled, today.scores)
-    basis = f"{len(recent)} {'days' if today.dated else 'runs'}"
+    basis = f"{len(recent)} {_unit(today)}"
     alarm = ""
     if index > limit:
         alarm = (
@@ -158,8 +340,8 @@ def _distribution(today: Observation, history: Sequence[Observation], rules: Dri
             f" ({middle}, was {median(pooled):.3f})"
         )
     return WatchedFigure(figure="scores", words=figure.words, value=f"{middle}, PSI {index:.2f}",
-                   usual=f"median {median(pooled):.3f}", basis=basis, alarm=alarm,
-                   stops=bool(alarm) and _may_stop("scores", today, rules))  # fmt: skip
+                         usual=f"median {median(pooled):.3f}", basis=basis, alarm=alarm,
+                         stops=bool(alarm) and _may_stop("scores", today, rules))  # fmt: skip
 
 
 def population_stability(expected: Sequence[float], actual: Sequence[float], *, bins: int = 10) -> float:
@@ -177,11 +359,10 @@ def population_stability(expected: Sequence[float], actual: Sequence[float], *, 
 
 
 def _comparable(name: str, earlier: Observation, today: Observation) -> bool:
-    """Earlier values measured under the same settings, and in builds over about as many days."""
-    if earlier.asked.get(name) != today.asked.get(name):
-        return False
+    """Whether it was measured under the same settings, and in builds over about as many days."""
     apart = abs(earlier.num_days - today.num_days)
-    return name not in FIGURES or not FIGURES[name].of_window or apart <= DAYS_ALIKE * today.num_days
+    is_alike = not FIGURES[name].of_window or apart <= DAYS_ALIKE * today.num_days
+    return is_alike and earlier.asked.get(name) == today.asked.get(name)
 
 
 def _recent(alike: Sequence[Observation], today: Observation, rules: DriftRules) -> list[Observation]:
@@ -198,62 +379,28 @@ def _may_stop(name: str, today: Observation, rules: DriftRules) -> bool:
     return name in rules.stop and today.key not in rules.accept
 
 
+def _unit(today: Observation) -> str:
+    return "days" if today.dated else "runs"
+
+
 def _too_few(count: int, today: Observation) -> str:
-    unit = "day" if today.dated else "run"
-    return f"only {count} earlier {unit}{'s' * (count != 1)}" if count else f"no earlier {unit}"
+    unit = _unit(today).removesuffix("s" if count < 2 else "")
+    return f"only {count} earlier {unit}" if count else f"no earlier {unit}"
+
+
+_FORMATS: Mapping[Kind, str] = {"times": ",.0f", "points": ".2%", "drop": ".3f", "distribution": ".2f"}
 
 
 def _shown(figure: Figure, value: float) -> str:
-    shown: dict[Kind, Callable[[float], str]] = {
-        "times": lambda v: f"{v:,.0f}",
-        "points": lambda v: f"{v:.2%}",
-        "drop": lambda v: f"{v:.3f}",
-        "distribution": lambda v: f"{v:.2f}",
-    }
-    return shown[figure.kind](value)
+    return f"{value:{_FORMATS[figure.kind]}}"
 
 
 def _sentence(figure: Figure, value: float, usual: float, limit: float) -> str:
     both = f"{_shown(figure, value)} where {_shown(figure, usual)} is usual"
     if figure.kind == "times":
         if not (value > 0 and usual > 0):
-            return f"{both}"
+            return both
         return f"{both} ({value / usual:.2f} times, limits {1 / limit:.2f} and {limit:g})"
     if figure.kind == "points":
         return f"{both} ({100 * (value - usual):+.1f} points, limit {100 * limit:g})"
     return f"{both} ({value - usual:+.3f}, limit -{limit:g})"
-
-
-def watched(config: PipelineConfig, date: str, results: Mapping[str, Any]) -> list[WatchedFigure]:
-    """Compare every figure of the stages done so far with its usual value. `results`: theirs, the newest last.
-
-    What was seen is kept in the store (observations). An alarm that section [drift] names under `stop` ends the run.
-
-    Reports the alarms of the newest stage.
-    """
-    now = observations.observe(config, date, results)
-    before = observations.earlier(config.store, now, days=config.drift.days + 7)  # a week more, for a slow drift
-    rows = watch(now, before, config.drift)
-    observations.write(config.store, now)
-    for row in alarms_of_newest(rows, results):
-        errors.print(Text(f"  drift: {row.alarm}", style="yellow"), soft_wrap=True)
-    return rows
-
-
-def require_usual(config: PipelineConfig, date: str, results: Mapping[str, Any], rows: Sequence[WatchedFigure]) -> None:
-    """Raise StageError if an alarm of the newest stage is configured to stop the run."""
-    stopping = [row for row in alarms_of_newest(rows, results) if row.stops]
-    if not stopping:
-        return
-    names, key = ", ".join(row.figure for row in stopping), observations.key_of(config, date, results["ingest"])
-    raise StageError(
-        asked=f"the figures of {key} were to be as usual before the run goes on",
-        found="; ".join(row.alarm for row in stopping),
-        follows=f"the run stops here, since [drift] stop names {names}; what is live stays live",
-        do=f'look at that log; if it is right, set accept = ["{key}"] in [drift] and run again: what is done is reused',
-    )
-
-
-def alarms_of_newest(rows: Sequence[WatchedFigure], results: Mapping[str, Any]) -> list[WatchedFigure]:
-    """The alarms on figures that the newest stage produced."""
-    return [row for row in alarms(rows) if FIGURES[row.figure].stage == list(results)[-1]]

@@ -38,7 +38,7 @@ class Evaluation:
 
 
 def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decision:
-    """The decision when nothing is live yet. Raises ValueError if the measure is not one of the evaluation's."""
+    """The decision when nothing is live yet. Raises UsageError if the measure is not one of the evaluation's."""
     if rules.first == "always":
         return Decision(promote=True, reason="Nothing was live yet, so the first release goes live.",
                         figures={"case": "first"})  # fmt: skip
@@ -66,11 +66,11 @@ def decide_same_model(live: Release, candidate: Release) -> Decision:
 def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> Decision:
     """The decision by the rules: the paired interval of the gain above `min_gain`, and no slice worse than its limit.
 
-    Raises ValueError where the two were not measured on the same queries under the same protocol, or where the measure
+    Raises UsageError where the two were not measured on the same queries under the same protocol, or where the measure
     is not among those of the evaluations.
     """
     if list(live.query_ids) != list(candidate.query_ids) or live.protocol != candidate.protocol:
-        raise ValueError("the two evaluations are of other queries, judgments, documents or settings")
+        raise _incomparable("the two evaluations are of other queries, judgments, documents or settings")
     figures = {
         "case": "compared",
         **_difference(live.values, candidate.values, candidate, rules),
@@ -116,8 +116,8 @@ def _difference(
 
 def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> list[dict[str, Any]]:
     """Every part of every slice that has a query: its size, the two means, its limit, and whether it decides."""
-    gained_Q = _chosen(candidate.values, rules) - _chosen(live.values, rules)
     live_Q = _chosen(live.values, rules)
+    gained_Q = _chosen(candidate.values, rules) - live_Q
     rows = []
     for name, (parts, of_query) in candidate.slices.items():
         part_Q = np.array([-1 if part is None else part for part in of_query])
@@ -138,8 +138,13 @@ def _slices(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> l
 
 def _chosen(values: Mapping[str, Sequence[float]], rules: PromotionRules) -> np.ndarray:
     if rules.measure not in values:
-        raise ValueError(f"the measure {rules.measure} is not among {', '.join(values)}")
+        raise _incomparable(f"the measure {rules.measure} is not among {', '.join(values)}")
     return np.asarray(values[rules.measure], np.float64)
+
+
+def _incomparable(found: str) -> UsageError:
+    return UsageError(asked="the release was to be compared with the live one", found=found,
+                      follows="what is live stays as it is", do="correct the rules of the promotion")  # fmt: skip
 
 
 def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
@@ -217,15 +222,20 @@ def decide_by(
     """
 
     def decided(live: Release | None, live_folder: str | None, candidate: Release, candidate_folder: str) -> Decision:
-        if rules.rule != "better":
-            return _by_rule(rules.rule)
+        if rules.rule == "always":
+            return Decision(
+                promote=True, reason="The rule is that every release goes live.", figures={"case": "always"}
+            )
+        if rules.rule == "never":
+            reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
+            return Decision(promote=False, reason=reason, figures={"case": "never"})
         if live and candidate.digest == previous:
             return _kept("It was live before, and was rolled back or replaced: only a person makes it live again")
         if live and live.inputs["model"] == candidate.inputs["model"]:
             return decide_same_model(live, candidate)
         of_candidate = of_release(candidate, candidate_folder)
         if live is None or live_folder is None:
-            return _checked(lambda: decide_first(of_candidate, rules))
+            return decide_first(of_candidate, rules)
         if of_candidate is None:
             return _kept("The release carries no evaluation" + _UNCOMPARED)
         of_live = of_release(live, live_folder)
@@ -238,7 +248,7 @@ def decide_by(
                 raise
             except StageError as error:
                 return _kept(f"The live model could not be measured anew ({error.found}){_UNCOMPARED}")
-        return _checked(lambda: decide(of_live, of_candidate, rules))
+        return decide(of_live, of_candidate, rules)
 
     return decided
 
@@ -248,10 +258,9 @@ def of_release(release: Release, folder: str) -> Evaluation | None:
     if not release.evaluated:
         return None
     try:
-        value = json.loads(storage.read_bytes(storage.join(folder, PER_QUERY)))
+        return _evaluation(folder, release.evaluated["inputs"], release.evaluated["config"])
     except FileNotFoundError:
         return None
-    return _evaluation(value, release.evaluated["inputs"], release.evaluated["config"])
 
 
 def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: Progress) -> Evaluation:
@@ -264,9 +273,8 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
         store=judgments.store, frequencies=judgments.frequencies, progress=progress,
         config=EvaluateConfig(**settings | {"cutoffs": tuple(settings["cutoffs"])}),
     )  # fmt: skip
-    value = json.loads(storage.read_bytes(storage.join(made.data, PER_QUERY)))
     request = made.manifest.request
-    live = _evaluation(value, request.inputs, request.config)
+    live = _evaluation(made.data, request.inputs, request.config)
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])
     if live is None or live.protocol != theirs:
         raise UsageError(
@@ -278,7 +286,8 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
     return live
 
 
-def _evaluation(value: dict[str, Any], inputs: Any, config: Any) -> Evaluation | None:
+def _evaluation(folder: str, inputs: Any, config: Any) -> Evaluation | None:
+    value = json.loads(storage.read_bytes(storage.join(folder, PER_QUERY)))
     if "slices" not in value:  # of an evaluation before there were slices
         return None
     return Evaluation(
@@ -296,23 +305,5 @@ def _protocol(inputs: Any, config: Any) -> dict[str, Any]:
     return json.loads(json.dumps({"inputs": {k: v for k, v in inputs.items() if k != "model"}, "config": dict(config)}))
 
 
-def _by_rule(rule: str) -> Decision:
-    if rule == "always":
-        return Decision(promote=True, reason="The rule is that every release goes live.", figures={"case": "always"})
-    reason = "The rule is that no release goes live by itself: make it live by hand once somebody looked at it."
-    return Decision(promote=False, reason=reason, figures={"case": "never"})
-
-
 def _kept(why: str) -> Decision:
     return Decision(promote=False, reason=f"{why}. What is live stays.", figures={"case": "not measured"})
-
-
-def _checked(decision: Any) -> Decision:
-    """Check a decision: rules that do not fit the evaluation are reported to the user."""
-    try:
-        return decision()
-    except ValueError as error:
-        raise UsageError(
-            asked="the release was to be compared with the live one", found=str(error),
-            follows="what is live stays as it is", do="correct the rules of the promotion",
-        ) from None  # fmt: skip

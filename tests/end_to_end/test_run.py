@@ -11,7 +11,7 @@ import pytest
 
 from flows.config.guard_rules import DriftRules
 from flows.config.pipeline_config import read_pipeline
-from flows.guards import observations
+from flows.guards import drift
 from flows.guards.drift import alarms, require_usual, watched
 from schemas.errors import StageError
 from tests.end_to_end.shop import clicktower, make_shop, write_pipeline
@@ -83,7 +83,7 @@ def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_
     """Three earlier logs of twice the lines, put into a store of its own: the run would stop before training."""
     config = replace(read_pipeline(str(shop / "pipeline.toml")), store=str(tmp_path))
     done = {name: first[name] for name in ("ingest", "build")}
-    seen = observations.observe(config, "2026-09-01", {**done, "train": first["train"], "evaluate": first["evaluate"]})
+    seen = drift.observe(config, "2026-09-01", {**done, "train": first["train"], "evaluate": first["evaluate"]})
     ledger = first["build"]["ledger"]["lines"]
     assert seen.values["lines"] == first["build"]["ledger"]["total"]
     assert seen.values["bots"] == pytest.approx(
@@ -96,7 +96,7 @@ def test_what_a_run_observed_is_what_the_next_is_compared_with(shop, first, tmp_
 
     for day in range(3):
         values = {**seen.values, "lines": 2 * seen.values["lines"]}
-        observations.write(str(tmp_path), replace(seen, key=f"ingest-{day}", when=f"2026-09-0{day + 1}", values=values))
+        drift.write(str(tmp_path), replace(seen, key=f"ingest-{day}", when=f"2026-09-0{day + 1}", values=values))
     rows = watched(config, "2026-09-01", done)
     assert [row.figure for row in alarms(rows)] == ["lines"]
     require_usual(config, "2026-09-01", done, rows)

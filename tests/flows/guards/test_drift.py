@@ -7,8 +7,7 @@ from math import exp, log, sqrt
 import pytest
 
 from flows.config.guard_rules import FIGURES, DriftRules
-from flows.guards.drift import alarms, population_stability, watch
-from flows.guards.observations import Observation, earlier, points, write
+from flows.guards.drift import Observation, alarms, earlier, points, population_stability, watch, write
 
 START = date(2026, 8, 3)  # a Monday
 RULES = DriftRules()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
-from flows.guards.observations import observe
+from flows.guards.drift import observe
 from schemas.manifest import Outcome, Request
 from schemas.search_log import Ledger
 from schemas.stage import run_stage

@@ -7,6 +7,7 @@ import pytest
 
 from flows.config.guard_rules import PromotionRules
 from flows.guards.promotion import Evaluation, decide, decide_first, decide_same_model
+from schemas.errors import UsageError
 from schemas.release import Release
 
 RULES = PromotionRules(min_slice_queries=10, num_resamples=2_000)
@@ -115,9 +116,9 @@ def test_what_was_measured_otherwise_is_not_compared():
         replace(live, protocol={"qrels": "others"}),
         replace(live, query_ids=live.query_ids[::-1]),
     ):
-        with pytest.raises(ValueError, match="other queries, judgments, documents or settings"):
+        with pytest.raises(UsageError, match="other queries, judgments, documents or settings"):
             decide(other, live, RULES)
-    with pytest.raises(ValueError, match=r"mrr@10 is not among ndcg@10, ndcg@1"):
+    with pytest.raises(UsageError, match=r"mrr@10 is not among ndcg@10, ndcg@1"):
         decide(live, live, replace(RULES, measure="mrr@10"))
 
 
