@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.releases import release_folder
 from flows.releases.encode_texts import encode_titles
-from flows.releases.model_card import model_card, origin_of
+from flows.releases.model_card import model_card
 from flows.releases.query_onnx import (
     NUM_TITLES,
     OPSET,
@@ -86,9 +86,8 @@ def make_release(
             encoded=titles.counts,
             similarity=model.similarity,
         )
-        storage.write_atomic(
-            storage.join(built, CARD), model_card(release, model, origin_of(trained)).encode("utf-8", "replace")
-        )
+        card = model_card(release, model, trained)
+        storage.write_atomic(storage.join(built, CARD), card.encode("utf-8", "replace"))
         release = replace(release, files=[asdict(file) for file in release_folder.list_built(built)])
         release_folder.place(built, release, folder)
     for part in titles.parts:
