@@ -219,11 +219,11 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from flows.releases import export_release
+    from flows.releases.export_release import export
 
     with console.progress_bar("export") as progress:
-        result = export_release.export(release, form=form, into=into, queries=queries, k=k, progress=progress)  # type: ignore[arg-type]
-    console.emit(result.to_json(), json, present.stage_with_details)
+        result = export(release, form=form, into=into, queries=queries, k=k, progress=progress)
+    console.emit(result, json, present.stage_with_details)
 
 
 def search(

@@ -9,7 +9,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -27,63 +26,18 @@ from schemas.text_contract import words
 
 Form = Literal["parquet", "opensearch", "trec"]
 _BATCH_ROWS = 8_192
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
-    """The result of an export: the files written, and the release."""
-
-    into: str
-    form: Form
-    digest: str
-    counts: dict[str, int]
-    duration_seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        return {
-            "stage": "export",
-            "digest": self.digest,
-            "path": self.into,
-            "reused": False,
-            "counts": self.counts,
-            "metrics": {"form": self.form},
-            "duration_seconds": self.duration_seconds,
-        }
+_COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
 
 
 def export(
-    release: str, *, form: Form, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
-) -> Exported:
-    """The live release at a URI, written to `into`: a file (parquet, trec) or a folder (opensearch).
+    release: str, *, form: str, into: str, queries: str | None = None, k: int = 100, progress: Progress = silent
+) -> dict[str, Any]:
+    """Write the live release at a URI to `into`: a file (parquet, trec) or a folder (opensearch); what `--json` prints.
 
     queries: of a TREC run, `id<TAB>text` lines; k: its documents a query. Raises UsageError or StageError.
     """
     started = time.monotonic()
     asked = f"the release at {release} was to be exported to {into}"
-    _check(asked, form, into, queries, k)
-    opened = OpenRelease(release)
-    being_written = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
-    try:
-        counts = _write(being_written, opened, form, queries, k, progress)
-        fs, path = storage.filesystem(being_written)
-        fs.mv(path, storage.filesystem(into)[1], recursive=form == "opensearch")
-    except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
-        storage.remove(being_written)
-        kind = os_error_kind(error) if isinstance(error, OSError) else StageError
-        found = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
-        raise kind(asked=asked, found=found, follows="nothing was exported",
-                   do="make room, or give a place that can be written") from None  # fmt: skip
-    except BaseException:
-        storage.remove(being_written)
-        raise
-    return Exported(
-        into=into, form=form, digest=opened.release.digest, counts=counts,
-        duration_seconds=round(time.monotonic() - started, 3),
-    )  # fmt: skip
-
-
-def _check(asked: str, form: str, into: str, queries: str | None, k: int) -> None:
     if form not in get_args(Form):
         raise UsageError(asked=asked, found=f"the form {form!r} is unknown", do=f"use {', '.join(get_args(Form))}")
     if (form == "trec") != (queries is not None):
@@ -94,30 +48,62 @@ def _check(asked: str, form: str, into: str, queries: str | None, k: int) -> Non
     if storage.exists(into):
         raise UsageError(asked=asked, found="something of that name exists",
                          do="give another name, or remove it first")  # fmt: skip
+    opened = OpenRelease(release)
+    partial = f"{into.rstrip('/')}.partial-{uuid.uuid4().hex[:12]}"
+    try:
+        if queries is not None:
+            counts = write_trec(partial, opened, queries, k, progress)
+        else:
+            counts = _write_documents(partial, opened, form, progress)
+        fs, path = storage.filesystem(partial)
+        fs.mv(path, storage.filesystem(into)[1], recursive=form == "opensearch")
+    except (OSError, RuntimeError) as error:  # LanceDB raises RuntimeError
+        storage.remove(partial)
+        kind = os_error_kind(error) if isinstance(error, OSError) else StageError
+        found = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0][:200]
+        raise kind(asked=asked, found=found, follows="nothing was exported",
+                   do="make room, or give a place that can be written") from None  # fmt: skip
+    except BaseException:
+        storage.remove(partial)
+        raise
+    return {
+        "stage": "export",
+        "digest": opened.release.digest,
+        "path": into,
+        "reused": False,
+        "counts": counts,
+        "metrics": {"form": form},
+        "duration_seconds": round(time.monotonic() - started, 3),
+    }
 
 
-def _write(
-    where: str, opened: OpenRelease, form: Form, queries: str | None, k: int, progress: Progress
-) -> dict[str, int]:
-    """Counts of what was written."""
-    if queries is not None:
-        num_queries, without = write_trec(where, opened, queries, k, progress)
-        return {"queries": num_queries, "queries_without_words": without}
+def _write_documents(where: str, opened: OpenRelease, form: str, progress: Progress) -> dict[str, int]:
+    """Counts of what was written, a batch at a time."""
+    release = opened.release
     reader = open_table(opened.folder).search().select(["id", "title", "vector"]).to_batches(_BATCH_ROWS)
-    documents = {"documents": opened.release.num_documents}
-    batches = _told(reader, opened.release.num_documents, progress)
-    if form == "parquet":
-        write_parquet(where, opened.release, batches, reader.schema)
-        return documents
-    return documents | {"files": write_opensearch(where, opened.release, batches)}
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for batch in reader:
+            progress("write documents", done, release.num_documents)
+            yield batch
+            done += batch.num_rows
 
-def _told(reader: pa.RecordBatchReader, total: int, progress: Progress) -> Iterator[pa.RecordBatch]:
-    done = 0
-    for batch in reader:
-        progress("write documents", done, total)
-        yield batch
-        done += batch.num_rows
+    documents = {"documents": release.num_documents}
+    if form == "opensearch":
+        return documents | {"files": write_opensearch(where, release, batches())}
+    about = {
+        "release": release.digest,
+        "num_documents": release.num_documents,
+        "dimensions": release.dimensions,
+        "text_contract": dict(release.text_contract),
+        "similarity": _COMPARED[release.similarity],
+    }
+    schema = reader.schema.with_metadata({"clicktower": json.dumps(about)})
+    with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches():  # a row group each
+            writer.write_batch(batch.cast(schema))
+    return documents
 
 
 INDEX = "index.json"
@@ -198,41 +184,18 @@ def _written(vectors: pa.FixedSizeListArray) -> pa.StringArray:
     return pc.binary_join(pa.ListArray.from_arrays(offsets, numbers), ",")
 
 
-_COMPARED = {"cosine": "dot product = cosine", "euclidean": "Euclidean distance"}
-
-
-def write_parquet(where: str, release: Release, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """The documents as one file; a row group for each batch."""
-    about = {
-        "release": release.digest,
-        "num_documents": release.num_documents,
-        "dimensions": release.dimensions,
-        "text_contract": dict(release.text_contract),
-        "similarity": _COMPARED[release.similarity],
-    }
-    schema = schema.with_metadata({"clicktower": json.dumps(about)})
-    with storage.open_new(where) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch.cast(schema))
-
-
-def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> tuple[int, int]:
-    """(queries, those of them without a word, which have no results). Raises UsageError or StageError."""
+def write_trec(where: str, opened: OpenRelease, queries: str, k: int, progress: Progress) -> dict[str, int]:
+    """Counts of the queries, and of those without a word, which have no results. Raises UsageError or StageError."""
     asked = read_queries(queries)
-    without = sum(not words(text) for text in asked.values())
     tag = f"clicktower-{opened.release.digest}"
-
-    def answers() -> Iterator[str]:
+    with storage.open_new(where) as file:
         for done, (query_id, text) in enumerate(asked.items()):
             progress("search", done, len(asked))
             if words(text):
                 scores = {_field(hit.id): hit.score for hit in opened.search(text, k)}
-                yield from run_lines({_field(query_id): scores}, tag)
-
-    with storage.open_new(where) as file:
-        for line in answers():
-            file.write(line.encode())
-    return len(asked), without
+                for line in run_lines({_field(query_id): scores}, tag):
+                    file.write(line.encode())
+    return {"queries": len(asked), "queries_without_words": sum(not words(text) for text in asked.values())}
 
 
 def _field(name: str) -> str:

@@ -95,10 +95,9 @@ class OpenRelease:
     ) -> list[Hit]:
         """The k best documents for a query, best first, equal ones by descending id as in evaluation.
 
-        A hybrid is cosine + weight * BM25 (hybrid) over what either has among its best; of a release
-        that compares by distance, minus the distance for the cosine. By BM25 only documents are found that share a word
-        with the query. both: give each hit both in any mode. Raises UsageError without a word, and for k, mode or
-        weight out of range.
+        A hybrid is cosine + weight * BM25 over what either has among its best; of a release that compares by distance,
+        minus the distance for the cosine. By BM25 only documents are found that share a word with the query. both: give
+        each hit both in any mode. Raises UsageError without a word, and for k, mode or weight out of range.
         """
         _require(text, k, mode, weight)
         search = self.documents_search
@@ -121,7 +120,13 @@ class OpenRelease:
             near = search.scores_of(query, rows)
         if both and bm25 is None:
             bm25 = self.bm25.scores_of(text, rows)
-        return self._hits(k, rows, scores, near, bm25)
+        return [
+            self._hit(
+                rank, name, rows[at], float(scores[at]),
+                near=None if near is None else float(near[at]), bm25=None if bm25 is None else float(bm25[at]),
+            )
+            for rank, (at, name) in enumerate(self._first(k, rows, scores), 1)
+        ]  # fmt: skip
 
     def rerank(self, text: str, k: int, confidence: Confidence, *, depth: int = RERANKED) -> list[Hit]:
         """The k documents with the highest confidence of a second scorer among the `depth` nearest (rerank).
@@ -151,33 +156,7 @@ class OpenRelease:
         ids, titles, vectors_ND = read_columns(self.folder)
         return ids, titles, open_search(self.folder, self.release.index, vectors_ND, self.release.similarity)
 
-    def _hits(
-        self, k: int, rows: np.ndarray, scores: np.ndarray, near: np.ndarray | None, bm25: np.ndarray | None
-    ) -> list[Hit]:
-        """The k best of some rows, in order. near: their scores by vector."""
-        return [
-            self._hit(
-                rank,
-                name,
-                rows[at],
-                float(scores[at]),
-                near=None if near is None else float(near[at]),
-                bm25=None if bm25 is None else float(bm25[at]),
-            )
-            for rank, (at, name) in enumerate(self._first(k, rows, scores), 1)
-        ]
-
-    def _hit(
-        self,
-        rank: int,
-        name: str,
-        row: int,
-        score: float,
-        *,
-        near: float | None = None,
-        bm25: float | None = None,
-        confidence: float | None = None,
-    ) -> Hit:
+    def _hit(self, rank: int, name: str, row: int, score: float, *, near: float | None, **scores: float | None) -> Hit:
         by_distance = self.release.similarity == "euclidean"
         return Hit(
             rank=rank,
@@ -185,9 +164,8 @@ class OpenRelease:
             title=self.titles[int(row)].as_py(),
             score=score,
             cosine=None if by_distance else near,
-            bm25=bm25,
             distance=abs(near) if by_distance and near is not None else None,
-            confidence=confidence,
+            **scores,
         )
 
     def _first(self, k: int, rows: np.ndarray, scores: np.ndarray) -> list[tuple[int, str]]:

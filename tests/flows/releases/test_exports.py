@@ -29,7 +29,7 @@ def documents_of(published) -> dict[str, tuple[str, list[float]]]:
 def test_parquet_is_read_by_duckdb_and_polars(published, tmp_path):
     into = str(tmp_path / "titles.parquet")
     made = export(published.uri, form="parquet", into=into)
-    assert made.counts == {"documents": 300}
+    assert made["counts"] == {"documents": 300}
     expected = documents_of(published)
     query = f"SELECT id, title, vector, list_dot_product(vector, vector) AS norm FROM '{into}'"
     rows = duckdb.sql(query).fetchall()
@@ -46,7 +46,7 @@ def test_opensearch_gets_an_index_and_bulk_bodies_of_bounded_size(published, tmp
     into = tmp_path / "index"
     made = export(published.uri, form="opensearch", into=str(into))
     bodies = sorted(into.glob("documents-*.ndjson"))
-    assert made.counts == {"documents": 300, "files": len(bodies)}
+    assert made["counts"] == {"documents": 300, "files": len(bodies)}
     assert len(bodies) > 3
     assert all(body.stat().st_size <= 10_000 for body in bodies)
     found = {}
@@ -74,7 +74,7 @@ def test_a_trec_run_is_read_by_trec_eval_and_ranks_as_search_does(published, tmp
     queries, into = tmp_path / "queries.tsv", tmp_path / "titles.run"
     queries.write_text("q1\tcopper pipe\nq2\tangle bracket\nq3\t \n")
     made = export(published.uri, form="trec", into=str(into), queries=str(queries), k=7)
-    assert made.counts == {"queries": 3, "queries_without_words": 1}
+    assert made["counts"] == {"queries": 3, "queries_without_words": 1}
     with into.open() as file:
         run = pytrec_eval.parse_run(file)
     assert {query: len(scores) for query, scores in run.items()} == {"q1": 7, "q2": 7}
