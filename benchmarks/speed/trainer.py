@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
-from training.compute.reduction import Alone, Workers
+from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.data.micro_batch import MicroBatch
 from training.data.shard_data import ShardData
@@ -36,7 +36,7 @@ class Trainer:
         device: Device = CPU,
         workers: Workers | None = None,
     ) -> None:
-        self._recipe, self._data, self._workers = recipe, data, workers or Alone()
+        self._recipe, self._data, self._workers = recipe, data, workers or Workers()
         threads = threads if device.place.type == "cpu" else 1
         layout = layout_of(recipe, data.table_rows)
         rule = recipe.optimiser

@@ -19,7 +19,7 @@ from schemas.stage import open_result, silent
 from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
-from training.compute.reduction import Alone
+from training.compute.reduction import Workers
 from training.data.micro_batch import Order, pair_lengths
 from training.data.shard_data import load_shards
 from training.kernel.kernel_library import serves
@@ -88,7 +88,7 @@ def sha256(folder: Path) -> str:
 
 
 def alone(asked: TrainingJob, folder: Path) -> str:
-    work(asked, Alone(), silent)
+    work(asked, Workers(), silent)
     return sha256(folder)
 
 

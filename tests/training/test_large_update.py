@@ -11,7 +11,7 @@ from schemas.errors import StageError
 from tests.recipes import made, varied
 from tests.training import reference
 from tests.training.texts import random_texts
-from training.compute.reduction import Alone
+from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.data.micro_batch import apart
 from training.network.parameters import initial_parameters, layout_of
@@ -118,7 +118,7 @@ def test_three_updates_equal_the_dense_reference(dtype, tolerance, recurrent_ste
     made = Minibatches(3, recipe)
     towers = start(recipe, 50)
     reports = [
-        large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Alone(), threads=THREADS)
+        large_update(towers, batch, update=k, num_micro_batches=len(batch), workers=Workers(), threads=THREADS)
         for k, batch in enumerate(made.batches, start=1)
     ]
     expected, norms = reference_updates(recipe, made.plain, [0.5, 0.9, 0.9])
@@ -242,5 +242,5 @@ def test_parameters_that_are_not_finite_end_the_run_on_every_worker(reduction):
     towers.rows["query"].parameters[-1, 0] = float("nan")
     made = Minibatches(1, recipe)
     with pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Alone(), threads=THREADS)
+        large_update(towers, made.batches[0], update=1, num_micro_batches=4, workers=Workers(), threads=THREADS)
     assert "step" in caught.value.do

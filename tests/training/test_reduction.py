@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import StageError
-from training.compute.reduction import Alone, GradientSum, RowGradient
+from training.compute.reduction import GradientSum, RowGradient, Workers
 
 COLUMNS, ROWS = 3, torch.tensor([1, 4, 7, 9])
 THREADS = ThreadPoolExecutor(2)
@@ -55,7 +55,7 @@ def test_exact_sum_is_the_same_bits_however_addends_are_grouped_and_ordered(seed
     alone = gradient_sum()
     for a in addends:
         add(alone, a)
-    expected, loss = alone.over(Alone())
+    expected, loss = alone.over(Workers())
 
     order = data.draw(st.permutations(range(8)))
     owner = data.draw(st.lists(st.integers(0, num_workers - 1), min_size=8, max_size=8))
@@ -72,7 +72,7 @@ def test_sum_is_the_sum_and_not_the_mean(exact):
     total = gradient_sum(exact=exact)
     for _ in range(3):
         add(total, ([("query", RowGradient(ROWS[1:3], torch.full((2, COLUMNS), 0.25)))], torch.tensor(1.5)))
-    gradients, loss = total.over(Alone())
+    gradients, loss = total.over(Workers())
     assert gradients["query"].tolist() == [[0] * 3, [0.75] * 3, [0.75] * 3, [0] * 3]
     assert loss == 4.5
 
@@ -84,7 +84,7 @@ def test_exact_sum_is_off_by_no_more_than_its_unit():
     for gradients, loss in addends:
         add(total, (gradients, loss))
         dense[gradients[0][1].rows.numpy()] += gradients[0][1].values.double().numpy()
-    found = total.over(Alone())[0]["query"].double().numpy()
+    found = total.over(Workers())[0]["query"].double().numpy()
     np.testing.assert_allclose(found, dense[ROWS.numpy()], rtol=2.0**-24, atol=8 * 2.0**-40)
 
 
@@ -94,12 +94,12 @@ def test_what_does_not_fit_the_fixed_point_is_an_error_and_never_wraps(bad):
     total = gradient_sum()
     add(total, ([("query", RowGradient(ROWS[:1], torch.tensor([[1.0, bad, 2.0]])))], torch.tensor(0.0)))
     with pytest.raises(StageError, match=r"not finite, or above 5\.24e"):
-        total.over(Alone())
+        total.over(Workers())
 
 
 def test_a_worker_without_a_share_adds_exact_zeros():
     busy, idle = gradient_sum(), gradient_sum()
     add(busy, addend(np.random.default_rng(3)))
-    alone, _ = busy.over(Alone())
+    alone, _ = busy.over(Workers())
     together, _ = busy.over(Others([idle._flat]))
     assert torch.equal(alone["query"], together["query"])

@@ -10,7 +10,7 @@ Only rows that some worker touched are summed and travel.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -119,15 +119,14 @@ class GradientSum:
         return empty(values.shape, self._flat).copy_(values.mul_(1 / UNIT))
 
 
-# Communication between workers: touched rows and sums. One worker alone, or several through gloo.
+class Workers:
+    """The workers of a run from the view of one of them, between which touched rows and sums travel.
 
+    As it is, a single one, in process.
+    """
 
-class Workers(Protocol):
-    """The workers of a run from the view of one of them."""
-
-    rank: int
-    size: int
-    sent_bytes: int  # that this worker has handed to the sums so far
+    rank, size = 0, 1
+    sent_bytes = 0  # that this worker has handed to the sums so far
 
     def unite(self, touched: torch.Tensor) -> None:
         """Make a bool mask true wherever it is true on any worker, in place."""
@@ -139,28 +138,12 @@ class Workers(Protocol):
         """Report an epoch's figures to whoever started the workers. All call it; those of the first one count."""
 
 
-class Alone:
-    """A single worker, in process."""
-
-    rank, size, sent_bytes = 0, 1, 0
-
-    def unite(self, touched: torch.Tensor) -> None:
-        pass
-
-    def add_up(self, values: torch.Tensor) -> None:
-        pass
-
-    def report(self, figures: Mapping[str, Any]) -> None:
-        pass
-
-
-class ProcessGroup:
+class ProcessGroup(Workers):
     """Workers in the processes of torch's default process group."""
 
     def __init__(self) -> None:
         self.rank = torch.distributed.get_rank()
         self.size = torch.distributed.get_world_size()
-        self.sent_bytes = 0
 
     def unite(self, touched: torch.Tensor) -> None:
         as_bytes = touched.to(torch.uint8)
@@ -171,6 +154,3 @@ class ProcessGroup:
     def add_up(self, values: torch.Tensor) -> None:
         self.sent_bytes += values.nbytes
         torch.distributed.all_reduce(values, torch.distributed.ReduceOp.SUM)
-
-    def report(self, figures: Mapping[str, Any]) -> None:
-        pass

@@ -157,10 +157,10 @@ def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Prog
         from training.run.ray_workers import run_on_ray
 
         return run_on_ray(job, workers, progress, min_workers=min_workers)
-    from training.compute.reduction import Alone
+    from training.compute.reduction import Workers
     from training.run.worker import work
 
-    return work(job, Alone(), progress)
+    return work(job, Workers(), progress)
 
 
 def pretraining(recipe: Recipe) -> Recipe | None:

@@ -24,7 +24,7 @@ from training.network.encoder import Encoder
 from training.objectives.objective import Measured, Watched
 from training.run.job import TrainingJob
 from training.update.checkpoint import Position, write_checkpoint, writing
-from training.update.large_update import Towers, UpdateReport
+from training.update.large_update import Summed, Towers
 from training.wording import shortly
 
 REPORT_SECONDS = 0.25
@@ -70,7 +70,7 @@ class Report:
         epoch: int,
         num_pairs: int,
         position: Position,
-        made: UpdateReport,
+        made: Summed,
         *,
         pairs: int,
         seconds: float,
@@ -98,7 +98,7 @@ class Report:
         if time.monotonic() - self._told >= REPORT_SECONDS:
             self._tell(epoch, num_pairs, position, made.norms)
 
-    def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
+    def epoch(self, epoch: int, position: Position, made: Summed) -> None:
         """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
         num_pairs = self._order.num_pairs
         trained = {

@@ -48,12 +48,6 @@ class Towers:
         return Encoder(self.recipe, self.layout, rows_at, self.device)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateReport:
-    loss: float  # summed over the minibatch
-    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
-
-
 def large_update(
     towers: Towers,
     share: Sequence[Any],
@@ -62,7 +56,7 @@ def large_update(
     num_micro_batches: int,
     workers: Workers,
     threads: Executor,
-) -> UpdateReport:
+) -> "Summed":
     """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
 
     `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
@@ -78,7 +72,7 @@ def large_update(
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
-    return UpdateReport(loss=total.loss, norms=total.norms)
+    return total
 
 
 def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
@@ -170,18 +164,14 @@ def name_culprit(
 # The gradient of a minibatch.
 
 
-class Summed(Protocol):
+@dataclass(frozen=True, slots=True)
+class Summed:
     """A minibatch's gradient, summed over all workers."""
 
-    @property
-    def loss(self) -> float: ...
-
-    @property
-    def norms(self) -> Mapping[str, float]:
-        """Of each tower's gradient."""
-
-    def step(self, scales: Mapping[str, float]) -> None:
-        """Make the update on each tower's rows, with its gradient times its scale. Once."""
+    loss: float
+    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
+    # Makes the update on each tower's rows, with its gradient times its scale. Once.
+    step: Callable[[Mapping[str, float]], None]
 
 
 class Path(Protocol):
@@ -252,7 +242,7 @@ class ReferencePath:
         num_micro_batches: int,
         workers: Workers,
         threads: Executor,
-    ) -> "ReferenceSum":
+    ) -> Summed:
         recipe, encoder = towers.recipe, towers.look_ahead(update)
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
         total = GradientSum(touched, towers.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
@@ -264,35 +254,24 @@ class ReferencePath:
             total.add(addend, threads)
         gradients, loss = total.over(workers)
         norms = torch.stack(list(threads.map(_norm, gradients.values())))
-        of_towers = dict(zip(gradients, norms.tolist(), strict=True))
-        return ReferenceSum(towers, touched, gradients, threads, update, loss, of_towers)
+
+        def step(scales: Mapping[str, float]) -> None:
+            def step_one(tower: str) -> None:
+                gradient = gradients[tower]
+                if scales[tower] != 1:
+                    gradient *= scales[tower]
+                for first, last, length in towers.layout.stretches(len(gradient), recipe):
+                    rows = touched[tower][first:last]
+                    towers.rows[tower].apply(rows, gradient[first:last], update, towers.schedule, length)
+
+            list(threads.map(step_one, scales))
+
+        return Summed(loss, dict(zip(gradients, norms.tolist(), strict=True)), step)
 
     def largest(self, towers: Towers, micro_batch: LossBatch, update: int) -> float:
         gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)
         sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceSum:
-    towers: Towers
-    touched: Mapping[str, torch.Tensor]
-    gradients: Mapping[str, torch.Tensor]
-    threads: Executor
-    update: int
-    loss: float
-    norms: Mapping[str, float]
-
-    def step(self, scales: Mapping[str, float]) -> None:
-        def step_one(tower: str) -> None:
-            gradient, towers = self.gradients[tower], self.towers
-            if scales[tower] != 1:
-                gradient *= scales[tower]
-            for first, last, step in towers.layout.stretches(len(gradient), towers.recipe):
-                rows = self.touched[tower][first:last]
-                towers.rows[tower].apply(rows, gradient[first:last], self.update, towers.schedule, step)
-
-        list(self.threads.map(step_one, scales))
 
 
 def _norm(gradient: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,15 +52,3 @@ def test_a_word_that_is_not_kept_is_read_as_unknown_and_still_to_be_said():
     targets = targets_of(ids, VOCABULARY, np.array([False, True, False, True, True, False]))
     assert targets.read[targets.read_at].tolist() == [VOCABULARY, 2, UNKNOWN, 4, VOCABULARY, UNKNOWN]
     assert targets.said.tolist() == ids.values.tolist()
-
-
-@pytest.mark.parametrize("text", [[2, 3], [END, END], [2, END, 3, END], []])
-def test_a_text_that_does_not_end_with_its_one_end_is_refused(text):
-    with pytest.raises(ValueError, match="one end"):
-        targets_of(ragged([[2, END], text]), VOCABULARY)
-
-
-@pytest.mark.parametrize("word", [-1, VOCABULARY])
-def test_a_word_of_another_vocabulary_is_refused(word):
-    with pytest.raises(ValueError, match="not in the decoder's vocabulary"):
-        targets_of(ragged([[word, END]]), VOCABULARY)

@@ -1,11 +1,10 @@
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.text_contract import words
-from training.network.decoder import END, FIRST_WORD, UNKNOWN, TargetVocabulary, vocabulary_of
+from training.network.decoder import END, FIRST_WORD, UNKNOWN, vocabulary_of
 
 some_texts = st.lists(st.text("ab ヘ語z", max_size=12), max_size=6)
 
@@ -44,8 +43,3 @@ def test_no_word_left_out_is_more_frequent_than_one_kept_and_the_order_of_texts_
     shuffled = list(texts)
     random.shuffle(shuffled)
     assert vocabulary_of(shuffled, max_words).words == kept
-
-
-def test_a_word_that_stands_twice_is_refused():
-    with pytest.raises(ValueError, match="once"):
-        TargetVocabulary(("a", "b", "a"))

@@ -13,7 +13,7 @@ from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
-from training.compute.reduction import Alone
+from training.compute.reduction import Workers
 from training.data.micro_batch import Pairs
 from training.kernel.kernel_library import serves
 from training.kernel.kernel_path import CompiledPath
@@ -45,7 +45,7 @@ def minibatches(num: int, micro_batches: int = 4) -> list[list[Pairs]]:
 
 
 def train(recipe: Recipe, path: Path, batches: list[list[Pairs]], workers=None, threads: int = 1) -> Towers:
-    towers, workers = start(recipe, path), workers or Alone()
+    towers, workers = start(recipe, path), workers or Workers()
     with ThreadPoolExecutor(threads) as pool:
         for update, batch in enumerate(batches, start=1):
             share = [path.prepare(pairs) for pairs in batch[workers.rank :: workers.size]]
@@ -137,7 +137,7 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     before = state(towers)
     batches = [path.prepare(pairs) for pairs in minibatches(1)[0]]
     with ThreadPoolExecutor(2) as pool, pytest.raises(StageError, match="finite") as caught:
-        large_update(towers, batches, update=1, num_micro_batches=4, workers=Alone(), threads=pool)
+        large_update(towers, batches, update=1, num_micro_batches=4, workers=Workers(), threads=pool)
     assert "step" in caught.value.do
     assert state(towers) == before
     assert path.largest(towers, batches[0], 1) == math.inf

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from training.compute.reduction import UNIT
-from training.kernel.kernel_rows import CompiledAddend, RowSum, TouchedRows, from_fixed, ranges
+from training.kernel.kernel_path import CompiledAddend, RowSum, TouchedRows, from_fixed, ranges
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 COLUMNS = 32

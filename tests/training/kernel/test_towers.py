@@ -21,8 +21,7 @@ from tests.training.kernel.small_batches import (
     start,
 )
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_path import Workspace
-from training.kernel.kernel_rows import CompiledAddend
+from training.kernel.kernel_path import CompiledAddend, Workspace
 from training.kernel.kernel_texts import CHUNK_TEXTS
 from training.kernel.kernel_towers import TowerPoint
 from training.network.encoder import encode_batch
