@@ -55,6 +55,7 @@ OURS = ("flow", "stage", "left behind")  # of these nothing is left in the end
 PERSON_SECONDS = 15.0  # after which a person looks at a crashed run
 FIRST_SECONDS = 120.0  # that a night takes, as long as nobody knows better
 OF_SERVICES = ("prefect-workspace-", "runner_storage", "ray", "tmp", "pymp-")  # what Prefect and Ray leave of their own
+KEPT = "clicktower-kept-"  # what an engine wrote whose job failed: the error names it, and it goes after a week
 PIPELINE = """
 title = "Rehearsal"
 store = "{root}/store"
@@ -302,7 +303,7 @@ def left_over(site: Site, root: Path) -> list[str]:
         manifest = folder.parent / "manifest.json"
         if not manifest.exists() or json.loads(manifest.read_text())["attempt"] != folder.name:
             left.append(folder)
-    left += [path for path in (site.work / "tmp").iterdir() if not path.name.startswith(OF_SERVICES)]
+    left += [path for path in (site.work / "tmp").iterdir() if not path.name.startswith((*OF_SERVICES, KEPT))]
     return [str(path) for path in left]
 
 

@@ -11,10 +11,13 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _PREFIX = "clicktower-scratch-"
+_KEPT_PREFIX = "clicktower-kept-"
+_KEPT_SECONDS = 7 * 24 * 3600  # after which nobody looks at it any more
 
 
 def make_scratch() -> str:
@@ -45,13 +48,14 @@ def use_scratch() -> None:
 
 def kept_path(folder: str) -> str:
     """The path that a folder of temporary files has after `keep_folder`."""
-    scratch, name = os.path.split(folder)
-    beside = os.path.basename(scratch).startswith(_PREFIX)
-    return os.path.join(os.path.dirname(scratch), name) if beside else folder
+    parent, name = os.path.split(folder)
+    if os.path.basename(parent).startswith(_PREFIX):
+        parent = os.path.dirname(parent)
+    return os.path.join(parent, _KEPT_PREFIX + name)
 
 
 def keep_folder(folder: str) -> None:
-    """Let a folder of temporary files outlive this process."""
+    """Let a folder of temporary files outlive this process; a call of `make_scratch` a week later removes it."""
     os.rename(folder, kept_path(folder))
 
 
@@ -70,6 +74,10 @@ def _remove_left_behind(parent: str) -> None:
                     shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
                 finally:
                     os.close(lock)
+        elif name.startswith(_KEPT_PREFIX):
+            with suppress(OSError):
+                if os.stat(os.path.join(parent, name)).st_mtime < time.time() - _KEPT_SECONDS:
+                    shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
 
 
 @contextmanager

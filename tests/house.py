@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -100,10 +101,9 @@ def types_named_twice() -> dict[str, int]:
 
 
 def main_path() -> Iterator[Path]:
-    """The product's files of which a function ran between a simulated log and the report of a run."""
-    from flows import chain
+    """The product's files of which a function ran between `clicktower run` and the release and report of that run."""
+    from flows import chain, submit
     from flows.cli import run
-    from flows.commands import pipelines
 
     seen: set[str] = set()
 
@@ -118,12 +118,14 @@ def main_path() -> Iterator[Path]:
         return json.loads(out.getvalue())
 
     with tempfile.TemporaryDirectory() as folder:
-        pipelines.run_stage_command = chain.run_stage_command = in_process
+        command = [sys.executable, "-m", "flows.cli", "demo", "--work", folder, "--searches", "20000"]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)  # its log is run once more, watched
+        shutil.rmtree(f"{folder}/store")
+        submit.run_stage_command = chain.run_stage_command = in_process
         threading.setprofile(look)
         sys.setprofile(look)
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                pipelines.demo(work=folder, searches=20_000, seed=7)
+            in_process(["run", f"{folder}/pipeline.toml"])
         finally:
             sys.setprofile(None)
             threading.setprofile(None)

@@ -276,7 +276,7 @@ class EngineLog:
     may quote data. It goes with the job, unless it is kept."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="clicktower-engine-")
+        self.folder = tempfile.mkdtemp(prefix="engine-")
         self.keep = False
 
     def keep_if_engines_wrote(self) -> str:

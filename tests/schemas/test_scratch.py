@@ -10,7 +10,7 @@ WRITES = """
 import os, sys, tempfile, time
 from schemas.process import keep_folder, kept_path, use_scratch
 use_scratch()
-log = tempfile.mkdtemp(prefix="kept-")
+log = tempfile.mkdtemp()
 keep_folder(log)
 with tempfile.NamedTemporaryFile(delete=False) as file:
     file.write(b"of mine")
@@ -44,5 +44,9 @@ def test_what_a_killed_process_wrote_goes_with_the_next_one_and_what_is_in_use_s
     assert below_it.exists()
     for process in (below, last):
         process.communicate()
-    assert {path.name[:5] for path in tmp_path.iterdir()} == {"kept-"}
+    assert {path.name[:16] for path in tmp_path.iterdir()} == {"clicktower-kept-"}
     assert kept.is_dir()
+    week_ago = kept.stat().st_mtime - 8 * 24 * 3600
+    os.utime(kept, (week_ago, week_ago))
+    start(tmp_path)[0].communicate()
+    assert not kept.exists()
