@@ -102,7 +102,7 @@ def types_named_twice() -> dict[str, int]:
 
 def main_path() -> Iterator[Path]:
     """The product's files of which a function ran between `clicktower run` and the release and report of that run."""
-    from flows import chain, submit
+    from flows import chain
     from flows.cli import run
 
     seen: set[str] = set()
@@ -121,7 +121,7 @@ def main_path() -> Iterator[Path]:
         command = [sys.executable, "-m", "flows.cli", "demo", "--work", folder, "--searches", "20000"]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)  # its log is run once more, watched
         shutil.rmtree(f"{folder}/store")
-        submit.run_stage_command = chain.run_stage_command = in_process
+        chain.run_stage_command = in_process
         threading.setprofile(look)
         sys.setprofile(look)
         try:
