@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
-from training.models.ensemble import load_encoder  # noqa: E402
+from training.models.model import load_encoder  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs  # noqa: E402

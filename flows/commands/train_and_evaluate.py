@@ -184,9 +184,9 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     json
         Print the result as one JSON object.
     """
-    from training.models import ensemble
+    from training.models import model
 
-    console.emit(ensemble.combine(models, store=into).to_json(), json, present.stage_with_details)
+    console.emit(model.combine(models, store=into).to_json(), json, present.stage_with_details)
 
 
 def evaluate(

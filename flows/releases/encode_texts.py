@@ -28,8 +28,7 @@ from schemas.manifest import damaged_files
 from schemas.release import ENCODING, MODEL, Release, read_folder, read_pointer, read_release, release_folder
 from schemas.stage import Progress, StageResult, open_result
 from schemas.text_contract import normalise, words
-from training.models.ensemble import Ensemble, load_encoder
-from training.models.model import Model
+from training.models.model import Ensemble, Model, load_encoder
 from training.ranking.embedding import Side, search_vectors
 
 PART_TITLES = 65_536

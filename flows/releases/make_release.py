@@ -31,8 +31,7 @@ from schemas.manifest import Request
 from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
-from training.models.ensemble import Ensemble, load_encoder
-from training.models.model import DESCRIPTION, WEIGHTS, Model
+from training.models.model import DESCRIPTION, WEIGHTS, Ensemble, Model, load_encoder
 from training.ranking.embedding import search_vectors
 
 

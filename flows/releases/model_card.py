@@ -16,8 +16,7 @@ from schemas.errors import StageError
 from schemas.manifest import Manifest
 from schemas.release import Release
 from schemas.stage import StageResult, open_result
-from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Ensemble, Model
 
 _COUNTS = {
     "train_pairs": "query and title pairs to train on",

@@ -34,8 +34,7 @@ from onnx import TensorProto, helper, numpy_helper
 from schemas.errors import StageError
 from schemas.text_contract import golden_cases
 from schemas.text_contract import words as words_of
-from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Ensemble, Model
 from training.network.parameters import is_beside, tower_name
 from training.ranking.embedding import search_vectors
 from training.recipes.recipe import Recipe

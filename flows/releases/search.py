@@ -14,7 +14,7 @@ from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
 from training.labelled.rerank import Confidence, rerank
-from training.models.ensemble import load_encoder
+from training.models.model import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
 

@@ -15,8 +15,7 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.text_contract import words
 from training.analysis.keywords import gate_keywords
-from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Ensemble, Model
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import Side, scores_one_by_one, search_vectors
 

@@ -12,8 +12,7 @@ from schemas.stage import open_result, run_stage
 from tests.recipes import made
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.trained_model import trained_stage
-from training.models.ensemble import Ensemble, combine, load_encoder
-from training.models.model import load_model, write_model
+from training.models.model import Ensemble, combine, load_encoder, load_model, write_model
 from training.network.parameters import initial_parameters, layout_of
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]

@@ -18,8 +18,7 @@ from tests.training.small_shards import shop, write_build
 from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
 from training.data.micro_batch import MicroBatch
-from training.models.ensemble import combine
-from training.models.model import load_model
+from training.models.model import combine, load_model
 from training.objectives import clicks
 from training.objectives.clicks import probabilities
 from training.run.arithmetic import REFERENCE, arithmetic_of

@@ -16,8 +16,7 @@ import numpy as np
 from schemas.errors import UsageError
 from schemas.text_contract import words
 from training.analysis.traces import Direction, Trace, trace
-from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Ensemble, Model
 from training.ranking.embedding import Side
 from training.recipes.towers import Recurrent
 

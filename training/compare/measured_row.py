@@ -42,7 +42,7 @@ class MadeSystem:
 
 def of_model(row: Row, trained: StageResult, material: Material, progress: Progress) -> MadeSystem:
     """A tower's measured model."""
-    from training.models.ensemble import load_encoder  # torch is loaded where it is used
+    from training.models.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
     return _encoding(row, model, model.num_parameters, material, progress, seconds=_train_seconds(trained))
@@ -72,7 +72,7 @@ def of_hybrid(
     row: Row, best: str, models: Sequence[StageResult], material: Material, progress: Progress
 ) -> list[MadeSystem]:
     """The measured hybrids of BM25 and each of the models of the best row."""
-    from training.models.ensemble import load_encoder  # torch is loaded where it is used
+    from training.models.model import load_encoder  # torch is loaded where it is used
 
     collection, config = material.collection, material.config
     judged = judged_pairs(collection.qrels)

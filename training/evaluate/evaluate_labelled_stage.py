@@ -112,8 +112,7 @@ def evaluate_labelled(
 
     def produce(folder: str) -> Outcome:
         from training.analysis.traces import write_table  # torch is loaded where it is used
-        from training.models.ensemble import load_encoder
-        from training.models.model import Model
+        from training.models.model import Model, load_encoder
 
         data, encoder = read_labelled(built.data), load_encoder(trained.folder)
         _require_measurable(data, labelled)

@@ -179,7 +179,7 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
 
 
 def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
-    from training.models.ensemble import load_encoder  # torch is loaded where it is used
+    from training.models.model import load_encoder  # torch is loaded where it is used
 
     ours = TitleEmbeddings(load_encoder(model), documents.titles, progress=progress)
     progress("index titles for BM25", 0, None)

@@ -15,8 +15,7 @@ from schemas.errors import StageError, UsageError
 from schemas.release import Similarity
 from training.compute.threads import alone
 from training.labelled.classifying import of_vectors
-from training.models.ensemble import Ensemble
-from training.models.model import Model
+from training.models.model import Ensemble, Model
 from training.ranking.embedding import scores_one_by_one
 
 # (query vectors [K, D], document vectors [K, D]) -> a number from 0 to 1 for each pair, float64 [K]

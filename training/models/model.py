@@ -1,4 +1,4 @@
-"""The model folder: what training makes and everything after it reads.
+"""A model and its folder: what training makes and everything after it reads; and ensembles of several.
 
 model.safetensors   query.W [rows, columns] and the tower's other parts (query.W_rec, query.b, ...; training.towers),
                     document.* alike (or shared.* where both sides use one tower, with what an objective puts beside
@@ -6,6 +6,11 @@ model.safetensors   query.W [rows, columns] and the tower's other parts (query.W
 model.json          recipe, text contract (trigram contract, Unicode version, rows of trigrams), dimensions, outputs;
                     where some words have rows of their own, these words, and their digest in the text contract
 curves.json, curves/    how training went (run_report)
+
+An ensemble has the unit vectors of its members, concatenated, so that the cosine is the mean of theirs. Of m members
+that agree on a text's direction, each with errors of its own, the mean errs less than each: other seeds of one recipe,
+and more so other towers. Its folder has the same two files: the weights 0.query.W, ... of the first member, 1.query.W,
+... of the second, and in model.json `members`, the description of each.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import prod
+from math import prod, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +30,9 @@ import torch
 
 from schemas import storage
 from schemas.errors import StageError, UsageError, require_major
+from schemas.manifest import Outcome, Request
 from schemas.release import Similarity
+from schemas.stage import StageResult, open_result, run_stage
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, words
 from training.compute.threads import alone, compute_threads
 from training.data.text_batch import CONTRACT_VERSION as WORDS_VERSION
@@ -35,11 +42,15 @@ from training.kernel.kernel_texts import tokenised
 from training.kernel.kernel_towers import CompiledTower, compiled_towers
 from training.network.encoder import CPU, Encoder, encode_batch
 from training.network.parameters import Layout, Outputs, layout_of, pieces, tower_name
+from training.ranking.embedding import Side, unit
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 
+Empty = Literal["error", "zero"]
+
 SCHEMA_VERSION = "2.0"  # 1.2 had a flat recipe
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+BATCH_TEXTS = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +66,32 @@ class Model:
     def dimensions(self) -> int:
         return self.encoder.dimensions
 
-    def encode(
-        self, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
-    ) -> np.ndarray:
-        """Embeddings, float32 [texts, dimensions]; not normalised to length 1. See model."""
-        return encode(self, texts, side, empty=empty)
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """The embeddings of texts, float32 [texts, dimensions], in their order; not normalised to length 1.
+
+        A text without a word has no embedding: `empty` error raises UsageError, zero gives the zero vector, whose
+        similarity to anything is 0.
+        """
+        if side not in ("query", "document"):
+            raise UsageError(
+                asked=f"texts were to be encoded for the side {side!r}",
+                found="there is no such side",
+                do="use query or document",
+            )
+        compiled = self.compiled and self.compiled[side]
+        if compiled and len(texts) == 1 and (vector := compiled.encode_short(texts[0])) is not None:
+            return vector
+        table = text_table(texts, self.layout.word_rows)
+        wordless = np.flatnonzero(table.words.lengths == 0)
+        if len(wordless) and empty == "error":
+            raise UsageError(
+                asked=f"{len(texts):,} texts were to be encoded",
+                found=f"{len(wordless):,} of them have no word (the first is number {int(wordless[0]) + 1:,})",
+                follows="a text without a word has no embedding",
+                do="leave them out, or ask for zero vectors (empty='zero')",
+            )
+        table = table.limited(self.recipe.max_words, self.recipe.overflow)
+        return compiled.encode(table) if compiled else encode_table(self.encoder, table, side)
 
     @property
     def similarity(self) -> Similarity:
@@ -82,37 +114,33 @@ class Model:
         return compiled_towers(self.recipe, self.layout, self.towers)
 
 
-def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
-    """Write a model's weights, then its description."""
-    write_folder(folder, *as_stored(recipe, layout, towers))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ensemble:
+    """An ensemble of models with one text contract."""
 
+    members: tuple[Model, ...]
 
-def as_stored(
-    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """(a model's weights by name, its description), as its folder holds them."""
-    tensors: dict[str, torch.Tensor] = {}
-    for tower, matrix in towers.items():
-        table, parts = layout.split(matrix)
-        tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
-    rows = layout.word_rows
-    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
-    return tensors, {
-        "schema_version": SCHEMA_VERSION,
-        "recipe": asdict(recipe),
-        "text_contract": contract | rows.text_contract(),
-        "dimensions": tower_of(recipe).dimensions,
-        "outputs": layout.outputs.to_json(),
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
-        **({"words": rows.words} if rows.words else {}),
-    }
+    @property
+    def similarity(self) -> Similarity:
+        """How its vectors are compared; `combine` takes no member that is compared by distance."""
+        return "cosine"
 
+    @property
+    def dimensions(self) -> int:
+        return sum(member.dimensions for member in self.members)
 
-def write_folder(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
-    """Write the two files of a model folder, the description last."""
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    storage.write_atomic(storage.join(folder, WEIGHTS), *pieces(arrays))
-    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
+    @property
+    def num_parameters(self) -> int:
+        return sum(member.num_parameters for member in self.members)
+
+    @property
+    def text_contract(self) -> Mapping[str, Any]:
+        return self.members[0].text_contract
+
+    def encode(self, texts: Sequence[str], side: Side, *, empty: Empty = "error") -> np.ndarray:
+        """As `Model.encode`, but of length 1: each member's unit vector divided by √m."""
+        parts = [unit(member.encode(texts, side, empty=empty)) for member in self.members]
+        return np.concatenate(parts, axis=1) / np.float32(sqrt(len(parts)))
 
 
 def load_model(folder: str) -> Model:
@@ -121,18 +149,18 @@ def load_model(folder: str) -> Model:
     Raises StageError where it is missing or damaged or holds several, UnknownVersionError for another major version of
     the model or of the text contract.
     """
-    models, several = load_models(folder)
-    if several:
+    model = load_encoder(folder)
+    if isinstance(model, Ensemble):
         raise StageError(
             asked=f"the model in {folder} was to be loaded",
-            found=f"it is an ensemble of {len(models)} models",
+            found=f"it is an ensemble of {len(model.members)} models",
             do="give the folder of one of them",
         )
-    return models[0]
+    return model
 
 
-def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
-    """(the models in a folder, whether it is an ensemble). Raises as `load_model`."""
+def load_encoder(folder: str) -> Model | Ensemble:
+    """What a model folder holds. Raises as `load_model`."""
     asked = f"the model in {folder} was to be loaded"
     try:
         description = json.loads(storage.read_bytes(storage.join(folder, DESCRIPTION)))
@@ -141,10 +169,14 @@ def load_models(folder: str) -> tuple[tuple[Model, ...], bool]:
         tensors = safetensors.torch.load(storage.read_bytes(storage.join(folder, WEIGHTS)))
         members = description.get("members")
         if members is None:
-            return (_model(description, tensors),), False
+            return _model(description, tensors)
         if not members or {name.partition(".")[0] for name in tensors} != {str(at) for at in range(len(members))}:
             raise _OtherShapes
-        return tuple(_model(member, _of_member(at, tensors)) for at, member in enumerate(members)), True
+        of_member: list[dict[str, torch.Tensor]] = [{} for _ in members]
+        for name, tensor in tensors.items():
+            at, _, name_there = name.partition(".")
+            of_member[int(at)][name_there] = tensor
+        return Ensemble(members=tuple(map(_model, members, of_member)))
     except FileNotFoundError:
         raise StageError(
             asked=asked,
@@ -186,44 +218,55 @@ def _model(description: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
     return Model(recipe=recipe, layout=layout, towers=towers, text_contract=contract)
 
 
-def _of_member(at: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(f"{at}."): tensor for name, tensor in tensors.items() if name.startswith(f"{at}.")}
+def write_model(folder: str, recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]) -> None:
+    """Write a model's weights, then its description."""
+    _write(folder, *_as_stored(recipe, layout, towers))
 
 
-# Texts -> embeddings with a trained model, many at once.
+def write_ensemble(folder: str, members: Sequence[Model]) -> None:
+    """Write an ensemble as one model folder."""
+    tensors: dict[str, torch.Tensor] = {}
+    descriptions = []
+    for at, member in enumerate(members):
+        weights, description = _as_stored(member.recipe, member.layout, member.towers)
+        tensors |= {f"{at}.{name}": tensor for name, tensor in weights.items()}
+        descriptions.append(description | {"text_contract": dict(member.text_contract)})
+    description = {
+        "schema_version": SCHEMA_VERSION,
+        "members": descriptions,
+        "text_contract": dict(members[0].text_contract),
+        "dimensions": sum(member["dimensions"] for member in descriptions),
+        "parameters": sum(member["parameters"] for member in descriptions),
+    }
+    _write(folder, tensors, description)
 
 
-BATCH_TEXTS = 1_024
+def _as_stored(
+    recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """(a model's weights by name, its description), as its folder holds them."""
+    tensors: dict[str, torch.Tensor] = {}
+    for tower, matrix in towers.items():
+        table, parts = layout.split(matrix)
+        tensors |= {f"{tower}.{name}": part.contiguous().cpu() for name, part in {"W": table, **parts}.items()}
+    rows = layout.word_rows
+    contract = {"trigrams": CONTRACT_VERSION, "unicode": UNICODE_VERSION, "table_rows": rows.trigram_rows}
+    return tensors, {
+        "schema_version": SCHEMA_VERSION,
+        "recipe": asdict(recipe),
+        "text_contract": contract | rows.text_contract(),
+        "dimensions": tower_of(recipe).dimensions,
+        "outputs": layout.outputs.to_json(),
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        **({"words": rows.words} if rows.words else {}),
+    }
 
 
-def encode(
-    model: Model, texts: Sequence[str], side: Literal["query", "document"], *, empty: Literal["error", "zero"] = "error"
-) -> np.ndarray:
-    """The embeddings of texts, float32 [texts, dimensions], in their order.
-
-    A text without a word has no embedding: `empty` error raises UsageError, zero gives the zero vector, whose
-    similarity to anything is 0.
-    """
-    if side not in ("query", "document"):
-        raise UsageError(
-            asked=f"texts were to be encoded for the side {side!r}",
-            found="there is no such side",
-            do="use query or document",
-        )
-    compiled = model.compiled and model.compiled[side]
-    if compiled and len(texts) == 1 and (vector := compiled.encode_short(texts[0])) is not None:
-        return vector
-    table = text_table(texts, model.layout.word_rows)
-    wordless = np.flatnonzero(table.words.lengths == 0)
-    if len(wordless) and empty == "error":
-        raise UsageError(
-            asked=f"{len(texts):,} texts were to be encoded",
-            found=f"{len(wordless):,} of them have no word (the first is number {int(wordless[0]) + 1:,})",
-            follows="a text without a word has no embedding",
-            do="leave them out, or ask for zero vectors (empty='zero')",
-        )
-    table = table.limited(model.recipe.max_words, model.recipe.overflow)
-    return compiled.encode(table) if compiled else encode_table(model.encoder, table, side)
+def _write(folder: str, tensors: Mapping[str, torch.Tensor], description: Mapping[str, Any]) -> None:
+    """Write the two files of a model folder, the description last."""
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    storage.write_atomic(storage.join(folder, WEIGHTS), *pieces(arrays))
+    storage.write_atomic(storage.join(folder, DESCRIPTION), json.dumps(description, indent=1).encode())
 
 
 def encode_table(encoder: Encoder, table: TextTable, side: str) -> np.ndarray:
@@ -279,3 +322,52 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     place[rows] = np.arange(len(rows))
     matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
     return CompiledTower(encoder.recipe, layout, *layout.split(matrix), place)
+
+
+STAGE_VERSION = 1
+
+
+def combine(models: Sequence[str], *, store: str) -> StageResult:
+    """The ensemble of all these models (folders that `train` made), whatever their order.
+
+    Writes a model folder to STORE/combine/DIGEST; evaluate, compare, publish and search read it as any model. Raises
+    UsageError for fewer than two, one given twice, models of different text contracts, or one that compares by
+    distance, and StageError for one that is damaged or is itself combined.
+    """
+    trained = sorted((open_result(model) for model in models), key=lambda result: result.manifest.digest)
+    digests = [result.manifest.digest for result in trained]
+    asked = f"{len(models)} models were to be combined"
+    if len(set(digests)) < max(2, len(digests)):
+        found = "there must be at least two" if len(digests) < 2 else "one of them is there twice"
+        raise UsageError(asked=asked, found=found, do="give different models, of other seeds or other recipes")
+    request = Request(stage="combine", stage_version=STAGE_VERSION, config={}, inputs={"models": digests})
+
+    def produce(folder: str) -> Outcome:
+        members = [load_model(result.data) for result in trained]
+        if len({str(sorted(member.text_contract.items())) for member in members}) > 1:
+            raise UsageError(
+                asked=asked,
+                found="they were trained on different text contracts or table sizes",
+                follows="a text would not mean the same to all of them",
+                do="train them on shards of one build",
+            )
+        if any(member.similarity != "cosine" for member in members):
+            raise UsageError(
+                asked=asked,
+                found="one of them compares by distance",
+                follows="a mean of cosines and distances means nothing",
+                do="combine models that compare by cosine",
+            )
+        write_ensemble(folder, members)
+        labels = {name: value for result in trained for name, value in result.manifest.outcome.labels.items()}
+        return Outcome(
+            counts={"models": len(members), "parameters": sum(member.num_parameters for member in members)},
+            metrics={
+                "members": [member.recipe.name for member in members],
+                "dimensions": sum(member.dimensions for member in members),
+                "train_seconds": sum(result.manifest.duration_seconds for result in trained),
+            },
+            labels=labels,
+        )
+
+    return run_stage(store, request, produce)

@@ -26,8 +26,7 @@ from schemas.judgments import Judged, read_qrels, read_queries
 from training.data.micro_batch import MicroBatch, Pairs, Texts, pair_lengths, pairs_of
 from training.data.shard_data import Shard, ShardData, ln, load_shards
 from training.data.text_batch import TextTable, WordRows
-from training.models.ensemble import Ensemble, load_encoder
-from training.models.model import Model, encode_table, text_table
+from training.models.model import Ensemble, Model, encode_table, load_encoder, text_table
 from training.models.text_vectors import SUFFIX, TextVectors, read_text_vectors
 from training.network.encoder import Encoder
 from training.network.parameters import NOTHING, Outputs

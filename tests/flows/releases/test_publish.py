@@ -18,8 +18,7 @@ from tests.flows.releases.catalogue import CONFIG, write_documents
 from tests.recipes import varied
 from tests.rounding import rounded
 from tests.trained_model import trained_stage
-from training.models.ensemble import combine, load_encoder
-from training.models.model import load_model
+from training.models.model import combine, load_encoder, load_model
 from training.ranking.embedding import TitleEmbeddings
 from training.recipes.recipe import recipe
 
