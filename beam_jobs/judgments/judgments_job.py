@@ -27,7 +27,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.engine.arrow_files import Record, explained, from_ipc, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
-from beam_jobs.engine.beam_stage import Attempt, Tally, add_up, advance
+from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
 from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, ReadParts, Side
 from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.judgments.click_model import odds_to_share
@@ -54,15 +54,6 @@ QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"
 PROPENSITIES_FILE = "propensities.json"
 NAMES = {"pbm": "position-based model", "ctr": "share of clicks, not corrected for exposure"}
 READING, GRADING = "reading days (files)", "grading documents (buckets)"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenPart:
-    """The lines of one bucket. A repeated attempt wrote the same under another name."""
-
-    bucket: int
-    folder: str
-    digest: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +99,7 @@ class JudgmentsJob:
         results = (cells.tally, judged.tally, measured, judged.parts)
         _ = results | CommitAll(self.commit, attempt.folder)
 
-    def commit(self, results: Sequence[Tally | MeasuredClicks | WrittenPart]) -> None:
+    def commit(self, results: Sequence[Tally | MeasuredClicks | FolderMade]) -> None:
         """Write the files and, last, the manifest.
 
         May run again after a failure at any point. Raises StageError where no judgment is left.
@@ -117,7 +108,7 @@ class JudgmentsJob:
             return
         tally = add_up(result for result in results if isinstance(result, Tally))
         measured = next(result for result in results if isinstance(result, MeasuredClicks))
-        parts = {result.bucket: result for result in results if isinstance(result, WrittenPart)}
+        parts = {result.name: result for result in results if isinstance(result, FolderMade)}
         fates = _fates(tally.counts)
         if not parts:
             raise StageError(
@@ -127,10 +118,13 @@ class JudgmentsJob:
             )
         attempt = self.attempt.folder
         digest = LogicalDigest()
-        for bucket in parts:
-            digest.merge(parts[bucket].digest)
+        for part in parts.values():
+            digest.merge(part.logical_digest)
         for file in (QUERIES_FILE, QRELS_FILE, LOGGED_FILE):
-            _join((storage.join(parts[bucket].folder, file) for bucket in sorted(parts)), storage.join(attempt, file))
+            with storage.open_new(storage.join(attempt, file)) as joined:
+                for name in sorted(parts):
+                    with storage.open_read(storage.join(parts[name].folder, file)) as lines:
+                        shutil.copyfileobj(lines, joined)
         model = describe(measured, self.attempt.request.config)
         content = json.dumps({"labels": dict(self.labels), **model}, indent=1).encode()
         storage.write_atomic(storage.join(attempt, PROPENSITIES_FILE), content)
@@ -205,27 +199,29 @@ def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, job: JudgmentsJ
     logged = logged_ranking(cells, judged, min_impressions=job.config.min_impressions)
     yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
-        name = f"{number:05d}-{uuid.uuid4().hex}"  # a bundle may run twice
+        folder = storage.join(job.attempt.made, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
         with explained(job.attempt.made):
-            yield _write_part(judged, logged, job.attempt.made, name, number)
+            yield _write_part(judged, logged, folder, f"{number:05d}")
     advance(job.attempt.told, GRADING, 1)
 
 
-def _write_part(judged: pa.Table, logged: pa.Table, made: str, name: str, bucket: int) -> WrittenPart:
+def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> FolderMade:
     """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
-    folder = storage.join(made, name)
     _, first = numbered(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
+    run: dict[str, dict[str, float]] = {}  # its scores are the places, the first the largest
+    for row in logged.to_pylist():
+        run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
     lines = {
         QUERIES_FILE: [f"{row['query_id']}\t{row['query']}\n" for row in queries],
         QRELS_FILE: [f"{row['query_id']} 0 {row['document_id']} {row['grade']}\n" for row in judged.to_pylist()],
-        LOGGED_FILE: list(run_lines(_as_run(logged), "logged")),
+        LOGGED_FILE: list(run_lines(run, "logged")),
     }
     digest = LogicalDigest()
     for file, of_file in lines.items():
         digest.add(f"{file}\n{line}".encode() for line in of_file)
         storage.write_atomic(storage.join(folder, file), "".join(of_file).encode())
-    return WrittenPart(bucket=bucket, folder=folder, digest=digest.hexdigest())
+    return FolderMade(folder=folder, name=name, files=tuple(lines), counts={}, logical_digest=digest.hexdigest())
 
 
 def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> None:
@@ -302,14 +298,6 @@ def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def _as_run(logged: pa.Table) -> dict[str, dict[str, float]]:
-    """A run whose scores are the places of LOGGED, the first the largest."""
-    run: dict[str, dict[str, float]] = {}
-    for row in logged.to_pylist():
-        run.setdefault(row["query_id"], {})[row["document_id"]] = -float(row["place"])
-    return run
-
-
 def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Impressions and clicks by fate. Raises AssertionError where they do not add up."""
     fates = {
@@ -327,10 +315,3 @@ def _told(counts: Mapping[str, int]) -> str:
     return ", ".join(
         f"{counts[f'impressions:{fate}']:,} {what}" for fate, what in FATES.items() if counts.get(f"impressions:{fate}")
     )
-
-
-def _join(sources: Iterable[str], target: str) -> None:
-    with storage.open_new(target) as joined:
-        for source in sources:
-            with storage.open_read(source) as part:
-                shutil.copyfileobj(part, joined)

@@ -20,6 +20,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, TaggedOutput
 
 from beam_jobs.build.shard_writer import index_words, joined_fields
@@ -45,7 +46,7 @@ from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Outcome
 from schemas.search_log import FATES, Ledger
-from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, LabelKind, labelled_schema
+from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"
@@ -147,12 +148,14 @@ class LabelledJob:
         for name, content in ((LABELLED_CATALOGUE, _catalogue(shards, decision, self)), ("rejects.json", listed)):
             text = json.dumps(content, indent=1, ensure_ascii=False)
             storage.write_atomic(storage.join(attempt, name), text.encode())
-        of_split = {split: [made for made in shards if made.split == split] for split in ("train", "dev")}
+        num_rows = Counter[str]()
+        for made in shards:
+            num_rows[made.split] += made.counts["rows"]
         self.attempt.commit(
             Outcome(
                 counts={
-                    "train_rows": sum(made.counts["rows"] for made in of_split["train"]),
-                    "dev_rows": sum(made.counts["rows"] for made in of_split["dev"]),
+                    "train_rows": num_rows["train"],
+                    "dev_rows": num_rows["dev"],
                     "classes": len(decision.classes),
                     "shards": len(shards),
                     **decision.counts,
@@ -206,8 +209,10 @@ def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob)
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
     in_dev = is_held_out(first, second, _open_ids(decision.dev_sentences))
     is_dev = of_file if job.has_dev_file else in_dev
-    is_known = _is_known(rows["label"], decision) if job.config.label == "class" else np.ones(len(rows), bool)
-    is_shared, is_untrained = in_dev & ~is_dev, is_dev & ~is_known
+    is_shared, is_untrained = in_dev & ~is_dev, np.zeros(len(rows), bool)
+    if job.config.label == "class":
+        classes = pa.array(decision.classes, pa.string())
+        is_untrained = is_dev & ~pc.is_in(rows["label"], value_set=classes).to_numpy()
     is_kept = ~(is_shared | is_untrained)
     fates = {
         "sentence_in_dev": int(is_shared.sum()),
@@ -223,64 +228,43 @@ def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob)
     yield pa.table([*rows.columns, pa.array(shard)], schema=SHARDED).filter(pa.array(is_kept))
 
 
-def _is_known(labels: pa.ChunkedArray, decision: SplitDecision) -> np.ndarray:
-    known = set(decision.classes)
-    return np.array([label in known for label in labels.to_pylist()], bool)
-
-
 @carries_errors
 def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[SplitDecision], job: LabelledJob) -> FolderMade:
+    """The words, texts and labelled rows of one shard, in the order of the rows' keys, whatever order they came in."""
     (decision,), (number, rows) = decisions, shard
-    name = f"{'dev' if number % 2 else 'train'}-{number // 2:05d}"
-    with explained(job.attempt.made):
-        return write_labelled_shard(
-            rows,
-            storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}"),  # a bundle may run twice
-            name,
-            label=job.config.label,
-            classes=decision.classes,
-            table_rows=job.config.table_rows,
-        )
-
-
-@lru_cache(maxsize=1)
-def _open_ids(uri: str) -> np.ndarray:
-    return map_table(uri)["sentence"].to_numpy()
-
-
-def write_labelled_shard(
-    rows: pa.Table, folder: str, name: str, *, label: LabelKind, classes: tuple[str, ...], table_rows: int
-) -> FolderMade:
-    """Write the words, texts and labelled rows of one shard below `folder`, in the order of the rows' keys.
-
-    rows: labelled_rows.KEYED, all of one split, each label one of `classes` or a number. What is written
-    depends on these rows alone, not on their order.
-    """
+    split = "dev" if number % 2 else "train"
+    name = f"{split}-{number // 2:05d}"
     is_pairs = rows["second"].null_count == 0
     sentences = ["first", "second"] if is_pairs else ["first"]
     order = np.lexsort([*(rows[each].to_numpy() for each in reversed(sentences)), rows["key"].to_numpy()])
     rows = rows.take(order).combine_chunks()
     every_text = pa.concat_arrays([chunk for each in sentences for chunk in rows[each].chunks])
     encoded = every_text.dictionary_encode()
-    words, texts = index_words(encoded.dictionary, table_rows)
+    words, texts = index_words(encoded.dictionary, job.config.table_rows)
     names = rows["label"].to_pylist()
-    if label == "class":
-        number = {each: at for at, each in enumerate(classes)}
-        labels = pa.array([number[each] for each in names], pa.int32())
+    if job.config.label == "class":
+        number_of = {each: at for at, each in enumerate(decision.classes)}
+        labels = pa.array([number_of[each] for each in names], pa.int32())
     else:
         labels = pa.array(list(map(float, names)), pa.float64())
-    schema = labelled_schema("pairs" if is_pairs else "texts", label)
+    schema = labelled_schema("pairs" if is_pairs else "texts", job.config.label)
     places = np.split(encoded.indices.to_numpy(), len(sentences))
     table = pa.table([*(pa.array(each, pa.int32()) for each in places), labels], schema=schema)
-    split = name.partition("-")[0]
-    logical = joined_fields(split, *(rows[each] for each in (*sentences, "label")))
+    folder = storage.join(job.attempt.made, f"{name}-{uuid.uuid4().hex}")  # a bundle may run twice
+    with explained(job.attempt.made):
+        files = write_tables({"words": words, "texts": texts, "labelled": table}, folder)
     return FolderMade(
         folder=folder,
         name=name,
-        files=write_tables({"words": words, "texts": texts, "labelled": table}, folder),
+        files=files,
         counts={"rows": len(table), "texts": len(texts), "words": len(words)},
-        logical_digest=row_digest(logical),
+        logical_digest=row_digest(joined_fields(split, *(rows[each] for each in (*sentences, "label")))),
     )
+
+
+@lru_cache(maxsize=1)
+def _open_ids(uri: str) -> np.ndarray:
+    return map_table(uri)["sentence"].to_numpy()
 
 
 def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, job: LabelledJob) -> dict:
