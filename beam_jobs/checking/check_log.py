@@ -4,12 +4,13 @@ Nothing is written anywhere, and no result holds a line, a query, a client id or
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from beam_jobs.checking import looks_wrong
-from beam_jobs.checking.guess import FileLook, Guess, guess_form, look_at, needs_mapping
+from beam_jobs.checking.guess import Guess, guess_form, look_at, needs_mapping
 from beam_jobs.checking.languages import find_languages
 from beam_jobs.checking.log_sample import (
     SAMPLE_LINES,
@@ -111,7 +112,7 @@ def check_log(
     facts["proposed_format"] = _mapped_format(guess) if suggested else None
     facts["read_with_proposal"] = suggested is not None and with_proposal
     if read and any(batch.num_rows for batch in read.sample.batches):
-        facts |= _facts_of_lines(read, looks, documents, k, progress)
+        facts |= _facts_of_lines(read, documents, k, progress)
         column = _column_names(read.config.mapping, guess).get("client_id", "")
         findings += looks_wrong.wrong_clients(facts["clients"], sum(facts["lines"].values()), column)
         findings += looks_wrong.wrong_events(facts)
@@ -157,16 +158,16 @@ def _read(
     return Read(config=config, plan=plan, sample=sample)
 
 
-def _about_fields(config: IngestConfig, guess: Guess) -> list[LogFinding]:
+def _about_fields(config: IngestConfig, guess: Guess) -> Iterator[LogFinding]:
     """What is wrong with the fields for a log that is read like this."""
-    findings: list[LogFinding] = []
     mapping = config.mapping or Mapping()
     names = _column_names(mapping, guess)
     if config.format == "ubi":
         names = {"time": "timestamp", "event": "action_name"}
-        findings += looks_wrong.wrong_in_ubi(guess.fields) if guess.format in ("ubi", "jsonl") else []
-    findings += looks_wrong.wrong_time_unit(guess.fields, names.get("time", ""), mapping.time_format)
-    return findings + looks_wrong.unknown_events(guess.fields, names.get("event", ""), mapping)
+        if guess.format in ("ubi", "jsonl"):
+            yield from looks_wrong.wrong_in_ubi(guess.fields)
+    yield from looks_wrong.wrong_time_unit(guess.fields, names.get("time", ""), mapping.time_format)
+    yield from looks_wrong.unknown_events(guess.fields, names.get("event", ""), mapping)
 
 
 def _column_names(mapping: Mapping | None, guess: Guess) -> dict[str, str]:
@@ -190,9 +191,7 @@ def _about_names(guess: Guess) -> dict[str, Any]:
     return {"fields": fields_of_log, "fields_from_lines": found.num_lines}
 
 
-def _facts_of_lines(
-    read: Read, looks: Sequence[FileLook], documents: str | None, k: int, progress: Progress
-) -> dict[str, Any]:
+def _facts_of_lines(read: Read, documents: str | None, k: int, progress: Progress) -> dict[str, Any]:
     """What the sample holds, and what ingest and build would make of it."""
     plan, sample, rows = read.plan, read.sample, read.sample.rows()
     progress("joining, detecting bots, counting people", 0, None)
@@ -201,10 +200,6 @@ def _facts_of_lines(
     kept = kept_at_k(day, titled, k)
     progress("detecting languages", 0, None)
     share_of_log = sample.stored_bytes / max(plan.stored_bytes, 1)
-    text = [line for look in looks for line in look.lines]
-    bytes_per_line = (
-        sum(map(len, text)) / len(text) + 1 if text else plan.estimated_bytes * share_of_log / sample.num_lines
-    )
     pairs = next(row["pairs"] for row in kept if row["k"] == k)
     return {
         "sample": {
@@ -224,7 +219,7 @@ def _facts_of_lines(
         "k": k,
         "kept": kept,
         "documents": of_documents,
-        "estimate": estimate_whole(sample, day, pairs, plan, bytes_per_line),
+        "estimate": estimate_whole(sample, day, pairs, plan),
     }
 
 
@@ -232,20 +227,17 @@ def _in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
     """The worst first; about one field only that another looks like it, if one does."""
     elsewhere = {finding.about for finding in findings if finding.code == "near_miss"}
     told = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]
-    return tuple(sorted(told, key=lambda finding: LEVELS.index(finding.level)))
+    return tuple(sorted(dict.fromkeys(told), key=lambda finding: LEVELS.index(finding.level)))
 
 
 def mapping_toml(mapping: Mapping) -> str:
     """The file that a mapping is read from; what is as it would be without it is left out."""
-    settings = {name: getattr(mapping, name) for name in ("time_format", "delimiter")}
-    lines = [f"{name} = {_value(value)}" for name, value in settings.items() if value != getattr(Mapping(), name)]
+    usual, value = Mapping(), partial(json.dumps, ensure_ascii=False)  # such values are in TOML as they are in JSON
+    settings = [name for name in ("time_format", "delimiter") if getattr(mapping, name) != getattr(usual, name)]
+    lines = [f"{name} = {value(getattr(mapping, name))}" for name in settings]
     lines += [*([""] if lines else []), "[columns]"]
-    lines += [f"{ours} = {_value(column)}" for ours, column in mapping.columns.named().items()]
-    events = [f.name for f in fields(Events) if getattr(mapping.events, f.name) != getattr(Events(), f.name)]
+    lines += [f"{ours} = {value(column)}" for ours, column in mapping.columns.named().items()]
+    events = [f.name for f in fields(Events) if getattr(mapping.events, f.name) != getattr(usual.events, f.name)]
     lines += ["", "[events]"] if events else []
-    lines += [f"{kind} = [{', '.join(map(_value, getattr(mapping.events, kind)))}]" for kind in events]
+    lines += [f"{kind} = {value(getattr(mapping.events, kind))}" for kind in events]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # a TOML string, number or boolean of these is written as in JSON

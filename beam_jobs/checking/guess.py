@@ -88,13 +88,13 @@ EVENT_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileLook:
-    """One file. `lines`: its first ones, or none; `schema`: of Parquet; `error`: why it cannot be read."""
+    """One file. `lines`: its first ones; `rows`: those of Parquet; `error`: why it cannot be read."""
 
     file: str
     size: int
     kind: str = PLAIN
     lines: Sequence[bytes] = ()
-    schema: pa.Schema | None = None
+    rows: pa.RecordBatch | None = None
     error: StageError | None = None
 
 
@@ -113,7 +113,8 @@ def _look(file: str, size: int) -> FileLook:
             kind = kind_of(opened.read(MAGIC_BYTES))
         if kind == PARQUET:
             with storage.open_read(file) as opened:
-                return FileLook(file=file, size=size, kind=kind, schema=pq.read_schema(opened))
+                rows = next(pq.ParquetFile(opened).iter_batches(MAX_LINES), None)
+                return FileLook(file=file, size=size, kind=kind, rows=rows)
         if kind in (PLAIN, GZIP, ZSTD):
             block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
             lines = without_returns(block.data, split_lines(block.data)) if block else []
@@ -182,10 +183,10 @@ class Guess:
 
 def guess_form(looks: Sequence[FileLook]) -> Guess:
     """What the files that were looked into are; where they differ, what most of them are."""
-    schemas = [look.schema for look in looks if look.schema is not None]
+    tables = [look.rows for look in looks if look.rows is not None]
     texts = [look.lines for look in looks if look.lines]
-    if len(schemas) > len(texts):
-        found = _fields_of_schema(schemas[0])
+    if len(tables) > len(texts):
+        found = fields_of_rows(tables)
         return Guess(format="parquet", what="Parquet", fields=found, mapping=suggest(found))
     if not texts:
         if kinds := sorted({look.kind for look in looks} - {PLAIN, GZIP, ZSTD, PARQUET}):
@@ -228,6 +229,17 @@ def fields_of_json(lines: Iterable[bytes]) -> Fields:
     return found
 
 
+def fields_of_rows(tables: Iterable[pa.RecordBatch]) -> Fields:
+    """The columns of Parquet, those of structs by their paths."""
+    found = Fields()
+    for table in tables:
+        found.paths.update(dict.fromkeys(table.schema.names, 0))
+        found.num_lines += len(table)
+        for row in table.to_pylist():
+            _visit(row, "", found, 0)
+    return found
+
+
 def _visit(value: dict[str, Any], name: str, found: Fields, depth: int) -> None:
     if depth and len(value) > _MAX_KEYS:
         return  # a table of values, not names of fields
@@ -255,37 +267,6 @@ def shape_of(value: Any) -> str:
     if text.startswith(("http://", "https://")):
         return "address"
     return "text" if " " in text else "word"
-
-
-def _fields_of_schema(schema: pa.Schema) -> Fields:
-    """The columns of Parquet, those of structs by their paths."""
-    found = Fields(num_lines=1)
-
-    def visit(name: str, kind: pa.DataType) -> None:
-        if pa.types.is_struct(kind):
-            for inner in kind:
-                visit(f"{name}.{inner.name}", inner.type)
-        else:
-            found.paths[name] = 1
-            found.shapes[name] = Counter([_shape_of_type(kind)])
-
-    for column in schema:
-        visit(column.name, column.type)
-    return found
-
-
-def _shape_of_type(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_nested(kind):
-        return "list"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return "ISO time"
-    if pa.types.is_integer(kind):
-        return "whole number"
-    if pa.types.is_boolean(kind):
-        return "true or false"
-    return "number" if pa.types.is_floating(kind) else "word"
 
 
 def _other_text(texts: Sequence[Sequence[bytes]]) -> Guess:

@@ -269,22 +269,22 @@ MEMORY_PER_PROCESS_BYTES = 400 << 20  # of more than one: engine_options
 SHARD_BYTES_PER_PAIR = 700  # BuildConfig: 100,000 pairs with four negatives are about 64 MiB
 
 
-def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPlan, bytes_per_line: float) -> dict:
+def estimate_whole(sample: Sample, day: SampledDay, pairs: int, plan: ReadingPlan) -> dict[str, Any]:
     """What ingest and build of the whole log would take. `pairs`: that the sample would give.
 
     Day and shards grow slower than the log: they are at most so large.
     """
     times = plan.stored_bytes / max(sample.stored_bytes, 1)
-    lines = round(sample.num_lines * times)
-    text_bytes = round(lines * bytes_per_line)
-    options = with_local_workers((), text_bytes)
+    options = with_local_workers((), plan.estimated_bytes)
     processes = int(options[-1].rpartition("=")[2]) if options else 1
     work_seconds = (sample.seconds + day.seconds) * times
-    working = MEMORY_PER_PROCESS_BYTES * processes if processes > 1 else min(MEMORY_WORKING_BYTES, 2 * text_bytes)
+    working = min(MEMORY_WORKING_BYTES, 2 * plan.estimated_bytes)
+    if processes > 1:
+        working = MEMORY_PER_PROCESS_BYTES * processes
     rows_bytes = sum(batch.nbytes for batch in sample.batches)
     return {
-        "lines": lines,
-        "text_bytes": text_bytes,
+        "lines": round(sample.num_lines * times),
+        "text_bytes": plan.estimated_bytes,
         "processes": processes,
         "ingest_seconds": START_SECONDS + work_seconds * EXCHANGE_FACTOR / processes,
         "build_seconds": START_SECONDS + len(day.exposures) * times * BUILD_SECONDS_PER_EXPOSURE / processes,

@@ -2,8 +2,8 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Facts
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,9 +114,8 @@ _FOLLOWS = {
 }
 
 
-def wrong_in_ubi(fields: Fields) -> list[LogFinding]:
+def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
     """Expected fields that are missing while another looks like them: misspelt, or within the wrong object."""
-    found = []
     taken = {path for paths in UBI_PATHS.values() for path in paths}
     for ours, paths in UBI_PATHS.items():
         count = max(fields.paths[path] for path in paths)
@@ -129,19 +128,16 @@ def wrong_in_ubi(fields: Fields) -> list[LogFinding]:
         if other is None or fields.paths[other] < 0.02 * of:
             continue
         taken.add(other)
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="near_miss",
-                about=ours,
-                found=f"`{paths[0]}` is expected and is in {percent(count / of) if count else 'none'} of the"
-                f" {'lines' if of == fields.num_lines else 'events'}, while"
-                f" {percent(min(1, fields.paths[other] / of))} have `{other}`",
-                follows=_FOLLOWS[ours],
-                do=f"name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="near_miss",
+            about=ours,
+            found=f"`{paths[0]}` is expected and is in {percent(count / of) if count else 'none'} of the"
+            f" {'lines' if of == fields.num_lines else 'events'}, while"
+            f" {percent(min(1, fields.paths[other] / of))} have `{other}`",
+            follows=_FOLLOWS[ours],
+            do=f"name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below",
         )
-    return found
 
 
 def _misplaced(ours: str, expected: str, names: Sequence[str]) -> str | None:
@@ -151,7 +147,7 @@ def _misplaced(ours: str, expected: str, names: Sequence[str]) -> str | None:
     return next(same, None) or best_name(ours, names) or near_name(expected, names)
 
 
-def wrong_time_unit(fields: Fields, path: str, time_format: str) -> list[LogFinding]:
+def wrong_time_unit(fields: Fields, path: str, time_format: str) -> Iterator[LogFinding]:
     """Numbers of another unit than the one they are read in."""
     shapes = fields.shapes.get(path, Counter())
     unit = "seconds" if time_format == "epoch_s" else "milliseconds"
@@ -162,20 +158,18 @@ def wrong_time_unit(fields: Fields, path: str, time_format: str) -> list[LogFind
         "microseconds": "write milliseconds or ISO 8601",
         "nanoseconds": "write milliseconds or ISO 8601",
     }
-    return [
-        LogFinding(
-            level=LOOK,
-            code="time_unit",
-            found=f"`{path}` holds {other} since 1970, and is read as {unit}",
-            follows="times would be wrong by a factor of a thousand or more, if they can be read at all",
-            do=do[other],
-        )
-        for other in do
-        if other != unit and shapes[f"{other} since 1970"] > 0.1 * shapes.total()
-    ]
+    for other in do:
+        if other != unit and shapes[f"{other} since 1970"] > 0.1 * shapes.total():
+            yield LogFinding(
+                level=LOOK,
+                code="time_unit",
+                found=f"`{path}` holds {other} since 1970, and is read as {unit}",
+                follows="times would be wrong by a factor of a thousand or more, if they can be read at all",
+                do=do[other],
+            )
 
 
-def unknown_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFinding]:
+def unknown_events(fields: Fields, path: str, mapping: Mapping) -> Iterator[LogFinding]:
     """Names of events that mean clicks or impressions, and are not read as such."""
     values = fields.texts.get(path, Counter[str]())
     known, total = mapping.events.kinds(), values.total()
@@ -185,19 +179,17 @@ def unknown_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFindi
         if value not in known and event_kind(value) in ("click", "impression") and count > 0.001 * total
     }
     if not missed:
-        return []
+        return
     events, kinds = suggest_events(missed), sorted({str(event_kind(value)) for value in missed})
     lines = "; ".join(f"{kind} = {json.dumps(getattr(events, kind))}" for kind in kinds)
     named = ", ".join(f"`{value}` ({percent(count / total)} of the events)" for value, count in missed.items())
-    return [
-        LogFinding(
-            level=LOOK,
-            code="event_names",
-            found=f"{named} {'is' if len(missed) == 1 else 'are'} not read as {' or '.join(kinds)}",
-            follows="these lines are dropped as other actions",
-            do=f"write `[events]` and below it `{lines}` in a file, and give it as --mapping FILE",
-        )
-    ]
+    yield LogFinding(
+        level=LOOK,
+        code="event_names",
+        found=f"{named} {'is' if len(missed) == 1 else 'are'} not read as {' or '.join(kinds)}",
+        follows="these lines are dropped as other actions",
+        do=f"write `[events]` and below it `{lines}` in a file, and give it as --mapping FILE",
+    )
 
 
 # The lines.
@@ -206,150 +198,124 @@ def unknown_events(fields: Fields, path: str, mapping: Mapping) -> list[LogFindi
 _ENOUGH = 200  # lines, for a share to say anything
 
 
-def unreadable_lines(sample: Sample, max_share: float) -> list[LogFinding]:
+def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
     """Unreadable lines with some of their places (file:byte, or file:row of Parquet), by reason."""
     share = sample.unreadable_share
     if not share:
-        return []
+        return
     reasons = (
         f"{count:,}: {FATES[reason][1]} (at {', '.join(sample.reject_places[reason])})"
         for reason, count in sample.rejects.most_common()
     )
     may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if share < 0.5 else ""
     fails = share > max_share
-    return [
-        LogFinding(
-            level=FAILS if fails else NOTE,
-            code="unreadable",
-            found=f"{percent(share)} of the lines cannot be read; {', '.join(reasons)}",
-            follows=f"ingest fails above {max_share:.0%}, since the log is then not what it seems"
-            if fails
-            else "they are counted, and left out",
-            do=f"look at these lines{may_be_lost if fails else ''}",
-        )
-    ]
+    yield LogFinding(
+        level=FAILS if fails else NOTE,
+        code="unreadable",
+        found=f"{percent(share)} of the lines cannot be read; {', '.join(reasons)}",
+        follows=f"ingest fails above {max_share:.0%}, since the log is then not what it seems"
+        if fails
+        else "they are counted, and left out",
+        do=f"look at these lines{may_be_lost if fails else ''}",
+    )
 
 
-def wrong_clients(clients: Facts[str, Any], lines: int, column: str) -> list[LogFinding]:
+def wrong_clients(clients: Facts[str, Any], lines: int, column: str) -> Iterator[LogFinding]:
     """Clients that are missing, one that is much of the log, or new ones for every search. `column` holds them."""
-    found = []
     if clients["lines_with"] < 0.9 * lines:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="clients_missing",
-                about="client_id",
-                found=f"{percent(1 - clients['lines_with'] / lines)} of the lines have no client id",
-                follows="events are given that of their search; searches without one are nobody's, and no k of 1 or"
-                " more keeps a query of nobody",
-                do="log one id for each browser or account, or map the column that has it; build a log that is public"
-                " already with --k 0",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="clients_missing",
+            about="client_id",
+            found=f"{percent(1 - clients['lines_with'] / lines)} of the lines have no client id",
+            follows="events are given that of their search; searches without one are nobody's, and no k of 1 or"
+            " more keeps a query of nobody",
+            do="log one id for each browser or account, or map the column that has it; build a log that is public"
+            " already with --k 0",
         )
     if clients["largest_lines"] > 0.05 * lines and lines >= _ENOUGH:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="busy_client",
-                found=f"one client has {percent(clients['largest_lines'] / lines)} of the lines",
-                follows="it is a program, or many people behind one id, and counts as one person for k; if its pace is"
-                " a bot's, its lines are dropped",
-                do="find out which: where there is no client, leave the field out instead of writing `null` or `0`;"
-                " log an id of each browser or account, not of the server or the application",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="busy_client",
+            found=f"one client has {percent(clients['largest_lines'] / lines)} of the lines",
+            follows="it is a program, or many people behind one id, and counts as one person for k; if its pace is"
+            " a bot's, its lines are dropped",
+            do="find out which: where there is no client, leave the field out instead of writing `null` or `0`;"
+            " log an id of each browser or account, not of the server or the application",
         )
     comes_once = clients["distinct"] >= _ENOUGH and clients["searches_each"] < 1.02
     if comes_once or "session" in column.lower():
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="fleeting_clients",
-                found=f"hardly any client comes twice: {clients['searches_each']:.2f} searches each"
-                if comes_once
-                else f"`{column}` stands for the client, and is a session's by its name",
-                follows="if the id is that of a session or a request, one person counts as many, and k protects less",
-                do="log, or map, an id that stays with a browser or an account",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="fleeting_clients",
+            found=f"hardly any client comes twice: {clients['searches_each']:.2f} searches each"
+            if comes_once
+            else f"`{column}` stands for the client, and is a session's by its name",
+            follows="if the id is that of a session or a request, one person counts as many, and k protects less",
+            do="log, or map, an id that stays with a browser or an account",
         )
-    return found
 
 
-def wrong_events(facts: Facts[str, Any]) -> list[LogFinding]:
+def wrong_events(facts: Facts[str, Any]) -> Iterator[LogFinding]:
     """Lines without a time, without a click, or events that do not find their searches, as far as a sample can tell."""
-    found = []
     lines, joins, sample = facts["lines"], facts["joins"], facts["sample"]
     if not facts["times"]["first"]:
-        found.append(
-            LogFinding(
-                level=NOTE,
-                code="times_missing",
-                about="time",
-                found="no line has a time",
-                follows="bots cannot be detected by their pace; equal lines count once",
-                do="log the time of every line, or map the column that has it",
-            )
+        yield LogFinding(
+            level=NOTE,
+            code="times_missing",
+            about="time",
+            found="no line has a time",
+            follows="bots cannot be detected by their pace; equal lines count once",
+            do="log the time of every line, or map the column that has it",
         )
     expected = 0.9 if sample["is_whole"] else 0.5 * sample["share_of_log"]
     if "click" not in lines:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="no_clicks",
-                found="there is not one click",
-                follows="ingest does its work, and build fails for want of pairs",
-                do="give the files with the clicks too; if clicks have another name, say so in [events] of a mapping;"
-                " write a line for each click, since lists are not read",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="no_clicks",
+            found="there is not one click",
+            follows="ingest does its work, and build fails for want of pairs",
+            do="give the files with the clicks too; if clicks have another name, say so in [events] of a mapping;"
+            " write a line for each click, since lists are not read",
         )
     elif joins["events"] >= 20 and joins["share"] < expected:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="few_join",
-                found=f"only {percent(joins['share'])} of the events that need their search find it",
-                follows="the others are dropped",
-                do="see whether searches and events have the same query_id, letter by letter, and whether files (those"
-                " with the searches) are missing",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="few_join",
+            found=f"only {percent(joins['share'])} of the events that need their search find it",
+            follows="the others are dropped",
+            do="see whether searches and events have the same query_id, letter by letter, and whether files (those"
+            " with the searches) are missing",
         )
     repeats, total = facts["ledger"]["lines"].get("repeat", 0), facts["ledger"]["total"]
     if total >= _ENOUGH and repeats > 0.05 * total:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="repeats",
-                found=f"{percent(repeats / total)} of the lines are exact repeats of another",
-                follows="each counts once; if equal lines are different clicks (no time, no id), they are lost",
-                do="see whether files are given twice, or whether the log lacks times and ids",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="repeats",
+            found=f"{percent(repeats / total)} of the lines are exact repeats of another",
+            follows="each counts once; if equal lines are different clicks (no time, no id), they are lost",
+            do="see whether files are given twice, or whether the log lacks times and ids",
         )
-    return found
 
 
-def useless_result(facts: Facts[str, Any]) -> list[LogFinding]:
+def useless_result(facts: Facts[str, Any]) -> Iterator[LogFinding]:
     """Clicks on documents without a title, or no pair at this k."""
-    found = []
     documents, k, is_whole = facts["documents"], facts["k"], facts["sample"]["is_whole"]
     if documents and documents["clicks_titled"] < 0.95 * documents["clicks"]:
         share = documents["clicks_titled"] / documents["clicks"]
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="documents_unknown",
-                found=f"only {percent(share)} of the clicks are on a document with a title",
-                follows="clicks on the others give no pair to train on; build fails without any",
-                do="give the documents of the time of the log, with ids written as in the log, letter by letter",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="documents_unknown",
+            found=f"only {percent(share)} of the clicks are on a document with a title",
+            follows="clicks on the others give no pair to train on; build fails without any",
+            do="give the documents of the time of the log, with ids written as in the log, letter by letter",
         )
     chosen = next(row for row in facts["kept"] if row["k"] == k)
     if not chosen["pairs"] and k and facts["clients"]["lines_with"]:
-        found.append(
-            LogFinding(
-                level=LOOK,
-                code="nothing_at_k",
-                found=f"at k = {k} not one pair of this {'log' if is_whole else 'sample'} is kept",
-                follows="nothing would be left to train on" if is_whole else "more of the log may keep some",
-                do="add days, or lower k (1 is for a team that trains on its own log in private)",
-            )
+        yield LogFinding(
+            level=LOOK,
+            code="nothing_at_k",
+            found=f"at k = {k} not one pair of this {'log' if is_whole else 'sample'} is kept",
+            follows="nothing would be left to train on" if is_whole else "more of the log may keep some",
+            do="add days, or lower k (1 is for a team that trains on its own log in private)",
         )
-    return found

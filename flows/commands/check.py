@@ -167,14 +167,11 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterable[Block]:
 
 
 def _fields(result: Mapping[str, Any]) -> Table:
-    is_parquet = result["format"] == "parquet"
-    rows = [
-        [row["name"], "" if is_parquet else percent(row["share"], 1), row["looks_like"]]
-        for row in result["fields"][:_MAX_FIELDS]
-    ]
-    if (more := len(result["fields"]) - _MAX_FIELDS) > 0:
-        rows.append([f"and {more} more (--json has them)", "", ""])
-    caption = "Columns" if is_parquet else f"Fields of the first {result['fields_from_lines']:,} lines"
+    fields = result["fields"]
+    rows = [[row["name"], percent(row["share"], 1), row["looks_like"]] for row in fields[:_MAX_FIELDS]]
+    if len(fields) > _MAX_FIELDS:
+        rows.append([f"and {len(fields) - _MAX_FIELDS} more (--json has them)", "", ""])
+    caption = f"Fields of the first {result['fields_from_lines']:,} lines"
     return Table(caption=caption, header=("field", "share", "looks like"), rows=rows, left=(0, 2))
 
 

@@ -101,7 +101,7 @@ def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):
 
 def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():
     lines = [search("q1", "lamp"), event("q1", "click", "D1")]
-    assert wrong_in_ubi(fields_of_json(lines)) == []
+    assert list(wrong_in_ubi(fields_of_json(lines))) == []
     camel = [line.replace(b'"query_id"', b'"queryId"') for line in lines]
     (finding,) = wrong_in_ubi(fields_of_json(camel))
     assert (finding.about, "`queryId`" in finding.found) == ("query_id", True)
