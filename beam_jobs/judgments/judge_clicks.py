@@ -151,27 +151,38 @@ def gated_cells(
     rank = exposures["position"].to_numpy()
     has_space = pc.match_substring_regex(exposures["document_id"], r"\s").to_numpy()
     impressions, clicks = exposures["impressions"].to_numpy(), exposures["clicks"].to_numpy()
-    kept, counts = _fated(
-        {
-            "content": content[query],
-            "below_k": is_hidden[query],
-            "rank_unknown": rank < 0,
-            "rank_too_deep": rank > max_rank,
-            "id_with_space": has_space,
-        },
-        impressions,
-        clicks,
-    )
+    reasons = {
+        "content": content[query],
+        "below_k": is_hidden[query],
+        "rank_unknown": rank < 0,
+        "rank_too_deep": rank > max_rank,
+        "id_with_space": has_space,
+    }
+    counts = Counter[str]({"impressions:all": int(impressions.sum()), "clicks:all": int(clicks.sum())})
+    kept = np.ones(len(clicks), bool)
+    for fate, applies in reasons.items():  # the first reason counts
+        rows = kept & applies
+        counts[f"impressions:{fate}"], counts[f"clicks:{fate}"] = int(impressions[rows].sum()), int(clicks[rows].sum())
+        kept &= ~applies
     counts["queries"], counts["queries_at_k"] = len(people), int((~content & ~is_hidden).sum())
     counts["clicks_unseen"] = int(np.maximum(clicks - impressions, 0).sum())
-    return _cells(exposures.filter(pa.array(kept))), counts
+
+    keys = ["query", "document_id", "position"]  # of all days together; impressions are raised to the clicks
+    sums = exposures.filter(pa.array(kept)).group_by(keys).aggregate([("impressions", "sum"), ("clicks", "sum")])
+    raised = pc.max_element_wise(sums["impressions_sum"], sums["clicks_sum"])
+    cells = pa.table([*(sums[key] for key in keys), raised, sums["clicks_sum"]], schema=CELLS)
+    return cells.sort_by([(name, "ascending") for name in ("query", "document_id", "rank")]).combine_chunks(), counts
 
 
 def sample_of(cells: pa.Table) -> pa.Table:
     """SAMPLE of all queries of a bucket."""
     number, start = numbered(cells["query"])
     pair, _ = numbered(cells["query"], cells["document_id"])
-    hashes = np.fromiter((_sampling_hash(text) for text in cells["query"].take(start).to_pylist()), np.uint64)
+    digests = [
+        hashlib.blake2b(text.encode(), digest_size=8, key=b"clicktower", person=b"click model").digest()
+        for text in cells["query"].take(start).to_pylist()
+    ]
+    hashes = np.frombuffer(b"".join(digests), "<u8")
     document = pair - pair[start][number] if len(pair) else pair
     columns = [pa.array(hashes[number], pa.uint64()), pa.array(document, pa.int32())]
     return pa.table([*columns, cells["rank"], cells["impressions"], cells["clicks"]], schema=SAMPLE)
@@ -199,34 +210,6 @@ def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     for column in columns:
         differs[1:] |= pc.not_equal(column.slice(1), column.slice(0, max(num_rows - 1, 0))).to_numpy()
     return np.cumsum(differs) - 1, np.flatnonzero(differs)
-
-
-def _fated(
-    reasons: dict[str, np.ndarray], impressions: np.ndarray, clicks: np.ndarray
-) -> tuple[np.ndarray, Counter[str]]:
-    """Which rows have no reason to be left out, and the counts; the first reason counts."""
-    kept = np.ones(len(clicks), bool)
-    counts = Counter[str]({"impressions:all": int(impressions.sum()), "clicks:all": int(clicks.sum())})
-    for fate, applies in reasons.items():
-        rows = kept & applies
-        counts[f"impressions:{fate}"], counts[f"clicks:{fate}"] = int(impressions[rows].sum()), int(clicks[rows].sum())
-        kept &= ~applies
-    return kept, counts
-
-
-def _cells(exposures: pa.Table) -> pa.Table:
-    """CELLS of all days together; impressions are raised to the clicks where they are fewer."""
-    keys = ["query", "document_id", "position"]
-    sums = exposures.group_by(keys).aggregate([("impressions", "sum"), ("clicks", "sum")])
-    impressions = pc.max_element_wise(sums["impressions_sum"], sums["clicks_sum"])
-    columns = [*(sums[key] for key in keys), impressions, sums["clicks_sum"]]
-    cells = pa.table(columns, schema=CELLS)
-    return cells.sort_by([(name, "ascending") for name in ("query", "document_id", "rank")]).combine_chunks()
-
-
-def _sampling_hash(query: str) -> int:
-    digest = hashlib.blake2b(query.encode(), digest_size=8, key=b"clicktower", person=b"click model").digest()
-    return int.from_bytes(digest, "little")
 
 
 # Cells -> the ranking that the search engine showed, as one more system to measure beside a model.
