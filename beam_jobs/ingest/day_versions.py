@@ -8,9 +8,9 @@ is the newest version then. Two late files that are ingested concurrently both e
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -45,23 +45,19 @@ class LineSample:
 
     def overlaps(self, other: "LineSample") -> bool:
         """Whether both logs have so many lines in common that it cannot be chance."""
-        mine, theirs = self._beside(other)
-        return num_common(mine, theirs) > MIN_SHARE * min(len(mine), len(theirs))
+        mine, theirs, num_common = self._beside(other)
+        return num_common > MIN_SHARE * min(mine, theirs)
 
     def holds(self, other: "LineSample") -> bool:
         """Whether every line of the other sample is in this one's log, as far as the samples show."""
-        mine, theirs = self._beside(other)
-        return self.num_lines >= other.num_lines and num_common(mine, theirs) == len(theirs)
+        _, theirs, num_common = self._beside(other)
+        return self.num_lines >= other.num_lines and num_common == theirs
 
-    def _beside(self, other: "LineSample") -> tuple[np.ndarray, np.ndarray]:
-        """The lines of both that would be in either sample."""
+    def _beside(self, other: "LineSample") -> tuple[int, int, int]:
+        """Of the lines of both that would be in either sample: how many each has, and how many both."""
         least = max(self.zero_bits, other.zero_bits)
-        return self.lines[self.zeros >= least], other.lines[other.zeros >= least]
-
-
-def num_common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many values two arrays of distinct values have in common."""
-    return len(np.intersect1d(one, other, assume_unique=True))
+        mine, theirs = self.lines[self.zeros >= least], other.lines[other.zeros >= least]
+        return len(mine), len(theirs), len(np.intersect1d(mine, theirs, assume_unique=True))
 
 
 def zero_bits_for(log_bytes: int) -> int:
@@ -125,19 +121,19 @@ def data_date(request: Request) -> str | None:
     return request.config.get("date")
 
 
-def find_held(store: str, request: Request, *, replace: bool = False) -> str | None:
+def find_held(store: str, request: Request, *, replace_day: bool = False) -> str | None:
     """The folder of an ingest that already stands for this one, or None where there is something to ingest.
 
     That is the one an erasure left of it; or, where its log files are all part of the date's newest version, the part
-    that holds the first of them, unless they are to `replace` all others. Raises StageError where it is plain already
-    that the date cannot take these files (see `_next_parts`).
+    that holds the first of them, unless they are to replace all others (`replace_day`). Raises StageError where it is
+    plain already that the date cannot take these files (see `_next_parts`).
     """
     own = storage.join(store, "ingest", request.digest)
-    if is_erased(own):
+    if successor(own):
         return follow(own)
     date = data_date(request)
     newest = newest_version(store, date) if date else None
-    if newest is None or replace:
+    if newest is None or replace_day:
         return None
     part = part_of(request)
     if any(other.ingest == part.ingest for other in newest.parts) or set(part.logs) >= newest.logs:
@@ -150,54 +146,66 @@ def find_held(store: str, request: Request, *, replace: bool = False) -> str | N
     return None
 
 
-def register(store: str, request: Request, *, replace: bool = False) -> DayVersion | None:
+def register(store: str, request: Request, *, replace_day: bool = False) -> DayVersion | None:
     """The version of its date that a finished ingest is in, written if need be; None for an undated one.
 
-    `replace`: the date consists of this ingest alone from then on. May run again at any time: what is in already stays
-    as it is. Raises StageError (see `_next_parts`).
+    `replace_day`: the date consists of this ingest alone from then on. May run again at any time: what is in already
+    stays as it is. Raises StageError (see `_next_parts`).
     """
     date = data_date(request)
     if date is None:
         return None
     part = part_of(request)
-    while True:
-        newest = newest_version(store, date)
-        held = [other.ingest for other in newest.parts] if newest else []
-        if newest and (
-            held == [part.ingest]
-            or (part.ingest in held and not replace)
-            or is_erased(storage.join(store, "ingest", part.ingest))
-        ):
-            return newest
-        next_parts: tuple[Iterable[DayPart], str] | None = (part,), REPLACED if newest else FIRST
-        if newest and not replace:
-            next_parts = _next_parts(store, newest, part)
-        if next_parts is None:
-            return newest
-        version = _following(date, newest, *next_parts)
-        if write_version(store, version):
-            return version
+
+    def decide(newest: DayVersion | None) -> Parts | None:
+        if newest is None:
+            return (part,), FIRST
+        held = [other.ingest for other in newest.parts]
+        is_in = held == [part.ingest] or (part.ingest in held and not replace_day)
+        if is_in or successor(storage.join(store, "ingest", part.ingest)):
+            return None
+        return ((part,), REPLACED) if replace_day else _next_parts(store, newest, part)
+
+    return _write_next(store, date, decide)
 
 
 def replace_erased(store: str, date: str) -> DayVersion | None:
     """The newest version of a date, in which every part that was erased has given way to what the erasure left."""
+
+    def decide(newest: DayVersion | None) -> Parts | None:
+        parts = newest.parts if newest else ()
+        ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in parts]
+        if ends == [part.ingest for part in parts]:
+            return None
+        return [replace(part, ingest=end) for end, part in zip(ends, parts, strict=True)], ERASED
+
+    return _write_next(store, date, decide)
+
+
+Parts = tuple[Iterable[DayPart], str]  # what a date consists of, and why
+
+
+def _write_next(store: str, date: str, decide: Callable[[DayVersion | None], Parts | None]) -> DayVersion | None:
+    """The newest version of a date: what `decide` makes of the one before, written, or that one where it makes
+    nothing. Decided anew where somebody else was first."""
     while True:
         newest = newest_version(store, date)
-        if newest is None:
-            return None
-        ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in newest.parts]
-        if ends == [part.ingest for part in newest.parts]:
+        decided = decide(newest)
+        if decided is None:
             return newest
-        parts = [
-            DayPart(ingest=end, logs=part.logs, person_key=part.person_key, settings=part.settings)
-            for end, part in zip(ends, newest.parts, strict=True)
-        ]
-        version = _following(date, newest, parts, ERASED)
+        parts, because = decided
+        version = DayVersion(
+            date=date,
+            version=newest.version + 1 if newest else 1,
+            parts=tuple(sorted(parts, key=lambda part: part.ingest)),
+            because=because,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
         if write_version(store, version):
             return version
 
 
-def _next_parts(store: str, newest: DayVersion, part: DayPart) -> tuple[Iterable[DayPart], str] | None:
+def _next_parts(store: str, newest: DayVersion, part: DayPart) -> Parts | None:
     """What the date consists of once this part is there, and why; None where its files are in it already.
 
     Raises StageError where lines would count twice, or people under two keys.
@@ -207,14 +215,25 @@ def _next_parts(store: str, newest: DayVersion, part: DayPart) -> tuple[Iterable
     if _holder(newest, part):
         return None
     _require_one_key(newest, part)
-    mine, samples = _sample(store, part), {other.ingest: _sample(store, other) for other in newest.parts}
-    again = [other for other in newest.parts if _overlap(part, mine, other, samples[other.ingest])]
+    samples = {one.ingest: _sample(store, one) for one in (part, *newest.parts)}
+
+    def overlap(other: DayPart) -> bool:
+        """Whether both read the same files, or the same lines of others."""
+        mine, theirs = samples[part.ingest], samples[other.ingest]
+        return bool(set(part.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
+
+    def holds(one: DayPart, other: DayPart) -> bool:
+        """Whether all that the other part read is in the first, too."""
+        mine, theirs = samples[one.ingest], samples[other.ingest]
+        return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
+
+    again = [other for other in newest.parts if overlap(other)]
     others = [other for other in newest.parts if other not in again]
     if not again:
         return (*others, part), LATE
-    if all(_is_whole(part, mine, other, samples[other.ingest]) for other in again):
+    if all(holds(part, other) for other in again):
         return (*others, part), AGAIN
-    is_nothing_new = len(again) == 1 and _is_whole(again[0], samples[again[0].ingest], part, mine)
+    is_nothing_new = len(again) == 1 and holds(again[0], part)
     raise StageError(
         asked=f"{len(part.logs)} log files were to be added to {newest.date}",
         found=f"lines of theirs are in version {newest.version} of that day already"
@@ -262,26 +281,6 @@ def _sample(store: str, part: DayPart) -> LineSample | None:
     return None
 
 
-def _overlap(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
-    """Whether two parts read the same files, or the same lines of others."""
-    return bool(set(one.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
-
-
-def _is_whole(one: DayPart, mine: LineSample | None, other: DayPart, theirs: LineSample | None) -> bool:
-    """Whether all that the other part read is in the first, too."""
-    return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
-
-
-def _following(date: str, before: DayVersion | None, parts: Iterable[DayPart], because: str) -> DayVersion:
-    return DayVersion(
-        date=date,
-        version=before.version + 1 if before else 1,
-        parts=tuple(sorted(parts, key=lambda part: part.ingest)),
-        because=because,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
 # Ingests from which a person was erased: what is left of them, and where it is now.
 #
 #     STORE/ingest/DIGEST/erased.json    {"schema_version": "1.0", "by": the digest of the ingest that took its place}
@@ -296,25 +295,21 @@ SCHEMA_VERSION = "1.0"
 FILE_NAME = "erased.json"
 
 
-def is_erased(folder: str) -> bool:
-    return storage.exists(storage.join(folder, FILE_NAME))
+def successor(folder: str) -> str | None:
+    """The digest of the ingest that took the place of an erased one; None for one that was not erased."""
+    uri = storage.join(folder, FILE_NAME)
+    if not storage.exists(uri):
+        return None
+    value: Mapping[str, str] = json.loads(storage.read_bytes(uri))
+    require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
+    return value["by"]
 
 
 def follow(folder: str) -> str:
     """The folder that an ingest's rows are in now: its own, or that of what the last erasure left of it."""
-    seen = set()
-    while is_erased(folder) and folder not in seen:
-        seen.add(folder)
-        folder = storage.join(folder.rsplit("/", 1)[0], successor(folder))
+    while by := successor(folder):
+        folder = storage.join(folder.rsplit("/", 1)[0], by)
     return folder
-
-
-def successor(folder: str) -> str:
-    """The digest of the ingest that took the place of an erased one."""
-    uri = storage.join(folder, FILE_NAME)
-    value: Mapping[str, str] = json.loads(storage.read_bytes(uri))
-    require_major(uri, value.get("schema_version"), SCHEMA_VERSION)
-    return value["by"]
 
 
 def mark_erased(folder: str, by: str) -> bool:
@@ -323,15 +318,13 @@ def mark_erased(folder: str, by: str) -> bool:
     return storage.write_new(storage.join(folder, FILE_NAME), content)
 
 
-def is_current(result: StageResult) -> bool:
+def _is_current(result: StageResult) -> bool:
     """Whether an ingest's rows count: it was not erased; if it is what an erasure left, it is the one that won."""
-    source = result.manifest.request.inputs.get("erased_from")
-    if is_erased(result.folder):
+    if successor(result.folder):
         return False
-    if source is None:
-        return True
-    before = storage.join(result.folder.rsplit("/", 1)[0], source)
-    return is_erased(before) and successor(before) == result.manifest.digest
+    source = result.manifest.request.inputs.get("erased_from")
+    before = storage.join(result.folder.rsplit("/", 1)[0], str(source))
+    return source is None or successor(before) == result.manifest.digest
 
 
 def finished_ingests(store: str) -> list[StageResult]:
@@ -340,4 +333,4 @@ def finished_ingests(store: str) -> list[StageResult]:
     names = storage.list_folders(folder)
     found = [storage.join(folder, name) for name in names]
     opened = [open_result(uri) for uri in found if storage.exists(storage.join(uri, manifest.FILE_NAME))]
-    return [result for result in opened if is_current(result)]
+    return [result for result in opened if _is_current(result)]

@@ -6,10 +6,10 @@ of an ingest, or by the version's file.
 """
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -103,27 +103,6 @@ def parse_date(value: str, asked: str | None = None) -> datetime.date:
     return found
 
 
-def missing_dates(first: str, until: str, held: Iterable[str]) -> list[str]:
-    """The dates from `first` to `until` that are not held."""
-    begin, days = parse_date(first), set(held)
-    length = (parse_date(until) - begin).days + 1
-    every = [(begin + datetime.timedelta(days=number)).isoformat() for number in range(length)]
-    return [day for day in every if day not in days]
-
-
-def require_complete(first: str, until: str, missing: Sequence[str]) -> None:
-    """Raises StageError naming the dates that are missing."""
-    if not missing:
-        return
-    more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
-    raise StageError(
-        asked=f"the days {first} to {until} were to be united",
-        found=f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}",
-        follows="the shards would lack those days without a sign",
-        do="ingest them (`clicktower ingest LOG --date DATE --into STORE`), or build with --allow-missing-days",
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenDays:
     """`ingests`: what is read, in the order of the digests, each once. The dates they are of, if they are dated."""
@@ -159,7 +138,8 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     two days hold).
     """
     window = window or Window()
-    stores = [uri for uri in days if not _is_one(uri)]
+    singles = {uri: _parts_of(uri) for uri in days}
+    stores = [uri for uri, parts in singles.items() if not parts]
     held: dict[str, list[tuple[str, DayVersion]]] = {}  # date -> its newest version in each store
     for store in stores:
         for date in list_dates(store):
@@ -167,22 +147,26 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
                 held.setdefault(date, []).append((store, version))
     first, until = (min(held), max(held)) if held else (None, None)
     if not window.is_all:
-        if len(stores) < len(days):
+        if any(singles.values()):
             raise UsageError(
                 asked="a window of dates was to be read",
                 found="single days were given",
                 do="give the store with --days; a window chooses among its dates",
             )
         first, until = window.span(sorted(held))
-    missing = missing_dates(first, until, held) if first and until else []
-    if not (window.is_all or window.allow_missing):
-        require_complete(str(first), str(until), missing)
-
+    missing = [date for date in _dates(first, until) if date not in held] if first and until else []
+    if missing and not (window.is_all or window.allow_missing):
+        more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
+        raise StageError(
+            asked=f"the days {first} to {until} were to be united",
+            found=f"the store has nothing for {', '.join(missing[:NUM_EXAMPLES])}{more}",
+            follows="the shards would lack those days without a sign",
+            do="ingest them (`clicktower ingest LOG --date DATE --into STORE`), or build with --allow-missing-days",
+        )
     taken = {date: held[date] for date in sorted(held) if first and until and first <= date <= until}
     undated = [
         result for store in stores for result in finished_ingests(store) if not data_date(result.manifest.request)
     ]
-    singles = [folder for uri in days if _is_one(uri) for folder in _parts_of(uri)]
     dated = [
         follow(storage.join(store, "ingest", part.ingest))
         for versions in taken.values()
@@ -190,7 +174,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
         for part in version.parts
     ]
     opened = {result.manifest.digest: result for result in undated if window.is_all}
-    for folder in (*singles, *dated):
+    for folder in (*chain.from_iterable(singles.values()), *dated):
         result = open_result(folder)
         if result.manifest.request.stage != "ingest":
             raise UsageError(
@@ -200,19 +184,6 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
             )
         opened[result.manifest.digest] = result
     found = [opened[digest] for digest in sorted(opened)]
-    _require_countable(found, days)
-    return OpenDays(
-        ingests=found,
-        versions={date: version.version for date, versions in taken.items() for _, version in versions},
-        missing=missing,
-        first=first,
-        until=until,
-        num_undated=len([result for result in found if not data_date(result.manifest.request)]),
-        num_undated_left_out=0 if window.is_all else len(undated),
-    )
-
-
-def _require_countable(found: Sequence[StageResult], days: Sequence[str]) -> None:
     if not found:
         raise UsageError(
             asked=f"days were to be read from {', '.join(days) or 'nowhere'}",
@@ -225,6 +196,15 @@ def _require_countable(found: Sequence[StageResult], days: Sequence[str]) -> Non
     _require_one_person_key(found)
     _require_disjoint_logs(found)
     _require_disjoint_lines(found)
+    return OpenDays(
+        ingests=found,
+        versions={date: version.version for date, versions in taken.items() for _, version in versions},
+        missing=missing,
+        first=first,
+        until=until,
+        num_undated=len([result for result in found if not data_date(result.manifest.request)]),
+        num_undated_left_out=0 if window.is_all else len(undated),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,17 +253,20 @@ def inherited_labels(days: Sequence[StageResult]) -> dict:
     return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}
 
 
-def _is_one(uri: str) -> bool:
-    """Whether this is an ingest, or a version of a day, and no store."""
-    is_ingest = storage.exists(storage.join(uri, manifest.FILE_NAME)) or follow(uri) != uri
-    return is_ingest or is_version_file(uri)
+def _dates(first: str, until: str) -> Iterator[str]:
+    """Every date from the first to the last."""
+    begin = parse_date(first)
+    for number in range((parse_date(until) - begin).days + 1):
+        yield (begin + datetime.timedelta(days=number)).isoformat()
 
 
 def _parts_of(uri: str) -> list[str]:
-    if not is_version_file(uri):
-        return [follow(uri)]
-    store = uri.rsplit("/", 3)[0]
-    return [follow(storage.join(store, "ingest", part.ingest)) for part in read_version(uri).parts]
+    """The folders of the ingest, or of the version of a day, that this is; none of a store."""
+    if is_version_file(uri):
+        store = uri.rsplit("/", 3)[0]
+        return [follow(storage.join(store, "ingest", part.ingest)) for part in read_version(uri).parts]
+    folder = follow(uri)
+    return [folder] if folder != uri or storage.exists(storage.join(uri, manifest.FILE_NAME)) else []
 
 
 def _require_whole(result: StageResult) -> None:

@@ -30,7 +30,6 @@ from beam_jobs.ingest.day_versions import (
     FILE_NAME,
     data_date,
     finished_ingests,
-    is_erased,
     mark_erased,
     replace_erased,
     successor,
@@ -109,7 +108,7 @@ def erase(
                 try:
                     gone = _erase_from(store, result, of_key, progress)
                 except (StageError, OSError):
-                    if not is_erased(result.folder):
+                    if not successor(result.folder):
                         raise
                     gone = None
                 if gone is None:
@@ -126,7 +125,7 @@ def erase(
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
-        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if is_erased(folder)}),
+        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if successor(folder)}),
     )
 
 
@@ -290,7 +289,7 @@ def _finish(store: str) -> None:
     for date in list_dates(store):
         replace_erased(store, date)
     for folder in _ingests(store):
-        if is_erased(folder):
+        if successor(folder):
             for inside in _folders(folder):
                 storage.remove(inside)
             for name in storage.list_files(folder):
@@ -299,7 +298,7 @@ def _finish(store: str) -> None:
         elif _is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
-            if is_erased(before) and successor(before) != _name(folder):
+            if (by := successor(before)) and by != _name(folder):
                 storage.remove(folder)  # a beaten attempt's
         elif storage.exists(storage.join(folder, BEGUN)):
             storage.remove(folder)

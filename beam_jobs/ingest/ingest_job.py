@@ -150,7 +150,7 @@ class IngestJob:
         commit_day(results, self)
         store = self.attempt.folder.rsplit("/", 3)[0]
         with suppress(StageError):  # a day that cannot take it: the caller registers too, and gets the error
-            register(store, self.attempt.request, replace=self.replace_day)
+            register(store, self.attempt.request, replace_day=self.replace_day)
 
 
 # What Beam hands around. A function with tagged outputs returns Any: Beam takes annotations for the types of its main

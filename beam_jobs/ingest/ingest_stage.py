@@ -113,7 +113,7 @@ def ingest(
         request = ingest_request(plan.files, key.id, config)
 
         # The files are in that day already, or a person was erased from them.
-        if held := find_held(store, request, replace=config.replace_day):
+        if held := find_held(store, request, replace_day=config.replace_day):
             return open_result(held)
 
         def job_of(attempt: Attempt) -> BeamJob:
@@ -142,5 +142,5 @@ def ingest(
             progress=progress,
         )
         # Where the day is new its last step has done so; here for one that was there before.
-        register(store, request, replace=config.replace_day)
+        register(store, request, replace_day=config.replace_day)
         return result
