@@ -13,6 +13,7 @@ Whatever the runner, the number of workers and the cut of the days, the logical 
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -290,38 +291,63 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     if job.attempt.has_committed():
         return
     tally = add_up(result for result in results if isinstance(result, Tally))
-    left = left_at_k(tally, job.settings["k"])
+    counts, settings = Counter(tally.counts), job.settings
     folders = {result.name: result for result in results if isinstance(result, FolderMade)}
     pool = folders.pop("pool", None)
     shards = [folders[name] for name in sorted(folders)]
     if pool is None:
-        raise no_title(job.documents, tally.counts.get("documents", 0))
-    num_clicked, num_titled = tally.counts.get("clicked_documents", 0), tally.counts.get("titled_documents", 0)
-    _require_known_documents(num_clicked, num_titled, job.asked)
-    _require_training_pairs(shards, left, job)
+        raise no_title(job.documents, counts["documents"])
+    if counts["clicked_documents"] and not counts["titled_documents"]:
+        raise StageError(
+            asked=job.asked,
+            found=f"none of the {counts['clicked_documents']:,} document ids that were clicked is among the documents"
+            " with a title",
+            follows="no click could be joined to a title",
+            do="check that the log and the documents file name documents by the same ids",
+        )
+    # What would be left at k and at other k: queries of the log, clicks on titled documents, and pairs. Judged queries
+    # are not counted; k = 0 is the log without a gate.
+    left = {
+        k: {what: counts[f"{what}_at_{k}"] for what in ("queries", "clicks", "pairs")}
+        for k in sorted({*REPORTED_K, settings["k"]})
+    }
+    of_splits = {
+        f"{split}_{what}": sum(made.counts[what] for made in shards if made.split == split)
+        for what in ("pairs", "queries")
+        for split in ("train", "dev")
+    }
+    if not of_splits["train_pairs"]:
+        raise _nothing_to_train_on(left, job)
 
     attempt = job.attempt.folder
     digest = give_names((*shards, pool), attempt)
-    catalogue = _catalogue(shards, pool, job)
+    named = ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")
+    catalogue = {
+        "schema_version": shard.SCHEMA_VERSION,
+        "text_contract": CONTRACT_VERSION,
+        "unicode": UNICODE_VERSION,
+        **{name: settings[name] for name in named},
+        "pool": {"name": pool.name, **pool.counts},
+        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
+        "labels": dict(job.labels),
+    }
     storage.write_atomic(storage.join(attempt, "catalogue.json"), json.dumps(catalogue, indent=1).encode())
+    at, of = left[settings["k"]], left[0]
     job.attempt.commit(
         Outcome(
             counts={
-                "train_pairs": _sum(shards, "train", "pairs"),
-                "dev_pairs": _sum(shards, "dev", "pairs"),
-                "train_queries": _sum(shards, "train", "queries"),
-                "dev_queries": _sum(shards, "dev", "queries"),
+                **of_splits,
                 "pool_documents": pool.counts["documents"],
-                "documents": tally.counts.get("documents", 0),
-                "documents_without_title": tally.counts.get("documents", 0)
-                - tally.counts.get("documents_with_title", 0),
-                "clicked_documents": num_clicked,
-                "clicked_documents_without_title": num_clicked - num_titled,
+                "documents": counts["documents"],
+                "documents_without_title": counts["documents"] - counts["documents_with_title"],
+                "clicked_documents": counts["clicked_documents"],
+                "clicked_documents_without_title": counts["clicked_documents"] - counts["titled_documents"],
                 "shards": len(shards),
             },
             metrics={
-                "privacy_gate": gate_sentence(left, job.settings["k"]),
-                "left_at_k": left,
+                "privacy_gate": f"k = {settings['k']} keeps {at['clicks']:,} of {of['clicks']:,} clicks"
+                f" ({at['pairs']:,} of {of['pairs']:,} pairs; {at['queries']:,} of {of['queries']:,} queries)",
+                "left_at_k": [{"k": k, **row} for k, row in left.items()],
                 "window": dict(job.window),
             },
             labels=job.labels,
@@ -331,71 +357,18 @@ def commit_build(results: Sequence[Tally | FolderMade], job: BuildJob) -> None:
     )
 
 
-def left_at_k(tally: Tally, k: int) -> list[dict[str, int]]:
-    """What would be left at k and at other k, least first: queries of the log, clicks on titled documents, and pairs.
-
-    Judged queries are not counted; k = 0 is the log without a gate.
-    """
-    return [
-        {"k": at, **{what: tally.counts.get(f"{what}_at_{at}", 0) for what in ("queries", "clicks", "pairs")}}
-        for at in sorted({*REPORTED_K, k})
-    ]
-
-
-def gate_sentence(left: Sequence[Mapping[str, int]], k: int) -> str:
-    """What the privacy gate costs, in plain words."""
-    at, of = _at(left, k), _at(left, 0)
-    return (
-        f"k = {k} keeps {at['clicks']:,} of {of['clicks']:,} clicks"
-        f" ({at['pairs']:,} of {of['pairs']:,} pairs; {at['queries']:,} of {of['queries']:,} queries)"
-    )
-
-
-def _at(left: Sequence[Mapping[str, int]], k: int) -> Mapping[str, int]:
-    return next(row for row in left if row["k"] == k)
-
-
-def _catalogue(shards: Sequence[FolderMade], pool: FolderMade, job: BuildJob) -> dict:
-    config = job.settings
-    return {
-        "schema_version": shard.SCHEMA_VERSION,
-        "text_contract": CONTRACT_VERSION,
-        "unicode": UNICODE_VERSION,
-        **{name: config[name] for name in ("table_rows", "num_negatives", "k", "split_salt", "dev_share", "seed")},
-        "pool": {"name": pool.name, **pool.counts},
-        "shards": [{"name": made.name, "split": made.split, **made.counts} for made in shards],
-        "labels": dict(job.labels),
-    }
-
-
-def _sum(shards: Sequence[FolderMade], split: str, what: str) -> int:
-    return sum(made.counts[what] for made in shards if made.split == split)
-
-
-def _require_known_documents(num_clicked: int, num_titled: int, asked: str) -> None:
-    if num_clicked and not num_titled:
-        raise StageError(
-            asked=asked,
-            found=f"none of the {num_clicked:,} document ids that were clicked is among the documents with a title",
-            follows="no click could be joined to a title",
-            do="check that the log and the documents file name documents by the same ids",
-        )
-
-
-def _require_training_pairs(shards: Sequence[FolderMade], left: Sequence[Mapping[str, int]], job: BuildJob) -> None:
-    if _sum(shards, "train", "pairs"):
-        return
+def _nothing_to_train_on(left: Mapping[int, Mapping[str, int]], job: BuildJob) -> StageError:
     k = job.settings["k"]
-    at, of = _at(left, k), _at(left, 0)
-    if k and of["pairs"] and not _at(left, 1)["pairs"]:
-        raise StageError(
+    at, of = left[k], left[0]
+    if k and of["pairs"] and not left[1]["pairs"]:
+        return StageError(
             asked=job.asked,
             found=f"not one of the {of['queries']:,} queries has a known person: the log's lines name no client",
             follows=f"nobody can be counted, so no query passes k = {k}, and there would be nothing to train on",
             do="give a log with client ids; or, for one that was published already, say `--k 0`: no gate at all",
         )
-    others = ", ".join(f"{row['pairs']:,} at k = {row['k']}" for row in left if 0 < row["k"] < k)
-    raise StageError(
+    others = ", ".join(f"{row['pairs']:,} at k = {other}" for other, row in left.items() if 0 < other < k)
+    return StageError(
         asked=job.asked,
         found=f"{at['queries']:,} of {of['queries']:,} queries passed k = {k}, and of {of['pairs']:,} pairs"
         f" {at['pairs']:,} are left, none of them for training" + (f" (there would be {others})" if others else ""),

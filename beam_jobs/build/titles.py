@@ -26,7 +26,7 @@ from schemas.text_contract import normalise_column
 HASHED = pa.schema({"document_id": pa.string(), "title": pa.string(), "hash": pa.uint64()})
 
 # The same; `first_hash` is that of the first document with its title, and `is_first` tells that one.
-GROUPED = HASHED.append(pa.field("first_hash", pa.uint64())).append(pa.field("is_first", pa.bool_()))
+GROUPED = pa.schema([*HASHED, ("first_hash", pa.uint64()), ("is_first", pa.bool_())])
 
 # A document as the join needs it. `pool_row`: where the pool holds this title, -1 where it does not; it holds a title
 # once, so that excluding by this row excludes by document id and by title at the same time.

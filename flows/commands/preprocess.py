@@ -100,7 +100,6 @@ def ingest(
     json
         Print the result as one JSON object; progress goes to stderr.
     """
-    from dataclasses import asdict
     from json import dumps
 
     from beam_jobs.engine.engine_options import with_engines
@@ -144,25 +143,16 @@ def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
             found="it must be said once where their client ids are",
             do="give either `--client-id -` (stdin) or `--client-ids-file FILE`",
         )
-    return _parse(_read(file), asked)
-
-
-def _read(file: str | None) -> bytes:
-    if file is not None:
-        try:
-            return storage.read_bytes(file)
-        except FileNotFoundError:
-            raise UsageError(
-                asked="client ids were to be read from a file", found="there is no such file", do="check the path"
-            ) from None
-    if sys.stdin.isatty():
-        return getpass("client id (not shown): ").encode()
-    return sys.stdin.buffer.read()
-
-
-def _parse(content: bytes, asked: str) -> list[str]:
     try:
+        if file is not None:
+            content = storage.read_bytes(file)
+        elif sys.stdin.isatty():
+            content = getpass("client id (not shown): ").encode()
+        else:
+            content = sys.stdin.buffer.read()
         lines = content.decode("utf-8").split("\n")
+    except FileNotFoundError:
+        raise UsageError(asked=asked, found="there is no file of client ids there", do="check the path") from None
     except UnicodeDecodeError:
         raise UsageError(asked=asked, found="the client ids are no UTF-8 text", do="give one id a line") from None
     ids = list(dict.fromkeys(line.removesuffix("\r") for line in lines if line.strip()))
