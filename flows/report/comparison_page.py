@@ -4,7 +4,7 @@ A comparison here is the value of comparison.json. A row is `done`, `failed` or 
 values. All sentences follow from the values.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,10 +46,7 @@ JUDGES = {
     "assessors": "Judgments: given by people.",
     "click-derived": "Judgments: derived from clicks, by no judge.",
 }
-WHY = {"gain": "gained", "loss": "lost"}
-KINDS = ("first", "second", "third")  # tones of the rows that are drawn by parts
-RULES_SHOWN = ("ties", "unjudged")  # in a terminal; the page has all
-NUM_QUERIES = 3  # in a terminal: that gained, and as many that lost
+WHY = {"gain": "Gained", "loss": "Lost"}
 
 
 def write_comparison(path: str, result: Mapping[str, Any]) -> None:
@@ -404,57 +401,29 @@ def _paper(comparison: Comparison) -> list[Block]:
 
 
 def _parts(comparison: Comparison) -> list[Block]:
-    """Kinds of queries: figures of the few rows that matter, and a table of all rows.
+    """Kinds of queries: every row in every part of each slice.
 
     A slice of which only one part has queries is left out: that is all queries again.
     """
-    rows, sizes = done(comparison), dict[str, dict[str, int]]()
+    rows, columns, groups = done(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
-        known = {part: next(filter(None, (_in_part(row, name, part) for row in rows)), None) for part in parts}
-        sizes[name] = {part: of["n"] for part, of in known.items() if of}
-    sizes = {name: parts for name, parts in sizes.items() if len(parts) > 1}
-    if not sizes:
-        return []
-    bm25 = next((row for row in rows if row["name"] == BM25), None)
-    matter = {row["name"]: row for row in (best(comparison), chosen(comparison), bm25) if row and row.get("slices")}
-    drawn = list(zip(KINDS, matter.values(), strict=False))
-    charts = {
-        name: [
-            ChartRow(
-                name=part, remark=f"{size:,}",
-                dots=[dot_of(of[MEASURE], kind) for kind, row in drawn if (of := _in_part(row, name, part))],
-            )
-            for part, size in parts.items()
-        ]
-        for name, parts in sizes.items()
-    }  # fmt: skip
-    ends = [end for chart in charts.values() for row in chart for dot in row.dots for end in dot.ends]
-    pictures = [
-        Picture(
-            title=f"{measure_name(MEASURE)} by {name}",
-            remark="queries at the right",
-            picture=partial(row_chart, chart, f"{measure_name(MEASURE)} by {name}, number of queries",
-                            row_height=22 + 9 * len(drawn), around=ends),
-            legend=[(kind, row["title"]) for kind, row in drawn],
-        )
-        for name, chart in charts.items()
-    ]  # fmt: skip
-
-    def value(name: str, part: str, row: Row) -> Cell:
-        found = [(_in_part(other, name, part) or {}).get(MEASURE) for other in (row, *rows)]
-        if found[0] is None:
-            return Cell()
-        top = max(of["mean"] for of in found if of)
-        return Cell(text=figure(found[0]["mean"]), strong=found[0]["mean"] == top, tip=interval(found[0]))
-
-    columns: Columns = [
-        (f"{part} (n = {size:,})", partial(value, name, part))
-        for name, parts in sizes.items()
-        for part, size in parts.items()
-    ]
-    groups = [("", 1), *((name, len(parts)) for name, parts in sizes.items())]
+        known = [(part, [of for row in rows if (of := _in_part(row, name, part))]) for part in parts]
+        known = [(part, values) for part, values in known if values]
+        if len(known) > 1:
+            groups.append((name, len(known)))
+            for part, values in known:
+                top = max(of[MEASURE]["mean"] for of in values)
+                columns.append((f"{part} (n = {values[0]['n']:,})", partial(_part_value, name, part, top)))
     caption = f"{measure_name(MEASURE)} of every row"
-    return [Beside(blocks=pictures), _table(comparison, caption, columns, rows, groups=groups)]
+    return [_table(comparison, caption, columns, rows, groups=groups)] if columns else []
+
+
+def _part_value(name: str, part: str, top: float, row: Row) -> Cell:
+    found = _in_part(row, name, part)
+    if not found:
+        return Cell()
+    value = found[MEASURE]
+    return Cell(text=figure(value["mean"]), strong=value["mean"] == top, tip=interval(value))
 
 
 def _in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
@@ -488,40 +457,32 @@ def _queries(comparison: Comparison) -> list[Block]:
     if not difference or not difference["queries"]:
         return []
     of, to = (title_of(comparison, difference[key]) for key in ("of", "to"))
-    first = [
-        f"{figure(query['of'])} against {figure(query['to'])}  {query['query']}"
-        for why in WHY
-        for query in [query for query in difference["queries"] if query["why"] == why][:NUM_QUERIES]
-    ]
     told = f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
-    each: list[Block] = [grade_legend(comparison["judgments"] == "click-derived")]
+    legend = grade_legend(comparison["judgments"] == "click-derived")
+    blocks: list[Block] = [Text(text=told), replace(legend, only="page")]
     for query in difference["queries"]:
         names = (difference["of"], difference["to"])
         rankings = [ranked(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
-        outcome = f"{WHY[query['why']]}: {of} {figure(query['of'])}, {to} {figure(query['to'])}"
-        each += [Heading(text=query["query"]), Text(text=sentence(outcome), tone="quiet"), Beside(blocks=rankings)]
-    return [Text(text=told), Items(items=first, tone="", only="terminal"), *(replace(one, only="page") for one in each)]
+        outcome = f"{WHY[query['why']]}: {of} {figure(query['of'])}, {to} {figure(query['to'])}."
+        blocks += [
+            Heading(text=query["query"]), Text(text=outcome, tone="quiet"), Beside(blocks=rankings, only="page"),
+        ]  # fmt: skip
+    return blocks
 
 
 def _measured(comparison: Comparison) -> list[Block]:
     judges = JUDGES.get(comparison["judgments"], f"Judgments: {comparison['judgments']}.")
     notes = [f"{row['title']}: {note}" for row in comparison["rows"] for note in row.get("notes") or ()]
-    return [
-        Items(items=[judges, *measured(comparison)], only="page"),
-        Items(items=[judges, *measured(comparison, RULES_SHOWN)], only="terminal"),
-        *([Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")] if notes else []),
-    ]
+    folded = Section(title="Notes on rows", folded=True, blocks=[Items(items=notes)], only="page")
+    return [Items(items=[judges]), *measured(comparison), *([folded] if notes else [])]
 
 
-def measured(metrics: Mapping[str, Any], only: Collection[str] = ()) -> list[str]:
-    """How a comparison or an evaluation was measured, a sentence or two each.
-
-    only: of the rules those of these names; all where none.
-    """
+def measured(metrics: Mapping[str, Any]) -> list[Block]:
+    """How a comparison or an evaluation was measured."""
     told = [
         f"{counted(metrics['n'], 'query')}, of which {metrics['n_informative']:,} can tell rankings apart: in the"
         " others all judged documents have one grade. All of them count in every mean.",
         f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
     ]
-    rules = {name: rule for name, rule in metrics["rules"].items() if not only or name in only}
-    return told + [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in rules.items()]
+    rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
+    return [Items(items=told), Items(items=rules, only="page")]

@@ -39,7 +39,6 @@ from flows.report.figures import (
 from training.analysis.explained import Explained, called, gates_json, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active
 from training.analysis.traces import Trace, TracedText, overall, overlap
-from training.recipes.towers import GatedRecurrent
 
 SCORES = {
     "cosine": "the cosine of the two texts, from −1 to 1",
@@ -55,18 +54,10 @@ PANELS = {
     "y": ("output", "passed on"),
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
-OF_Y = {
-    "embedding": "; after the last word the embedding",
-    "hops": ", and what the hops weight",
-    "maximum": "; the largest over the words is the embedding",
-    "distribution": "; after the last word what μ and σ are made of",
-}
 TABLE_WORDS = 40  # of a text
 HOPS = 8  # whose columns fit beside each other
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
-OF_RNN = "An RNN has no gates and no cell state: y(t) is all there is."
-NO_FORGET = "This tower has no forget gate (f = 1): c(t) is the sum of i(t) · y_g(t) so far."
 ONE_WORD = (
     "A text of one word is read in one step: no cell moves from word to word, so nothing is counted and no word can be"
     " a keyword."
@@ -210,7 +201,7 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             continue
         values = trace.states[name]
         scale = SHARED if shared else own_scale(values)
-        told = meaning + (OF_Y[trace.becomes] if name == "y" else "")
+        told = meaning
         if shared:
             beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
             told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
@@ -233,10 +224,6 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             f"The text has more than {MOST} words, so a column is the mean over {columns.words_each} consecutive words."
             " Every word is in traces.arrow."
         )
-    if not isinstance(one.recipe.tower, GatedRecurrent):
-        notes.append(OF_RNN)
-    elif not one.recipe.tower.forget_gate:
-        notes.append(NO_FORGET)
     return [
         Heading(text=f"{one.name}, read {trace.direction}", only="page"), lines,
         Text(text=" ".join(notes), tone="quiet", only="page"), Beside(blocks=panels, natural=True, only="page"),
@@ -248,32 +235,28 @@ def _scale(scale: Scale) -> list[tuple[str, str]]:
 
 
 def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Block]:
-    """Where the hops of a self-attentive tower look in a text: a row for each hop, and below one for all of them.
+    """Where the hops of a self-attentive tower look in a text: a row for each hop, and one for all of them.
 
-    weights: [hops, words]. The colours of each picture go from 0 to its largest.
+    weights: [hops, words].
     """
     weights_rT = np.asarray(weights)
-    columns, together, shared = word_columns(words), overall(weights_rT), overlap(weights_rT)
-    shown: list[tuple[np.ndarray, str, str, int | None]] = [(weights_rT, "hops", "hops", 1)]
-    if len(weights_rT) > 1:
-        shown.append((together[None], "overall", "row", None))
-    pictures = []
-    for values, name, rows, first in shown:
-        scale = Scale(low=0.0, high=float(values.max()))
-        picture = partial(heat_map, values.T, columns, range(len(values)), scale, name, rows=rows, first=first)
-        pictures.append(Picture(picture=picture, legend=_scale(scale)))
+    together, shared, several = overall(weights_rT), overlap(weights_rT), len(weights_rT) > 1
+    shown = np.vstack([weights_rT, *([together] if several else [])])
+    scale = Scale(low=0.0, high=float(shown.max()))
+    numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
+    picture = partial(heat_map, shown.T, word_columns(words), range(len(shown)), scale, "hops", numbers)
     told = "The weights of each hop add up to 1; overall is their mean"
     told += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
     chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
-    hops = [*weights_rT[:HOPS], *([together] if len(weights_rT) > 1 else [])]
-    names = [f"hop {at + 1}" for at in range(len(weights_rT[:HOPS]))] + ["overall"] * (len(weights_rT) > 1)
+    hops = [*weights_rT[:HOPS], *([together] if several else [])]
+    names = [*(f"hop {at + 1}" for at in range(len(weights_rT[:HOPS]))), *(["overall"] if several else [])]
     some = f" The first {HOPS} hops of {len(weights_rT)}; overall is of all." if len(weights_rT) > HOPS else ""
     table = Table(
         caption=f"% of each hop.{some}", header=["word", *names], only="terminal",
         rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
     )  # fmt: skip
     return [
-        Heading(text=title), Text(text=told, tone="quiet"), Beside(blocks=pictures, natural=True, only="page"), table,
+        Heading(text=title), Text(text=told, tone="quiet"), Picture(picture=picture, legend=_scale(scale)), table,
     ]  # fmt: skip
 
 
@@ -306,13 +289,11 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
                     Picture(
                         title=f"{one.name}, read {found['direction']}",
                         remark="mean of i(t) over all cells",
-                        picture=partial(row_chart, _means(found), "Mean input gate", row_height=36),
+                        picture=partial(row_chart, _means(found), "Mean input gate"),
                         legend=[("ours", "keywords"), ("dropped", "other words")],
                     ),
                     Text(text=_gate(one.name, found)),
                 ]
-        if one.topics and not isinstance(one.recipe.tower, GatedRecurrent):
-            blocks.append(Text(text=f"{one.name} is an RNN: it has no input gate, so there is nothing to compare."))
     blocks += [Text(text=OF_GATES, tone="quiet", only="page")] * bool(blocks)
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
 
@@ -356,19 +337,13 @@ def _cost(models: Sequence[Explained]) -> list[Block]:
     if len(known) < 2:
         return []
     lines = [Line(name=one.name, points=_points(one.cost), dots=_points(one.cost)) for one in known]
-    rows = [
-        [
-            one.name, f"{len(one.cost)}", f"{one.cost[0]['train_loss']:.4f}", f"{one.cost[-1]['train_loss']:.4f}",
-            "—" if one.cost[-1]["dev_loss"] is None else f"{one.cost[-1]['dev_loss']:.4f}",
-        ]
-        for one in known
-    ]  # fmt: skip
+    rows = [[one.name, f"{len(one.cost)}", *(f"{one.cost[at]['train_loss']:.4f}" for at in (0, -1))] for one in known]
     picture = Picture(
         title="Training loss per pair, by epoch",
         remark="logarithmic scale; each model’s own shards, negatives and γ",
         picture=partial(line_chart, lines, "Training loss per pair", log=True),
     )
-    header = ("Model", "Epochs", "After the first", "After the last", "Held out, after the last")
+    header = ("Model", "Epochs", "After the first", "After the last")
     table = Table(caption="Training loss per pair", header=header, rows=rows)
     return [Section(title="What training cost", blocks=[picture, table])]
 

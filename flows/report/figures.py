@@ -11,12 +11,14 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from flows.report.blocks import Picture
 from training.wording import visible
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # as
 KINDS = {  # of a dot: (colour, whether it is full)
     "": ("quiet", True), "ours": ("ours", True), "above": ("ours", True), "below": ("unreadable", True),
     "alike": ("quiet", False), "chosen": ("ink", True), "here": ("ours", True), "there": ("other", False),
-    "first": ("ours", True), "second": ("quiet", True), "third": ("other", True), "others": ("dropped", True),
+    "first": ("ours", True), "others": ("dropped", True),
 }  # fmt: skip
 
 
@@ -194,8 +196,8 @@ class ChartRow:
 
 
 def dot_of(value: Mapping[str, float], kind: str = "") -> Dot:
-    """A dot of {"mean", "low", "high"}, of which the ends may be missing."""
-    return Dot(value=value["mean"], low=value.get("low"), high=value.get("high"), kind=kind)
+    """A dot of {"mean", "low", "high"}, or of one whose mean is called "value"."""
+    return Dot(value=value["mean" if "mean" in value else "value"], low=value["low"], high=value["high"], kind=kind)
 
 
 def row_chart(
@@ -203,21 +205,19 @@ def row_chart(
     label: str,
     *,
     width: float = HALF,
-    row_height: float = 26,
     level: float | None = None,
     joined: bool = False,
-    around: Sequence[float] = (),
 ) -> Markup:
     """The figure; empty without a dot.
 
     level: a value that all are to be seen against, as a line from top to bottom. joined: the dots of a row lie on one
-    line, with a stroke between them; otherwise one below the other. around: values that the scale holds too, so that
-    several figures can have one.
+    line, with a stroke between them; otherwise one below the other.
     """
     rows = [row for row in rows if row.dots]
     if not rows:
         return Markup("")
-    low, high = scale_of(rows, [*around, *([] if level is None else [level])])
+    low, high = scale_of(rows, level)
+    row_height = 26 if joined else 17 + APART * max(len(row.dots) for row in rows)
 
     def draw() -> Any:
         figure = _figure(width, row_height * len(rows) + 34)
@@ -245,12 +245,12 @@ def row_chart(
     return _drawn(draw, f"{label}: {told}", "whiskers")
 
 
-def scale_of(rows: Sequence[ChartRow], around: Sequence[float] = ()) -> tuple[float, float]:
+def scale_of(rows: Sequence[ChartRow], level: float | None = None) -> tuple[float, float]:
     """The ends of the scale: of all rows, or without the aloof ones where these would stretch it, and a little room."""
     near = [end for row in rows if not row.aloof for dot in row.dots for end in dot.ends]
     every = [end for row in rows for dot in row.dots for end in dot.ends]
     edges = every if not near or max(every) - min(every) <= STRETCH * (max(near) - min(near)) else near
-    edges = [*edges, *around]
+    edges = edges if level is None else [*edges, level]
     low, high = min(edges), max(edges)
     room = 0.04 * (high - low) or 0.5 * (abs(high) or 1)
     return low - room, high + room
@@ -267,6 +267,28 @@ def _dot(axes: Any, dot: Dot, at: float, scale: tuple[float, float], kind: str) 
     ends = [[dot.value - start], [end - dot.value]] if start != end else None
     axes.errorbar([dot.value], [at], xerr=ends, fmt="o", ms=8, capsize=4, elinewidth=2, color=COLOUR[name],
                   mfc=COLOUR[name if full else "card"], mec=COLOUR[name], mew=1.6)  # fmt: skip
+
+
+def interval_pictures(
+    systems: Mapping[str, Mapping[str, Mapping[str, float]]],
+    names: Mapping[str, str],
+    titles: Mapping[str, str],
+    *,
+    ours: Collection[str] = ("model",),
+    remark: str = "",
+    level_of: str = "",
+) -> list[Picture]:
+    """A picture for each measure of `titles`, a row for each system. level_of: the system whose value is a line."""
+    pictures = []
+    for measure, title in titles.items():
+        values = {system: dot_of(of[measure]) for system, of in systems.items() if measure in of}
+        rows = [
+            ChartRow(name=names[system], dots=[dot], remark=f"{dot.value:.3f}", ours=system in ours)
+            for system, dot in values.items()
+        ]
+        level = values[level_of].value if level_of in values else None
+        pictures.append(Picture(title=title, remark=remark, picture=partial(row_chart, rows, title, level=level)))
+    return pictures
 
 
 def shortened(name: str, chars: int = 15) -> str:
@@ -423,14 +445,11 @@ def heat_map(
     active: Sequence[int],
     scale: Scale,
     title: str,
-    *,
-    rows: str = "cells",
-    first: int | None = 0,
+    names: Sequence[str] = (),
 ) -> Markup:
     """A column for each word, a row for each cell (Fig. 4, 5, 9, 10) or hop, those of `active` on top.
 
-    values: [words, cells] in the order in which the words stand. `rows`: what the rows are, if not cells; `first`: the
-    number of the first of them, None for none.
+    values: [words, cells] in the order in which the words stand. names: of the active rows, if not their numbers.
     """
     shown = columns.means(values).T  # [cells, columns]
     rest = [cell for cell in range(len(shown)) if cell not in set(active)]
@@ -439,7 +458,8 @@ def heat_map(
     heights += [len(rest) * max(1, min(ACTIVE_ROW, REST_HEIGHT // len(rest)))] if rest else []
 
     def draw() -> Any:
-        left, top, between = 34.0, 24.0, 7.0
+        labels = names or [str(cell) for cell in active]
+        left, top, between = 20.0 + 6 * max(map(len, labels)), 24.0, 7.0
         wide = gap * shown.shape[1]
         width = max(left + wide + 10, left + 7.5 * len(title))
         room = columns.label(_figure(9, 9).add_subplot(), gap)
@@ -454,12 +474,11 @@ def heat_map(
             axes.grid(False)
             axes.spines[:].set_visible(False)
             axes.set_xticks([])
-            numbered = cells is not rest and first is not None
-            axes.set_yticks(range(len(cells)) if numbered else [], [c + (first or 0) for c in cells] * numbered, size=9)
+            axes.set_yticks([] if cells is rest else range(len(cells)), [] if cells is rest else labels, size=9)
         if rest:
             axes.set_ylabel(f"{len(rest)} others", size=9)
         columns.label(axes, gap)
         return figure
 
-    told = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} {rows}"
+    told = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} rows"
     return _drawn(draw, told, "heat")

@@ -22,7 +22,7 @@ from flows.report.blocks import (
     sentence,
 )
 from flows.report.explain_page import attention_blocks
-from flows.report.figures import SERIES, ChartRow, Dot, histogram, row_chart, shortened
+from flows.report.figures import SERIES, ChartRow, Dot, histogram, interval_pictures, row_chart, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled import labelled_wording
@@ -115,26 +115,12 @@ def _cell(value: Mapping[str, float], form: str, best: bool) -> Cell:
     return Cell(text=form.format(value["value"]), aside=aside, strong=best)
 
 
-def _pictures(metrics: Metrics) -> list[Block]:
-    """Means with whiskers at each measure; what one score for all rows gives is a line."""
-    found: list[Block] = []
-    majority = metrics["systems"].get(MAJORITY)
-    remark = f"with {metrics['confidence']:.0%} intervals{'; dotted: majority' if majority else ''}"
-    for measure in next(iter(metrics["systems"].values())):
-        rows = [
-            ChartRow(
-                name=SYSTEMS[system],
-                dots=[Dot(value=of["value"], low=of["low"], high=of["high"])],
-                remark=f"{of['value']:.3f}",
-                ours=system in labelled_wording.OURS,
-            )
-            for system, values in metrics["systems"].items()
-            for of in [values[measure]]
-        ]
-        level = majority[measure]["value"] if majority else None
-        picture = partial(row_chart, rows, MEASURES[measure], level=level)
-        found.append(Picture(title=capital(MEASURES[measure]), remark=remark, picture=picture))
-    return found
+def _pictures(metrics: Metrics) -> list[Picture]:
+    """Every system at each measure; what one score for all rows gives is a line."""
+    systems = metrics["systems"]
+    titles = {measure: capital(MEASURES[measure]) for measure in systems[metrics["ours"]]}
+    remark = f"with {metrics['confidence']:.0%} intervals{'; dotted: majority' if MAJORITY in systems else ''}"
+    return interval_pictures(systems, SYSTEMS, titles, ours=labelled_wording.OURS, remark=remark, level_of=MAJORITY)
 
 
 def _histograms(metrics: Metrics) -> list[Block]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from flows.report import renderers
@@ -16,7 +15,6 @@ from flows.report.blocks import (
     Heading,
     Items,
     Page,
-    Picture,
     Section,
     Table,
     Text,
@@ -24,7 +22,7 @@ from flows.report.blocks import (
     ranked,
 )
 from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
-from flows.report.figures import ChartRow, dot_of, row_chart
+from flows.report.figures import interval_pictures
 from flows.report.training_page import read_json, record, training_blocks
 from schemas.release import read_decision
 from schemas.search_log import FATES, Ledger
@@ -306,7 +304,7 @@ def ranking(metrics: Metrics) -> list[Block]:
         ]
         for measure, difference in differences.items()
     ]
-    drawn = [_systems(metrics, measure) for measure in MEASURES_DRAWN if measure in differences]
+    drawn = interval_pictures(systems, SYSTEM_NAMES, {m: measure_name(m) for m in MEASURES_DRAWN if m in differences})
     name, difference = _chosen(metrics)
     told = f"Ours − BM25 at {measure_name(name)}: {difference['mean']:+.3f}, p = {difference['p']:.4f}."
     caption = f"Mean over {metrics['n']:,} queries, with {metrics['confidence']:.0%} interval"
@@ -315,20 +313,8 @@ def ranking(metrics: Metrics) -> list[Block]:
         Beside(only="page", blocks=drawn),
         Table(caption=caption, header=header, rows=rows),
         Items(items=[told, *metrics["warnings"]]),
-        Items(items=measured(metrics), only="page"),
+        *measured(metrics),
     ]
-
-
-def _systems(metrics: Metrics, measure: str) -> Picture:
-    name, rows = measure_name(measure), []
-    for system, values in metrics["systems"].items():
-        value = values[measure]
-        rows.append(
-            ChartRow(
-                name=SYSTEM_NAMES[system], dots=[dot_of(value)], remark=f"{value['mean']:.3f}", ours=system == "model"
-            )
-        )
-    return Picture(title=name, picture=partial(row_chart, rows, name))
 
 
 def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> list[Block]:

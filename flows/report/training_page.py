@@ -15,18 +15,12 @@ from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section
 from flows.report.figures import Line, line_chart
 from schemas import storage
 from schemas.stage import open_result
-from training.recipes.objectives import Classify, Clicks, Generate, ObjectiveSettings
-from training.recipes.recipe import Nesterov, Recipe
+from training.recipes.recipe import Recipe
 from training.recipes.section import flat
 from training.wording import duration
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip
-TOWERS = {"lstm": "LSTM", "rnn": "RNN", "bilstm": "bidirectional LSTM", "dssm": "DSSM", "clsm": "CLSM",
-          "bag": "bag of trigrams", "self_attentive": "self-attention over a bidirectional LSTM",
-          "max_pooled": "maximum over a bidirectional LSTM", "variational": "normal distribution"}  # fmt: skip
-ARITHMETIC = {"compiled": "the compiled path", "torch": "the reference path", "triton": "Triton kernels"}
-SHOWN = 8  # classes by name
 NUM_POINTS = 240  # of a picture's line: its width in pixels, about
 WINDOWS = 40  # a step is smoothed with its neighbours: this many windows make a run
 BAND = (10, 90)  # percent of the steps of a window that are inside the band
@@ -187,60 +181,25 @@ def training_facts(
     recipe: Recipe, result: Mapping[str, Any], model: Mapping[str, Any], steps: Steps
 ) -> list[tuple[str, str]]:
     """(name, value): what came of a training, and how it was done. model: model.json of its folder."""
-    metrics, counts = result["metrics"], result["counts"]
-    tower, optimiser, unit = recipe.tower, recipe.optimiser, recipe.objective.unit
-    shared = "one tower for both sides" if len(recipe.objective.towers) == 1 else "a tower each for queries and titles"
-    loss = f"{metrics['train_loss']:.3f} per {unit}"
+    metrics, counts, unit = result["metrics"], result["counts"], recipe.objective.unit
+    towers = "one tower for both sides" if len(recipe.objective.towers) == 1 else "a tower each for queries and titles"
     held_out = f", {metrics['dev_loss']:.3f} on held-out ones" if metrics.get("dev_loss") is not None else ""
     measured = {name: metrics[key] for name, key in HELD_OUT.items() if metrics.get(key) is not None}
     speed = f"{metrics['pairs_per_second']:,.0f} {unit}s per second in the last epoch"
     updates = f"each of {recipe.minibatch:,} {unit}s in micro-batches of {recipe.micro_batch:,}"
+    computed = [metrics.get(name) for name in ("arithmetic", "instructions", "device")]
     return [
         *((name, f"{value:.3f} on {metrics['watched']}") for name, value in measured.items()),
-        ("Loss", f"{loss}{held_out}, of epoch {metrics['epoch']}"),
+        ("Loss", f"{metrics['train_loss']:.3f} per {unit}{held_out}, of epoch {metrics['epoch']}"),
         ("Time", f"{duration(result['duration_seconds'])} for {recipe.epochs} epochs, {speed}"),
-        ("Recipe", f"{recipe.name}: {TOWERS.get(tower.kind, tower.kind)}, {tower.cells} cells, {shared}"),
+        ("Recipe", f"{recipe.name}: {recipe.tower.kind}, {recipe.tower.cells} cells, {towers}"),
         ("Parameters", f"{model['parameters']:,}"),
         ("Data", f"{counts['pairs']:,} {unit}s, {recipe.epochs} times"),
         ("Updates", f"{counts['updates']:,}, {updates}"),
-        *_learnt(recipe.objective, model.get("outputs") or {}),
-        ("Step", ", ".join([f"ε {optimiser.step:g}", _rule(recipe),
-                            f"th_G {optimiser.clip_norm:g}" if optimiser.clip_norm else "no th_G"])),
-        ("Computed by", _computed_by(metrics, recipe)),
+        ("Computed by", ", ".join(filter(None, [*computed, recipe.dtype]))),
         ("Workers", _workers(metrics, recipe, steps)),
         ("Interruptions", _interruptions(metrics)),
-    ]  # fmt: skip
-
-
-def _learnt(objective: ObjectiveSettings, outputs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What each example is set against: negatives, classes, or the words of a text."""
-    match objective:
-        case Classify(features=features, head=head, dropout=dropout):
-            classes = outputs["classes"]
-            shown = ", ".join(classes[:SHOWN]) + (f" and {len(classes) - SHOWN:,} more" if len(classes) > SHOWN else "")
-            above = f"{features.kind} features, {head.kind} head" + (f", dropout {dropout:g}" if dropout else "")
-            return [("Classes", f"of {outputs['unit']}: {shown}"), ("Above the tower", above)]
-        case Generate():
-            kappa = f"κ = sigmoid({objective.kappa_rate:g} (update - {objective.kappa_middle:,}))"
-            words = f"a decoder of {objective.decoder_cells:,} cells and {len(outputs['vocabulary']):,} words"
-            again = "themselves and in other words" if objective.reformulate else "themselves"
-            return [("Said again", f"texts as {again}"), ("Above the tower", f"{words}, {kappa}")]
-        case Clicks(num_negatives=n, negatives=negatives):
-            return [("Negatives", f"{n} for each pair, {negatives.kind}")]
-    return []
-
-
-def _rule(recipe: Recipe) -> str:
-    if not isinstance(recipe.optimiser, Nesterov):
-        return recipe.optimiser.kind.capitalize()
-    gamma = f", γ {recipe.objective.gamma:g}" if isinstance(recipe.objective, Clicks) else ""
-    return f"μ {recipe.optimiser.momentum_middle:g} ({recipe.optimiser.momentum_edge:g} at both ends){gamma}"
-
-
-def _computed_by(metrics: Mapping[str, Any], recipe: Recipe) -> str:
-    arithmetic = metrics.get("arithmetic", "")
-    named = next((name for start, name in ARITHMETIC.items() if arithmetic.startswith(start)), arithmetic)
-    return ", ".join(filter(None, [named, metrics.get("instructions"), metrics.get("device"), recipe.dtype]))
+    ]
 
 
 def _workers(metrics: Mapping[str, Any], recipe: Recipe, steps: Steps) -> str:

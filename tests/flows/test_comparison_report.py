@@ -79,8 +79,8 @@ def test_pictures_and_tables_can_be_told_without_seeing_them(page):
 
 
 def test_every_part_has_its_picture(page):
-    """NDCG@10, beside the paper, and four slices."""
-    assert [svg["class"] for svg in page.all("svg")] == ["whiskers"] * 6
+    """NDCG@10, and beside the paper."""
+    assert [svg["class"] for svg in page.all("svg")] == ["whiskers"] * 2
 
 
 def test_colours_follow_what_was_tested(html):

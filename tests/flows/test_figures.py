@@ -115,11 +115,6 @@ def test_an_aloof_row_does_not_press_the_others_together():
     assert row_chart([*near, row("floor", 0.1, aloof=True)], "NDCG").count("<use") == 7  # 2 dots, 4 ends, an arrow
 
 
-def test_figures_around_the_same_values_have_the_same_scale():
-    one = scale_of([row("a", 0.4)], (0.2, 0.8))
-    assert one == scale_of([row("a", 0.5)], (0.2, 0.8)) != scale_of([row("a", 0.4)])
-
-
 def test_colours_of_a_scale_worked_by_hand():
     colours = Scale(low=-1, high=1).colours(np.array([-1.0, -0.5, 0.0, 0.1, 3.0]))
     assert colours[:, 3].tolist() == [255, 128, 0, 26, 255]
@@ -137,7 +132,7 @@ def test_active_cells_stand_on_top_and_every_value_is_painted_once():
     assert active[:, :, 3].tolist() == [[255, 153], [0, 102]]  # cell 2, then cell 0
     assert rest[:, :, 3].tolist() == [[255, 204]]
     assert (active[0, :, 0] == 217).all()  # below zero
-    assert "output: -1.00 to 1.00 over 2 words and 3 cells" in picture
+    assert "output: -1.00 to 1.00 over 2 words and 3 rows" in picture
 
 
 @pytest.mark.parametrize("num_words", [1, 2, 40, MOST, MOST + 1, 1_000, 10_007])

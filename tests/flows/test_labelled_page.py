@@ -109,9 +109,9 @@ def test_the_page_has_every_picture_and_the_counts_follow_from_the_scores(said, 
     kinds = [picture["class"] for picture in page.all("svg")]
     assert kinds.count("curves histogram") == 2  # our cosine, and word mover's distance
     assert kinds.count("whiskers") == 3  # accuracy, area under ROC; calibration
-    # Of the first three rows of each kind two texts with a picture of the hops and one of all of them.
+    # Of the first three rows of each kind two texts with a picture of the hops.
     wrong = sum(metrics["classifier"]["confusion"][k][1 - k] for k in (0, 1))
-    assert kinds.count("heat") == (min(3, wrong) + 3) * 2 * 2
+    assert kinds.count("heat") == (min(3, wrong) + 3) * 2
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
     with pa.memory_map(f"{result.data}/scores.arrow") as file:
         scores = pa.ipc.open_file(file).read_all().to_pydict()

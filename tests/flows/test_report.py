@@ -192,7 +192,7 @@ def test_training_is_told_with_its_curves(page):
     for text in (
         "NDCG@10 0.861 on judgments",
         "Parameters 37,943,040",
-        "the compiled path, avx512, cpu, float32",
+        "compiled 3, avx512, cpu, float32",
         "resumed after update 120 (2 workers)",
         "1 min 05 s for",
     ):
