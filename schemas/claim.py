@@ -55,7 +55,9 @@ def claimed(folder: str, progress: Callable[[str, int, int | None], None]) -> It
     claim = _wait_for(path, progress)
     try:
         if claim is not None:
-            _sign(claim)
+            with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
+                os.ftruncate(claim, 0)
+                os.pwrite(claim, _signature(), 0)
         yield
     finally:
         if claim is not None:
@@ -126,7 +128,7 @@ def _claims(folder: str) -> list[str]:
 def _read(claim: str) -> bytes | None:
     """What a claim says; None where it was given back meanwhile."""
     try:
-        return storage.read_now(claim)
+        return storage.read_bytes(claim)
     except FileNotFoundError:
         return None
 
@@ -164,12 +166,6 @@ def _is_still(claim: int, path: str) -> bool:
         return os.path.samestat(os.fstat(claim), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _sign(claim: int) -> None:
-    with suppress(OSError):  # it is for people: a full disk is met by the stage, which says so
-        os.ftruncate(claim, 0)
-        os.pwrite(claim, _signature(), 0)
 
 
 def _signature(beats: int = 0) -> bytes:

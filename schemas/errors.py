@@ -78,15 +78,8 @@ def require_major(what: str, found: object, known: str) -> None:
 
 # What a person has to fix: retrying does not help.
 _LASTING = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.EFBIG,
-}
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EFBIG,
+}  # fmt: skip
 
 
 def os_error_kind(error: OSError) -> type[StageError]:

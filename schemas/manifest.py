@@ -60,6 +60,15 @@ class Outcome:
     ledger: Ledger | None = None
     logical_digest: str = ""
 
+    def to_json(self) -> dict:
+        return {
+            "counts": dict(self.counts),
+            "metrics": dict(self.metrics),
+            "labels": dict(self.labels),
+            "ledger": self.ledger.to_json() if self.ledger else None,
+            "logical_digest": self.logical_digest,
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
@@ -76,18 +85,11 @@ class Manifest:
         return self.request.digest
 
     def to_json(self) -> dict:
-        ledger = self.outcome.ledger
         return {
             "schema_version": SCHEMA_VERSION,
             "digest": self.digest,
             "request": asdict(self.request),
-            "outcome": {
-                "counts": dict(self.outcome.counts),
-                "metrics": dict(self.outcome.metrics),
-                "labels": dict(self.outcome.labels),
-                "ledger": ledger.to_json() if ledger else None,
-                "logical_digest": self.outcome.logical_digest,
-            },
+            "outcome": self.outcome.to_json(),
             "files": [asdict(file) for file in self.files],
             "attempt": self.attempt,
             "created": self.created,
@@ -164,7 +166,6 @@ def canonical_json(value: Any) -> bytes:
 # A small JSON record with a hash of its own content, so that a changed byte is detected without another file.
 #
 # {"schema_version": "1.1", ..., "seal": SHA-256 of the canonical JSON of all the rest}
-
 
 SEAL = "seal"
 

@@ -21,7 +21,7 @@ can change unseen.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from schemas import storage
 from schemas.errors import StageError, require_major
@@ -94,6 +94,8 @@ class Decision:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
+Record = TypeVar("Record", Release, Pointer, Decision)
+
 # (live release or None, its folder, candidate, its folder) -> Decision. `publish(..., decide=...)` asks it once.
 Decide = Callable[[Release | None, str | None, Release, str], Decision]
 
@@ -104,9 +106,20 @@ def read_pointer(uri: str) -> Pointer | None:
     On an object store pointer.json may lag behind the swaps: whoever made one may have died before writing the pointer,
     or have written it late. So the swaps that follow it are looked for, which ends at the first that is not there.
     """
-    pointer = _pointer(uri, POINTER)
+
+    def read(name: str) -> Pointer | None:
+        return _read(
+            Pointer,
+            f"the pointer of {uri}",
+            uri,
+            name,
+            follows="which release is live cannot be known",
+            do=f"set {name} aside and publish again: the releases are kept",
+        )
+
+    pointer = read(POINTER)
     if not storage.is_local(uri):
-        while later := _pointer(uri, swap_name(pointer.number + 1 if pointer else 1)):
+        while later := read(swap_name(pointer.number + 1 if pointer else 1)):
             pointer = later
     return pointer
 
@@ -114,24 +127,6 @@ def read_pointer(uri: str) -> Pointer | None:
 def swap_name(number: int) -> str:
     """Where the pointer that a swap made is, below the URI of an object store."""
     return f"{SWAPS}/{number:010}.json"
-
-
-def _pointer(uri: str, name: str) -> Pointer | None:
-    try:
-        value = _read(f"the pointer of {uri}", storage.join(uri, name))
-        return Pointer(
-            release=value["release"], previous=value["previous"], swapped=value["swapped"],
-            number=value.get("number", 0),
-        )  # fmt: skip
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise StageError(
-            asked=f"the pointer of {uri} was to be read",
-            found=f"its {name} is damaged",
-            follows="which release is live cannot be known",
-            do=f"set {name} aside and publish again: the releases are kept",
-        ) from None
 
 
 def release_folder(uri: str, digest: str) -> str:
@@ -153,20 +148,11 @@ def read_release(uri: str) -> tuple[str, Release]:
 
 def read_folder(folder: str) -> Release:
     """The release in a folder. Raises StageError where there is none or it cannot be read."""
-    try:
-        value = _read(f"the release in {folder}", storage.join(folder, RELEASE))
-        known = {f.name for f in fields(Release)}  # a later minor version may say more
-        return Release(**{name: value[name] for name in value if name in known})
-    except FileNotFoundError:
-        found = f"there is no {RELEASE} in it"
-    except (ValueError, TypeError, AttributeError):
-        found = f"its {RELEASE} is damaged"
-    raise StageError(
-        asked=f"the release in {folder} was to be read",
-        found=found,
-        follows="nothing of it can be served",
-        do="publish again",
-    )
+    what, lost, do = f"the release in {folder}", "nothing of it can be served", "publish again"
+    release = _read(Release, what, folder, RELEASE, follows=lost, do=do)
+    if release is None:
+        raise StageError(asked=f"{what} was to be read", found=f"there is no {RELEASE} in it", follows=lost, do=do)
+    return release
 
 
 def write_decision(uri: str, digest: str, decision: Decision, *, against: str | None, decided: str) -> None:
@@ -176,37 +162,40 @@ def write_decision(uri: str, digest: str, decision: Decision, *, against: str | 
     """
     value = {"schema_version": SCHEMA_VERSION, "release": digest, "against": against, "decided": decided}
     content = to_bytes(sealed({**value, **asdict(decision)}))
-    storage.write_atomic(_decision_file(uri, digest), content)
+    storage.write_atomic(storage.join(uri, _decision_file(digest)), content)
 
 
 def read_decision(uri: str, digest: str) -> Decision | None:
     """The decision about a release, or None where there is none. Raises StageError if the record is damaged."""
-    try:
-        value = _read(f"the decision on {digest}", _decision_file(uri, digest))
-        return Decision(promote=value["promote"], reason=value["reason"], figures=value["figures"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise StageError(
-            asked=f"the decision on the release {digest} was to be read",
-            found=f"its {DECISIONS}/{digest}.json is damaged",
-            follows="why it is live, or is not, cannot be known",
-            do="publish it again, or remove that file: nothing is served from it",
-        ) from None
+    return _read(
+        Decision,
+        f"the decision on the release {digest}",
+        uri,
+        _decision_file(digest),
+        follows="why it is live, or is not, cannot be known",
+        do=f"publish it again, or remove {_decision_file(digest)}: nothing is served from it",
+    )
 
 
 def remove_decision(uri: str, digest: str) -> None:
-    storage.remove(_decision_file(uri, digest))
+    storage.remove(storage.join(uri, _decision_file(digest)))
 
 
-def _decision_file(uri: str, digest: str) -> str:
-    return storage.join(uri, DECISIONS, f"{digest}.json")
+def _decision_file(digest: str) -> str:
+    return f"{DECISIONS}/{digest}.json"
 
 
-def _read(what: str, where: str) -> dict[str, Any]:
-    """A sealed record. Raises ValueError if it is not as it was written, UnknownVersionError, FileNotFoundError."""
-    value = json.loads(storage.read_now(where))
-    require_major(what, value.get("schema_version"), SCHEMA_VERSION)
-    if is_broken(value, since="1.1"):
-        raise ValueError("the seal is broken")
-    return value
+def _read(kind: type[Record], what: str, folder: str, name: str, *, follows: str, do: str) -> Record | None:
+    """The sealed record in a file of a folder, or None where there is none. Raises StageError where it is damaged."""
+    try:
+        value = json.loads(storage.read_bytes(storage.join(folder, name)))
+        require_major(what, value.get("schema_version"), SCHEMA_VERSION)
+        if is_broken(value, since="1.1"):
+            raise ValueError("the seal is broken")
+        return kind(**{f.name: value[f.name] for f in fields(kind) if f.name in value})  # a later version may say more
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, AttributeError):
+        raise StageError(
+            asked=f"{what} was to be read", found=f"its {name} is damaged", follows=follows, do=do
+        ) from None

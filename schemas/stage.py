@@ -53,7 +53,6 @@ class StageResult:
 
     def to_json(self) -> dict:
         """The object that `--json` prints."""
-        outcome = self.manifest.outcome
         value = {
             "stage": self.manifest.request.stage,
             "digest": self.manifest.digest,
@@ -61,14 +60,11 @@ class StageResult:
             "data": self.data,
             "reused": self.reused,
             "repaired": list(self.repaired),
-            "counts": dict(outcome.counts),
-            "metrics": dict(outcome.metrics),
-            "labels": dict(outcome.labels),
-            "logical_digest": outcome.logical_digest,
+            **self.manifest.outcome.to_json(),
             "duration_seconds": self.manifest.duration_seconds,
         }
-        if outcome.ledger:
-            value["ledger"] = outcome.ledger.to_json()
+        if value["ledger"] is None:
+            del value["ledger"]
         return value
 
 
@@ -133,7 +129,8 @@ def _make(store: str, request: Request, produce: Callable[[str], Outcome | None]
     """A new output. Where no claim could be had, another process may be at it too: the first to commit counts."""
     folder = stage_folder(store, request)
     if wrong:
-        _set_aside(folder)
+        fs, path = storage.filesystem(storage.join(folder, manifests.FILE_NAME))
+        fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}")
     attempt = f"attempt-{uuid.uuid4().hex[:12]}"
     started = time.time()
     try:
@@ -202,8 +199,3 @@ def software_versions() -> dict[str, str]:
         "machine": platform.machine(),
         **{name: metadata.version(name.replace("_", "-")) for name in loaded},
     }
-
-
-def _set_aside(folder: str) -> None:
-    fs, path = storage.filesystem(storage.join(folder, manifests.FILE_NAME))
-    fs.mv(path, f"{path}.damaged-{uuid.uuid4().hex[:8]}")

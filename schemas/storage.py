@@ -9,16 +9,15 @@ import errno
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-CHUNK_BYTES = 1 << 20
 REMOVE_TRIES = 10
 _NO_FOLDERS = {"s3", "gs", "abfs"}
 Found = TypeVar("Found")
@@ -119,8 +118,9 @@ def open_read(uri: str) -> IO[bytes]:
 
 
 def read_bytes(uri: str) -> bytes:
-    with open_read(uri) as file:
-        return file.read()
+    """A file's bytes, in one request: as they are now, whatever was listed before."""
+    fs, path = filesystem(uri)
+    return fs.cat_file(path)
 
 
 def read_writable(uri: str) -> bytearray:
@@ -134,14 +134,6 @@ def read_writable(uri: str) -> bytearray:
     return content
 
 
-def read_now(uri: str) -> bytes:
-    """A small file's bytes in one request, bypassing the file system's cached listings."""
-    fs, path = filesystem(uri)
-    if is_local(uri):
-        return read_bytes(uri)
-    return fs.cat_file(path)
-
-
 def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
     """The bytes of each (file, first byte, number of bytes); those of an object store are fetched in parallel.
 
@@ -150,12 +142,9 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
     if not ranges:
         return []
     fs, _ = filesystem(ranges[0][0])
-    if is_local(ranges[0][0]):
-        found = [_read_range(filesystem(uri)[1], first, num_bytes) for uri, first, num_bytes in ranges]
-    else:
-        ends = [first + num_bytes for _, first, num_bytes in ranges]
-        paths = [filesystem(uri)[1] for uri, _, _ in ranges]
-        found = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
+    paths = [filesystem(uri)[1] for uri, _, _ in ranges]
+    ends = [first + num_bytes for _, first, num_bytes in ranges]
+    found = fs.cat_ranges(paths, [first for _, first, _ in ranges], ends, on_error="raise")
     if short := next((uri for (uri, _, wanted), got in zip(ranges, found, strict=True) if len(got) != wanted), None):
         raise OSError(errno.EIO, "the file is shorter than when it was written", short)
     return found
@@ -233,12 +222,6 @@ def write_new(uri: str, content: bytes) -> bool:
     return True
 
 
-def _read_range(path: str, first: int, num_bytes: int) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        file.seek(first)
-        return file.read(num_bytes)
-
-
 def _make(fs: fsspec.AbstractFileSystem, path: str) -> None:
     """Make a folder with those above it; below a private one each is private. An object store has none."""
     if _NO_FOLDERS & set(_protocols(fs)):
@@ -285,10 +268,8 @@ def _write_beside(path: str, *pieces: bytes | memoryview) -> str:
 
 def sha256(uri: str) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    for chunk in _chunks(uri):
-        digest.update(chunk)
-    return digest.hexdigest()
+    with open_read(uri) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # of which it needs readinto
 
 
 def fingerprint(uri: str) -> str:
@@ -306,26 +287,17 @@ def state(uri: str) -> str:
     """A value that changes with every write to a file, read in one request; empty where a web server gives none."""
     fs, path = filesystem(uri)
     if is_local(uri):
-        found = os.stat(path)
-        return (
-            f"{found.st_size}-{found.st_mtime_ns}"  # and no inode: machines may number a shared folder in their own way
-        )
-    return _web_state(fs, path) if _is_web(fs) else fs.ukey(path)
-
-
-def _is_web(fs: fsspec.AbstractFileSystem) -> bool:
-    return "http" in _protocols(fs)
+        found = os.stat(path)  # without the inode: machines may number a shared folder in their own way
+        return f"{found.st_size}-{found.st_mtime_ns}"
+    if "http" not in _protocols(fs):
+        return fs.ukey(path)
+    info = fs.info(path)  # since fsspec's own key of a web server's file is its address
+    known = [f"{name}={info[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if info.get(name)]
+    return " ".join([*known, f"size={info.get('size')}"]) if known else ""
 
 
 def _protocols(fs: fsspec.AbstractFileSystem) -> Sequence[str]:
     return fs.protocol if isinstance(fs.protocol, list | tuple) else (fs.protocol,)
-
-
-def _web_state(fs: fsspec.AbstractFileSystem, path: str) -> str:
-    """What a web server says of a file's version, or nothing: fsspec's own key of it is its address."""
-    found = fs.info(path)
-    said = [f"{name}={found[name]}" for name in ("ETag", "Content-MD5", "Digest", "Last-Modified") if found.get(name)]
-    return " ".join([*said, f"size={found.get('size')}"]) if said else ""
 
 
 def of_each(function: Callable[[str], Found], uris: Iterable[str]) -> list[Found]:
@@ -345,9 +317,3 @@ def expand(pattern: str) -> list[str]:
     else:
         found = [path] if fs.isfile(path) else []
     return sorted(found if is_local(pattern) else [fs.unstrip_protocol(p) for p in found])
-
-
-def _chunks(uri: str) -> Iterator[Any]:
-    with open_read(uri) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.compiled.log_library import NO_TEXT, grouped_rows, text_hashes
+from beam_jobs.compiled.log_library import NO_TEXT, text_hashes
 from beam_jobs.engine.arrow_files import Record, explained, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
 BUCKET_BYTES = 32 << 20
-MAX_BUCKETS = 1 << 14  # a bucket's number has 16 bits
+MAX_BUCKETS = 1 << 14  # a bucket's number is an int16
 # Rows are gathered up to this size before they are cut, so that a record is worth its overhead of about a kilobyte,
 # and a scratch file its name.
 GATHER_BYTES = 48 << 20
@@ -65,12 +65,12 @@ def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Itera
     if not len(table):
         return
     buckets = table[key].to_numpy() if num_buckets is None else bucket_of(table[key], num_buckets)
-    grouped, all_sizes = grouped_rows(table, buckets, num_buckets or MAX_BUCKETS)
-    present = np.flatnonzero(all_sizes)
-    sizes = all_sizes[present]
+    order = np.argsort(buckets.astype(np.int16), kind="stable")  # numbers this short are sorted by counting
+    grouped = table.unify_dictionaries().combine_chunks().take(pa.array(order))
+    sizes = np.bincount(buckets)
     starts = np.cumsum(sizes) - sizes
-    for bucket, start, size in zip(present.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        yield bucket, grouped.slice(start, size)
+    for bucket in np.flatnonzero(sizes).tolist():
+        yield bucket, grouped.slice(starts[bucket], sizes[bucket])
 
 
 class ExchangeRecords(beam.PTransform):

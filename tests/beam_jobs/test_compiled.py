@@ -11,10 +11,10 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.compiled.log_library import first_rows, grouped_rows, keyed_hashes, row_digest, text_hashes
+from beam_jobs.compiled.log_library import first_rows, keyed_hashes, row_digest, text_hashes
 from beam_jobs.sources import ubi
 from beam_jobs.sources.mapping import Events
 from beam_jobs.sources.ubi import everyday_rows
@@ -145,7 +145,7 @@ def test_a_row_of_several_columns_is_their_text_with_line_ends_between(rows, beg
     columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(_TEXT_NUMBER_TEXT)]
     expected = LogicalDigest()
     expected.add("\n".join(map(str, row)).encode() for row in rows[begin:])
-    with _library("hashes", is_compiled):
+    with _library(is_compiled):
         assert row_digest(*(column.slice(begin) for column in columns)) == expected.hexdigest()
 
 
@@ -170,8 +170,8 @@ def test_what_lies_where_there_is_no_text_counts_for_nothing():
     assert text_hashes(texts).tolist() == [0, crc32(b"b")]
 
 
-def _library(module, is_there):
-    """The compiled library for a module, or none, as where it was not built."""
+def _library(is_there):
+    """The compiled library, or none, as where it was not built."""
     return nullcontext() if is_there else mock.patch("beam_jobs.compiled.log_library.library", return_value=None)
 
 
@@ -181,7 +181,7 @@ TEXTS = st.lists(st.binary(max_size=300), max_size=20)
 @given(TEXTS, st.integers(0, 20), st.binary(max_size=64), st.binary(max_size=16), st.booleans())
 def test_keyed_hashes_are_those_of_hashlib(texts, begin, key, person, is_compiled):
     digests = [blake2b(text, digest_size=8, key=key, person=person).digest() for text in texts[begin:]]
-    with _library("hashes", is_compiled):
+    with _library(is_compiled):
         found = keyed_hashes(pa.array(texts, pa.binary()).slice(begin), key=key, person=person)
     assert found.tolist() == [int.from_bytes(digest, "little") for digest in digests]
 
@@ -202,50 +202,5 @@ def test_the_first_row_of_each_hash_is_told(numbers, begin, same_place, is_compi
     ]
     seen = set()
     expected = [not (number in seen or seen.add(number)) for number in numbers[begin:]]
-    with _library("grouped_rows", is_compiled):
+    with _library(is_compiled):
         assert first_rows(pa.array(hashes, pa.binary(16)).slice(begin)).tolist() == expected
-
-
-_TYPES = {
-    "text": (pa.string(), st.text(max_size=20)),
-    "bytes": (pa.binary(), st.binary(max_size=40)),
-    "word": (pa.dictionary(pa.int16(), pa.string()), st.sampled_from(["a", "bc", "def"])),
-    "byte": (pa.int8(), st.integers(-128, 127)),
-    "short": (pa.uint16(), st.integers(0, 2**16 - 1)),
-    "place": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
-    "share": (pa.float64(), st.floats(allow_nan=False)),
-    "time": (pa.timestamp("ms", tz="UTC"), st.integers(0, 10**12)),
-    "hash": (pa.binary(16), st.binary(min_size=16, max_size=16)),
-    "three": (pa.binary(3), st.binary(min_size=3, max_size=3)),
-    "is": (pa.bool_(), st.booleans()),
-    "people": (pa.list_(pa.uint64()), st.lists(st.integers(0, 9), max_size=3)),
-}
-
-
-@st.composite
-def _chunked_tables(draw):
-    """Tables of one to four chunks, which are slices of longer ones, and a group for each row."""
-    chunks = []
-    for _ in range(draw(st.integers(1, 4))):
-        rows = draw(st.integers(0, 30))
-        columns = [
-            pa.array(draw(st.lists(st.none() | values, min_size=rows + 3, max_size=rows + 3)), kind)
-            for kind, values in _TYPES.values()
-        ]
-        chunks.append(pa.table(columns, names=list(_TYPES)).slice(draw(st.integers(0, 3)), rows))
-    table = pa.concat_tables(chunks)
-    return table, np.array(draw(st.lists(st.integers(0, 5), min_size=len(table), max_size=len(table))), np.int64)
-
-
-@pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(_chunked_tables(), st.booleans())
-def test_rows_are_regrouped_as_a_stable_sort_regroups_them(given_rows, is_compiled):
-    table, groups = given_rows
-    with _library("grouped_rows", is_compiled):
-        found, sizes = grouped_rows(table, groups, 7)
-    found.validate(full=True)
-    rows = table.to_pylist()
-    assert found.schema == table.schema
-    assert found.to_pylist() == [rows[row] for row in sorted(range(len(rows)), key=groups.__getitem__)]
-    assert sizes.tolist() == [int((groups == group).sum()) for group in range(7)]
