@@ -2,19 +2,28 @@
 
 A word that the file knows is one row of the table W, its vector; any other word is the sum of its letter trigrams'
 rows, which start small and random as ever. The words stand in the order of their code points, so the model depends
-neither on the file's order nor on its format. The file is read with gensim (word_vectors).
+neither on the file's order nor on its format.
+
+A file is in one of the three forms that word vectors are published in, compressed (.gz, .bz2) or not:
+
+    GloVe text       a word and its numbers a line
+    word2vec text    the same below a first line with the numbers of words and of columns
+    word2vec binary  the same first line, then words and their float32 numbers as bytes
+
+Nothing is unpickled: gensim's own format is refused.
 
 Shapes: K words that both the file and the shards have, D columns.
 """
 
-import logging
 import os
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO
 
+import fsspec
 import numpy as np
 
 from schemas import storage
@@ -95,17 +104,8 @@ def _words_of_shards(folder: str) -> set[str]:
     return found
 
 
-# A file of word vectors, in any of the three forms that they are published in, compressed (.gz, .bz2) or not.
-#
-#     GloVe text       a word and its numbers a line
-#     word2vec text    the same below a first line with the numbers of words and of columns
-#     word2vec binary  the same first line, then words and their float32 numbers as bytes
-#
-# gensim's KeyedVectors reads it; what gensim would pass over in silence is looked for here first. Nothing is unpickled:
-# gensim's own format is refused.
-
-
-_HEAD_BYTES = 1 << 20  # more than a first line has
+_BLOCK_BYTES = 1 << 20  # more than a first line has
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2"}
 _PICKLE, _ZIP = b"\x80", b"PK\x03\x04"
 
 
@@ -124,32 +124,67 @@ def columns_of(path: str) -> int:
 def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndarray]:
     """(those of the wanted words that a file knows, in its order; their vectors, float32 [words, columns]).
 
-    All of it is in memory for a moment: 4 bytes a number, and gensim's 200 or so a word. Raises UsageError and
-    StageError; no word of the file is in their text, nor in a log.
+    Raises UsageError and StageError; no word of the file is in their text.
     """
     form = _form(path)
-    if not form.binary:
-        _require_whole_lines(path, form)
-    from gensim.models import KeyedVectors
-
-    try:
-        with _quiet():
-            found = KeyedVectors.load_word2vec_format(path, binary=form.binary, no_header=form.num_words is None)
-    except (ValueError, EOFError, OSError, MemoryError, AssertionError) as error:
-        raise _not_such(path, f"it is cut off or damaged (gensim's reader: {type(error).__name__})") from None
-    row_of = found.key_to_index  # of a word that comes twice once, while len(found) counts it twice
-    if form.num_words is not None and len(row_of) != form.num_words:
-        raise _twice(path, form.num_words - len(row_of))
-    words = [word for word in row_of if word in wanted]
-    vectors = found.vectors[[row_of[word] for word in words]].astype(np.float32)
-    if odd := int((~np.isfinite(vectors)).any(axis=1).sum()):
+    words: set[bytes] = set()
+    vectors: dict[str, np.ndarray] = {}
+    repeated = 0
+    with _opened(path) as file:
+        entries = _binary_entries(file, form) if form.binary else _text_entries(path, file, form)
+        for word, numbers in entries:
+            repeated += word in words
+            words.add(word)
+            if (known := word.decode()) in wanted:
+                read = np.frombuffer(numbers, "<f4") if form.binary else np.array([float(n) for n in numbers.split()])
+                vectors[known] = read.astype(np.float32)
+    if repeated:
+        raise _not_such(
+            path, f"{repeated:,} of its words are in it more than once",
+            "keep one line of each word, so that it is clear which vector is meant",
+        )  # fmt: skip
+    found = np.array(list(vectors.values()), np.float32).reshape(len(vectors), form.columns)
+    if odd := int((~np.isfinite(found)).any(axis=1).sum()):
         raise StageError(
             asked=f"words were to start from the vectors in {path}",
             found=f"those of {odd:,} of the shards' words are not finite",
             follows="every embedding of a text with such a word would be NaN",
             do="leave these words out of the file, or give another one",
         )
-    return words, vectors
+    return list(vectors), found
+
+
+def _text_entries(path: str, file: IO[bytes], form: _Form) -> Iterator[tuple[bytes, bytes]]:
+    """(word, numbers) of each line."""
+    num_lines, line = 0, b"\n"
+    if form.num_words is not None:
+        file.readline()
+    for num_lines, line in enumerate(file, start=1):
+        whole = line.rstrip()
+        if whole.count(b" ") != form.columns:
+            raise _not_such(path, f"line {num_lines + (form.num_words is not None):,} is not a word and "
+                            f"{form.columns:,} numbers")  # fmt: skip
+        word, _, numbers = whole.partition(b" ")
+        yield word, numbers
+    if form.num_words not in (None, num_lines):
+        raise _not_such(path, f"its first line promises {form.num_words:,} vectors, and there are {num_lines:,}")
+    if not line.endswith(b"\n"):
+        raise _not_such(path, "its last line has no end, as if it were cut off", "copy it again; if it is whole, "
+                        "end its last line")  # fmt: skip
+
+
+def _binary_entries(file: IO[bytes], form: _Form) -> Iterator[tuple[bytes, bytes]]:
+    """(word, numbers) of each vector. Raises EOFError where the file ends before."""
+    file.readline()
+    block, at = b"", 0
+    for _ in range(form.num_words or 0):
+        while (numbers := block.find(b" ", at) + 1) == 0 or len(block) < numbers + 4 * form.columns:
+            more = file.read(_BLOCK_BYTES)
+            if not more:
+                raise EOFError
+            block, at = block[at:] + more, 0
+        yield block[at : numbers - 1].lstrip(b"\n"), block[numbers : numbers + 4 * form.columns]
+        at = numbers + 4 * form.columns
 
 
 def _form(path: str) -> _Form:
@@ -160,7 +195,7 @@ def _form(path: str) -> _Form:
             do="give the path of a local file; with several machines, one that each of them sees",
         )
     with _opened(path) as file:
-        head = file.read(_HEAD_BYTES)
+        head = file.read(_BLOCK_BYTES)
     if head.startswith((_PICKLE, _ZIP)):
         what = "a pickle, as gensim's own format is" if head.startswith(_PICKLE) else "a zip archive"
         raise _not_such(path, f"it is {what}, and only plain vectors are read", "unpack it, or use gensim's "
@@ -173,7 +208,7 @@ def _form(path: str) -> _Form:
             raise _not_such(path, "its first line says that there are no vectors")
         form = _Form(columns, num_words, binary=_is_binary(rest.partition(b"\n")[0], columns))
         least = num_words * columns * (4 if form.binary else 2)  # a digit and a space
-        if not path.endswith((".gz", ".bz2")) and os.path.getsize(path) < least:
+        if not path.endswith(tuple(_COMPRESSED)) and os.path.getsize(path) < least:
             raise _not_such(path, f"it is cut off: {num_words:,} vectors of {columns:,} numbers take at least "
                             f"{least:,} bytes, and it has {os.path.getsize(path):,}")  # fmt: skip
         return form
@@ -199,64 +234,14 @@ def _numbers_of(line: bytes) -> int:
         return 0
 
 
-def _require_whole_lines(path: str, form: _Form) -> None:
-    """gensim would take one number for a whole vector, and of two lines of a word the first."""
-    words: set[bytes] = set()
-    num_lines, repeated, line = 0, 0, b"\n"
-    with _opened(path) as file:
-        if form.num_words is not None:
-            file.readline()
-        for num_lines, line in enumerate(file, start=1):
-            whole = line.rstrip()
-            if whole.count(b" ") != form.columns:
-                raise _not_such(path, f"line {num_lines + (form.num_words is not None):,} is not a word and "
-                                f"{form.columns:,} numbers")  # fmt: skip
-            words.add(whole[: whole.index(b" ")])
-            repeated = num_lines - len(words)
-    if form.num_words not in (None, num_lines):
-        raise _not_such(path, f"its first line promises {form.num_words:,} vectors, and there are {num_lines:,}")
-    if not line.endswith(b"\n"):
-        raise _not_such(path, "its last line has no end, as if it were cut off", "copy it again; if it is whole, "
-                        "end its last line")  # fmt: skip
-    if repeated:
-        raise _twice(path, repeated)
-
-
 @contextmanager
-def _opened(path: str) -> Iterator[Any]:
-    """A file as gensim opens it. Raises StageError where gensim is not installed, or the file cannot be read."""
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """A file's content, unpacked. Raises StageError where it cannot be read, also while it is."""
     try:
-        import gensim.utils
-    except ImportError as error:
-        raise StageError(
-            asked=f"word vectors were to be read from {path}",
-            found=f"gensim is not installed ({error})",
-            do="install it: pip install 'clicktower[compare]'",
-        ) from None
-    try:
-        with gensim.utils.open(path, "rb") as file:
+        with fsspec.open(path, "rb", compression=_COMPRESSED.get(os.path.splitext(path)[1])) as file:
             yield file
-    except (OSError, EOFError) as error:
-        raise _not_such(path, f"it cannot be read ({type(error).__name__})") from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without gensim's warnings, which quote words."""
-    log = logging.getLogger("gensim")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _twice(path: str, repeated: int) -> StageError:
-    return _not_such(
-        path, f"{repeated:,} of its words are in it more than once", "keep one line of each word, so that it is clear "
-        "which vector is meant"
-    )  # fmt: skip
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise _not_such(path, f"it is cut off or damaged ({type(error).__name__})") from None
 
 
 def _not_such(path: str, found: str, do: str = "") -> StageError:
