@@ -169,15 +169,25 @@ def measured(judged: Run, retrieved: Run, collection: JudgedCollection, rules: R
     k = rules.top_k
     of_judged = ndcg(collection.qrels, judged, rules.cutoffs, rules.gain)
     of_retrieved = ndcg(collection.qrels, retrieved, (10,), rules.gain)
-    relevant_QK, num_relevant_Q = _relevance(collection, retrieved, rules.relevant_grade, k)
-    recall_at = sorted({min(10, k), k})
+    relevant_QK = np.zeros((len(collection.qrels), k), bool)  # whether the result at each rank is relevant
+    num_relevant_Q = np.zeros(len(collection.qrels), np.int64)
+    for row, (query_id, grades) in enumerate(collection.qrels.items()):
+        relevant = {document_id for document_id, grade in grades.items() if grade >= rules.relevant_grade}
+        num_relevant_Q[row] = len(relevant)
+        for rank, document_id in enumerate(retrieved[query_id]):
+            relevant_QK[row, rank] = document_id in relevant
+    recall_at = {
+        f"collection_recall@{at}": relevant_QK[:, :at].sum(axis=1) / np.maximum(num_relevant_Q, 1)
+        for at in sorted({min(10, k), k})
+    }
+    reciprocal_rank = np.where(relevant_QK.any(axis=1), 1.0 / (relevant_QK.argmax(axis=1) + 1), 0.0)
     return Measured(
         judged=judged,
         retrieved=retrieved,
         per_query={
             **{f"ndcg@{cutoff}": of_judged[cutoff] for cutoff in rules.cutoffs},
-            **{f"collection_recall@{at}": recall(relevant_QK[:, :at], num_relevant_Q) for at in recall_at},
-            f"collection_mrr@{k}": reciprocal_rank(relevant_QK),
+            **recall_at,
+            f"collection_mrr@{k}": reciprocal_rank,
             "collection_ndcg@10": of_retrieved[10],
         },
     )
@@ -193,7 +203,15 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
 
     Raises StageError for a score that is not finite, and where no judged query has a result.
     """
-    _refuse_scores(run)
+    for query_id, results in run.items():
+        for document_id, score in results.items():
+            if not math.isfinite(score):
+                raise StageError(
+                    asked="each result of a run must have a finite score",
+                    found=f"query {query_id} has document {document_id} with the score {score}",
+                    follows="such a score has no place in a ranking",
+                    do="mend the run, or leave that result out",
+                )
     ranked = {query_id: _best_first(run.get(query_id, {})) for query_id in collection.qrels}
     if not any(ranked.values()):
         raise StageError(
@@ -207,55 +225,33 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
         for query_id, results in ranked.items()
     }
     retrieved = {query_id: dict(islice(results.items(), rules.top_k)) for query_id, results in ranked.items()}
+    num_judged = sum(len(grades) for grades in collection.qrels.values())
+    notes = [
+        (
+            sum(not results for results in ranked.values()),
+            "judged queries have no results in the run: they count 0",
+        ),
+        (
+            num_judged - sum(len(results) for results in judged.values()),
+            "judged documents are not in the run: they have no rank and gain nothing",
+        ),
+        (
+            sum(d not in collection.row_of for results in ranked.values() for d in results),
+            "results are outside the collection: they keep their places and their grades, as in trec_eval",
+        ),
+        (
+            sum(query_id not in collection.qrels for query_id in run),
+            "queries of the run are not among the judged ones: they were not looked at",
+        ),
+    ]
     found = measured(judged, retrieved, collection, rules)
-    return found, _notes(run, ranked, judged, collection)
+    return found, [f"{count:,} {sentence}" for count, sentence in notes if count]
 
 
 def _best_first(results: Mapping[str, float]) -> dict[str, float]:
     with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
         keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
     return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}
-
-
-def _refuse_scores(run: Run) -> None:
-    for query_id, results in run.items():
-        for document_id, score in results.items():
-            if not math.isfinite(score):
-                raise StageError(
-                    asked="each result of a run must have a finite score",
-                    found=f"query {query_id} has document {document_id} with the score {score}",
-                    follows="such a score has no place in a ranking",
-                    do="mend the run, or leave that result out",
-                )
-
-
-def _notes(run: Run, ranked: Run, judged: Run, collection: JudgedCollection) -> list[str]:
-    num_silent = sum(not results for results in ranked.values())
-    num_judged = sum(len(grades) for grades in collection.qrels.values())
-    num_returned = sum(len(results) for results in judged.values())
-    num_outside = sum(d not in collection.row_of for results in ranked.values() for d in results)
-    num_others = sum(query_id not in collection.qrels for query_id in run)
-    told = [
-        (num_silent, "judged queries have no results in the run: they count 0"),
-        (num_judged - num_returned, "judged documents are not in the run: they have no rank and gain nothing"),
-        (num_outside, "results are outside the collection: they keep their places and their grades, as in trec_eval"),
-        (num_others, "queries of the run are not among the judged ones: they were not looked at"),
-    ]
-    return [f"{count:,} {sentence}" for count, sentence in told if count]
-
-
-def _relevance(
-    collection: JudgedCollection, retrieved: Run, relevant_grade: int, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(whether the result at each rank is relevant, bool [queries, k]; how many documents are, int64 [queries])."""
-    relevant_QK = np.zeros((len(collection.qrels), k), bool)
-    num_relevant_Q = np.zeros(len(collection.qrels), np.int64)
-    for row, (query_id, grades) in enumerate(collection.qrels.items()):
-        relevant = {document_id for document_id, grade in grades.items() if grade >= relevant_grade}
-        num_relevant_Q[row] = len(relevant)
-        for rank, document_id in enumerate(retrieved[query_id]):
-            relevant_QK[row, rank] = document_id in relevant
-    return relevant_QK, num_relevant_Q
 
 
 BLOCK_SCORES = 4_000_000  # scores held at once: 16 MB
@@ -296,17 +292,6 @@ def top_k(scores_BN: np.ndarray, k: int, tie_order: np.ndarray | None = None) ->
     row_of_place[place] = np.arange(num_documents)
     rows_BK = row_of_place[(np.uint64(0xFFFFFFFF) - (keys_BK & np.uint64(0xFFFFFFFF))).astype(np.int64)]
     return rows_BK, np.take_along_axis(scores_BN, rows_BK, axis=1)
-
-
-def recall(relevant_QK: np.ndarray, num_relevant_Q: np.ndarray) -> np.ndarray:
-    """The share of each query's relevant documents among its K results, float64 [Q]; 0 without any."""
-    return relevant_QK.sum(axis=1) / np.maximum(num_relevant_Q, 1)
-
-
-def reciprocal_rank(relevant_QK: np.ndarray) -> np.ndarray:
-    """1 / rank of the first relevant result, float64 [Q]; 0 where none of the K results is relevant."""
-    first = relevant_QK.argmax(axis=1)
-    return np.where(relevant_QK.any(axis=1), 1.0 / (first + 1), 0.0)
 
 
 class RandomOrder:

@@ -12,7 +12,6 @@ Suffixes: N vectors, D dimensions, P partitions, K results.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -36,13 +35,6 @@ class Partitions:
 
     centres_PD: np.ndarray  # float32, by cosine of length 1
     of_N: np.ndarray  # int32
-
-
-class Scan(Protocol):
-    """A protocol for finding the few vectors that may be nearest."""
-
-    def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Places, ascending, that hold the k nearest of starts[i] to ends[i] for all i, all k-th, and few besides."""
 
 
 class Nearest:
@@ -75,7 +67,7 @@ class Nearest:
             self._centre_scan = _Float32Rows(partitions.centres_PD, similarity)
         if compiled is None:
             compiled = status().available
-        self._scan: Scan = (Int8Rows if compiled else _Float32Rows)(self._vectors_ND, similarity)
+        self._scan = (Int8Rows if compiled else _Float32Rows)(self._vectors_ND, similarity)
 
     def __len__(self) -> int:
         return len(self._vectors_ND)
@@ -124,6 +116,7 @@ class _Float32Rows:
         self._longest = 1.0 if self._half_square_N is None else float(np.sqrt(2 * self._half_square_N.max()))
 
     def candidates(self, query_D: np.ndarray, k: int, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """As Int8Rows.candidates."""
         ranges = [slice(start, end) for start, end in sorted(zip(starts.tolist(), ends.tolist(), strict=True))]
         places = np.concatenate([np.arange(part.start, part.stop) for part in ranges])
         keys = np.concatenate([self.keys(query_D, part) for part in ranges])
