@@ -41,7 +41,7 @@ from schemas.text_contract import (  # noqa: E402
     normalise,
     words,
 )
-from training.labelled.rerank import Confidence, confidence_of  # noqa: E402
+from training.labelled.classifying import Confidence, confidence_of  # noqa: E402
 from training.models.model import write_model  # noqa: E402
 from training.network.parameters import (  # noqa: E402
     Outputs,

@@ -70,7 +70,8 @@ from training.network.encoder import CPU, open_device  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives import clicks  # noqa: E402
 from training.recipes.recipe import Recipe  # noqa: E402
-from training.run.arithmetic import arithmetic_of, path_of  # noqa: E402
+from training.run.job import arithmetic_of  # noqa: E402
+from training.run.worker import path_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 PAIRS_OF_ROUND, PAIRS_OF_QUICK_ROUND = 4_096, 2_048

@@ -23,7 +23,7 @@ from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
 from training.compute.reduction import ProcessGroup
 from training.data.micro_batch import Order, pair_lengths
-from training.run.arithmetic import arithmetic_of
+from training.run.job import arithmetic_of
 
 ROOT = Path(__file__).parents[2]
 WARM_UP = 2

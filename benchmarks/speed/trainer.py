@@ -14,8 +14,7 @@ from training.network.parameters import layout_of
 from training.objectives import clicks
 from training.objectives.clicks import ClickTask
 from training.recipes.recipe import Nesterov, Recipe
-from training.run.arithmetic import path_of
-from training.run.worker import prepared
+from training.run.worker import path_of, prepared
 from training.update.large_update import Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule
 
@@ -23,7 +22,7 @@ UPDATES = 100_000  # more than any run makes: the schedule wants their number
 
 
 class Trainer:
-    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.run.arithmetic)."""
+    """A run of a recipe from given parameters. `arithmetic`: the path that computes (training.run.job)."""
 
     def __init__(
         self,

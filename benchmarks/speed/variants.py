@@ -21,7 +21,7 @@ from training.recipes.objectives import Clicks, Fixed
 from training.recipes.recipe import Nesterov, Recipe
 from training.recipes.section import changed
 from training.recipes.towers import LSTM
-from training.run.arithmetic import arithmetic_of
+from training.run.job import arithmetic_of
 
 Kind = Literal["compiled", "reference", "stock", "other"]
 

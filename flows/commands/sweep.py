@@ -3,25 +3,19 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from flows.config.sweep_config import SweepConfig
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
 from training.recipes.objectives import Classify
-from training.sweep.sweep_table import (
-    Point,
-    SweepRow,
-    Trial,
-    counted,
-    direction,
-    point_text,
-    train_options,
-)
+from training.sweep.sweep_table import Point, Trial, counted, direction, point_text, train_options
+
+if TYPE_CHECKING:
+    from flows.config.sweep_config import SweepConfig
 
 
 def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
@@ -59,64 +53,50 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
     json
         Print the table as one JSON object; progress goes to stderr.
     """
-    from flows.config.sweep_config import read_sweep
-    from flows.config.sweep_points import measure_of, points_of
+    from flows.config.settings import Surroundings
+    from flows.config.sweep_config import measure_of, points_of, read_sweep
     from flows.report.sweep_page import pages
     from schemas.judgments import Judged
     from training.sweep import sweep_stage
-    from training.sweep.sweep_trials import Halving
 
     asked = read_sweep(config)
     points = points_of(asked)
     measure = measure_of(asked, points)
-    files = asked.judged
-    judged = Judged(documents=files.documents, queries=files.queries, qrels=files.qrels) if files else None
-    halving = Halving(eta=asked.halving.eta, min_epochs=asked.halving.min_epochs) if asked.halving else None
+    what: dict[str, Any] = {
+        "store": asked.into,
+        "measure": measure,
+        "judged": Judged(**asdict(asked.judged)) if asked.judged else None,
+        "workers": asked.workers,
+        "device": asked.device,
+        "path": asked.path,
+    }
     if plan:
-        planned = sweep_stage.plan(
-            asked.shards,
-            points,
-            store=asked.into,
-            measure=measure,
-            judged=judged,
-            workers=asked.workers,
-            device=asked.device,
-            path=asked.path,
-        )
+        planned = sweep_stage.plan(asked.shards, points, **what)
         console.emit(as_plan(asked, measure, planned), json, show_plan)
         return
+    around: Literal["ray", "processes"] = "ray" if Surroundings().ray_address else "processes"
     try:
         with console.progress_bar("sweep") as progress:
             result = sweep_stage.sweep(
                 asked.shards,
                 points,
-                store=asked.into,
-                measure=measure,
-                judged=judged,
-                halving=halving,
-                workers=asked.workers,
+                **what,
+                halving=asked.halving,
                 threads=asked.threads,
-                device=asked.device,
-                path=asked.path,
-                engine=_engine(asked.engine),
+                engine=around if asked.engine == "auto" else asked.engine,
                 at_once=asked.at_once,
                 progress=progress,
                 trial_ended=trial_line(measure),
                 render=pages,
             )
     except sweep_stage.UnfinishedSweep as error:
-        if not json:
-            show_unfinished(error.rows, measure, "judgments" if judged else "held-out clicks")
+        if error.rows and not json:
+            found = [asdict(row) for row in error.rows]
+            watched = "judgments" if asked.judged else "held-out clicks"
+            _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})
+            output.print()
         raise
     console.emit(as_result(result, asked), json, show)
-
-
-def _engine(asked: Literal["auto", "processes", "ray"]) -> Literal["processes", "ray"]:
-    from flows.config.settings import Surroundings
-
-    if asked == "auto":
-        return "ray" if Surroundings().ray_address else "processes"
-    return asked
 
 
 def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
@@ -138,7 +118,7 @@ def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
     return tell
 
 
-def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
+def as_result(result: StageResult, config: "SweepConfig") -> dict[str, Any]:
     """The JSON object of a sweep: the stage's, its page, the best recipe as TOML, and the commands that make, judge and
     publish the best."""
     value = result.to_json()
@@ -153,7 +133,7 @@ def as_result(result: StageResult, config: SweepConfig) -> dict[str, Any]:
 
 
 def as_plan(
-    config: SweepConfig, measure: str, planned: Sequence[tuple[Point, Sequence[tuple[str, bool]]]]
+    config: "SweepConfig", measure: str, planned: Sequence[tuple[Point, Sequence[tuple[str, bool]]]]
 ) -> dict[str, Any]:
     """The JSON object of a sweep's plan."""
     trials = [
@@ -204,40 +184,29 @@ def show(result: dict[str, Any]) -> None:
             output.print(f"{what:<8} {plain(present.from_here(where))}", soft_wrap=True)
 
 
-def show_unfinished(rows: Sequence[SweepRow], measure: str, watched: str) -> None:
-    """Print the table of the completed trials."""
-    if rows:
-        found = [asdict(row) for row in rows]
-        _table({"measure": measure, "watched": watched, "rungs": [], "rows": found, "labels": {}})
-        output.print()
-
-
 def _table(table: Mapping[str, Any]) -> None:
     from flows.report.sweep_page import table_blocks
 
     console.show(table_blocks(table))
 
 
-def _commands(best: Mapping[str, Any], config: SweepConfig, measure: str) -> dict[str, list[str]]:
-    documents = config.judged.documents if config.judged else "documents.tsv"
-    watched = (
-        ["--documents", documents, "--queries", config.judged.queries, "--qrels", config.judged.qrels]
-        if config.judged
-        else []
-    )
-    model = storage.join(config.into, "train", best["trials"][0]["digest"])
-    shards = ["--shards", config.shards, *(["--workers", str(config.workers)] if config.workers > 1 else [])]
-    shards += ["--device", config.device] if config.device != "auto" else []
-    shards += ["--path", config.path] if config.path != "auto" else []
-    train = ["train", *shards, *train_options(best), *watched, "--into", config.into]
+def _commands(best: Mapping[str, Any], config: "SweepConfig", measure: str) -> dict[str, list[str]]:
+    into, judged = ["--into", config.into], config.judged
+    documents = ["--documents", judged.documents if judged else "documents.tsv"]
+    watched = [*documents, "--queries", judged.queries, "--qrels", judged.qrels] if judged else []
+    where = ["--workers", str(config.workers)] if config.workers > 1 else []
+    where += ["--device", config.device] if config.device != "auto" else []
+    where += ["--path", config.path] if config.path != "auto" else []
+    train = ["train", "--shards", config.shards, *where, *train_options(best), *watched, *into]
+    model = ["--model", storage.join(config.into, "train", best["trials"][0]["digest"])]
     if measure in Classify.measures:
-        labelled = ["--labelled", "build-labelled/DIGEST-of-other-rows", "--into", config.into]
-        return {"train": train, "evaluate": ["evaluate-labelled", "--model", model, *labelled]}
+        labelled = ["--labelled", "build-labelled/DIGEST-of-other-rows"]
+        return {"train": train, "evaluate": ["evaluate-labelled", *model, *labelled, *into]}
     test = ["--queries", "test-queries.tsv", "--qrels", "test-qrels.txt"]
     return {
         "train": train,
-        "evaluate": ["evaluate", "--model", model, "--documents", documents, *test, "--into", config.into],
-        "publish": ["publish", "--model", model, "--documents", documents, "--to", "release"],
+        "evaluate": ["evaluate", *model, *documents, *test, *into],
+        "publish": ["publish", *model, *documents, "--to", "release"],
     }
 
 

@@ -1,17 +1,21 @@
-"""sweep.toml -> SweepConfig: what is tried, on which shards, what chooses."""
+"""sweep.toml -> SweepConfig: what is tried, on which shards, what chooses; and its points and criterion."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from flows.config.toml_file import absolute, check_names, read_toml
+from flows.config.toml_file import absolute, check_names, read_toml, with_fields
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe
-from training.recipes.section import flat
-from training.sweep.sweep_table import measures
+from training.models.word_vectors import recipe_with
+from training.recipes.recipe import Recipe, recipe
+from training.recipes.section import changed, flat
+from training.sweep.sweep_table import Point, measures, point_text, value_text
+from training.sweep.sweep_trials import Halving
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -28,15 +32,6 @@ class JudgedSection:
 class SampleSection:
     points: int
     seed: int = 1
-    __pydantic_config__ = _STRICT
-
-
-@dataclass(frozen=True, kw_only=True)
-class HalvingSection:
-    """As halving.Halving."""
-
-    eta: int = 3
-    min_epochs: int = 1
     __pydantic_config__ = _STRICT
 
 
@@ -64,7 +59,7 @@ class SweepConfig:
     path: str = "auto"
     engine: Literal["auto", "processes", "ray"] = "auto"
     at_once: int | None = None
-    halving: HalvingSection | None = None
+    halving: Halving | None = None
     judged: JudgedSection | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -97,9 +92,7 @@ def read_sweep(path: str) -> SweepConfig:
         check_names(path, "trial", point, Recipe, also=["recipe"])
     base = Path(path).resolve().parent
     judged = config.judged and JudgedSection(
-        documents=absolute(config.judged.documents, base),
-        queries=absolute(config.judged.queries, base),
-        qrels=absolute(config.judged.qrels, base),
+        **{what: absolute(uri, base) for what, uri in asdict(config.judged).items()}
     )
     return replace(
         config,
@@ -108,3 +101,134 @@ def read_sweep(path: str) -> SweepConfig:
         word_vectors=config.word_vectors and absolute(config.word_vectors, base),
         judged=judged,
     )
+
+
+def points_of(config: SweepConfig) -> list[Point]:
+    """Every point, checked, in the file's order; of two that are the same recipe the first.
+
+    Raises UsageError: nothing is varied, a field without values, more trials than the limit, or a point that is no
+    valid recipe, named with what is wrong about it.
+    """
+    seeds = tuple(dict.fromkeys(config.seeds))
+    if not config.fields and not config.trial and len(seeds) < 2:
+        raise UsageError(
+            asked="a sweep was asked for",
+            found="nothing is varied: there is no [fields] with lists of values and no [[trial]]",
+            do="write, say, [fields] and below it optimiser.step = [0.001, 0.002, 0.004]; or seeds = [1, 2, 3]"
+            " to see what the seed alone does",
+        )
+    if seeds and any("seed" in varied for varied in (config.fields, *config.trial)):
+        raise UsageError(
+            asked="a sweep over seeds was asked for",
+            found="seeds is set, and seed is varied as a field too",
+            do="keep seeds: its trials are taken together, with their mean and spread",
+        )
+    size, num_seeds = _grid_size(config.fields), max(1, len(seeds))
+    num_points = (min(config.sample.points, size) if config.sample else size) + len(config.trial)
+    num_trials = num_points * num_seeds
+    if num_trials > config.max_trials:
+        raise UsageError(
+            asked=f"{num_trials:,} trials were asked for ({num_points:,} points, {num_seeds} seeds)",
+            found=f"max_trials is {config.max_trials:,}",
+            follows="each trial is a whole training, and the more points, the more of the best one's lead is luck",
+            do=f"try fewer values, add [sample] with points = {max(1, config.max_trials // num_seeds)} to"
+            f" take some of the grid at random, or set max_trials = {num_trials}",
+        )
+    varied = [*(_combination(config.fields, at) for at in _chosen(config, size)), *config.trial]
+    points: dict[Recipe, Point] = {}
+    for fields in varied or [{}]:
+        made = _point(config, fields, seeds)
+        points.setdefault(made.recipes[0], made)
+    return list(points.values())
+
+
+def measure_of(config: SweepConfig, points: Sequence[Point]) -> str:
+    """What chooses; where nothing is set the NDCG of judgments, of classifiers the accuracy, else the held-out loss if
+    it can compare the points.
+
+    Raises UsageError where dev_loss was asked for and cannot.
+    """
+    objectives = {recipe.objective.kind: recipe.objective for point in points for recipe in point.recipes}
+    others = objectives[min(objectives)].measures
+    if len(objectives) > 1 or config.measure not in (None, "dev_loss", *others):
+        raise UsageError(
+            asked=f"the sweep chooses by {config.measure or 'what is held out'}",
+            found=f"its points learn {' and '.join(sorted(objectives))}",
+            follows="not every trial would be measured by that",
+            do=f"compare points of one objective, by {', '.join(['dev_loss', *others])}",
+        )
+    if not config.measure and "clicks" not in objectives:
+        return others[0] if others else "dev_loss"
+    is_one_loss = len({(r.clicks.gamma, r.clicks.num_negatives) for point in points for r in point.recipes}) == 1
+    if config.measure == "dev_loss" and not is_one_loss:
+        raise UsageError(
+            asked="the sweep chooses by dev_loss",
+            found="its points differ in objective.gamma or objective.num_negatives, which the loss is made of",
+            follows="the smallest gamma or n would win, whatever it teaches",
+            do='set measure = "dev_ndcg@10"',
+        )
+    return config.measure or ("dev_loss" if is_one_loss and not config.judged else "dev_ndcg@10")
+
+
+def _grid_size(fields: Mapping[str, Any]) -> int:
+    """The number of combinations of the fields' values. Raises UsageError for a field without a list of them."""
+    for name, values in fields.items():
+        if not isinstance(values, list):
+            raise UsageError(
+                asked=f"the sweep varies {name} = {value_text(values)}",
+                found="that is one value",
+                do=f"write a list, {name} = [{value_text(values)}, ...]; what all trials share belongs in [set]",
+            )
+        if not values:
+            raise UsageError(
+                asked=f"the sweep varies {name}",
+                found="its list of values is empty, and so is the grid",
+                do="give values to try, or leave the field out",
+            )
+    return math.prod(map(len, fields.values())) if fields else 0
+
+
+def _combination(fields: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """One of the combinations, the last field's values changing first. A grid may be too large to make all of them."""
+    found = {}
+    for name, values in reversed(list(fields.items())):
+        at, place = divmod(at, len(values))
+        found[name] = values[place]
+    return dict(reversed(found.items()))
+
+
+def _chosen(config: SweepConfig, size: int) -> Sequence[int]:
+    """Which points of the grid are tried. A larger sample holds a smaller one of the same seed: trials are reused."""
+    if not config.sample or config.sample.points >= size:
+        return range(size)
+    if config.sample.points < 1:
+        raise UsageError(
+            asked=f"a sample of {config.sample.points} points was asked for",
+            found="that is none",
+            do="ask for 1 or more",
+        )
+    draw, chosen = random.Random(config.sample.seed), set[int]()
+    while len(chosen) < config.sample.points:
+        chosen.add(draw.randrange(size))
+    return sorted(chosen)
+
+
+def _point(config: SweepConfig, fields: Mapping[str, Any], seeds: Sequence[int]) -> Point:
+    shared = ({"epochs": config.epochs} if config.epochs is not None else {}) | dict(config.set)
+    name = value_text(fields.get("recipe", config.recipe))
+    changes = {field: value for field, value in (shared | dict(fields)).items() if field != "recipe"}
+    assignments = [f"{field}={value_text(value)}" for field, value in changes.items()]
+    try:
+        # A point that says `none` is trained without the file, to see what it is worth.
+        vectors = config.word_vectors if changes.get("word_vectors") != "none" else None
+        made = recipe_with(with_fields(recipe(name), assignments), vectors)
+        recipes = tuple(changed(made, {"seed": seed}) for seed in seeds) or (made,)
+    except UsageError as error:
+        raise UsageError(
+            asked=f"the sweep tries {point_text(fields)}",
+            found=f"{error.asked}: {error.found}",
+            do=f"{error.do}; no trial was started",
+        ) from None
+    sets = [word for assignment in assignments for word in ("--set", assignment)]
+    given = ("--word-vectors", vectors) if vectors else ()
+    return Point(fields=dict(fields), recipes=recipes, word_vectors=vectors, options=("--recipe", name, *given, *sets))

@@ -13,7 +13,7 @@ from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
 from schemas.text_contract import CONTRACT_VERSION, words
-from training.labelled.rerank import Confidence, rerank
+from training.labelled.classifying import Confidence, rerank
 from training.models.model import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
@@ -193,7 +193,7 @@ def search(
             found="the classifier takes the nearest by vector",
             do="leave --mode or --rerank out",
         )
-    from training.labelled.rerank import confidence_of
+    from training.labelled.classifying import confidence_of
 
     opened = OpenRelease(release)
     return opened.rerank(text, k, confidence_of(opened.model), depth=rerank)

@@ -25,10 +25,22 @@ from flows.report.explain_page import attention_blocks
 from flows.report.figures import SERIES, ChartRow, Dot, histogram, interval_pictures, row_chart, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
-from training.labelled import labelled_wording
-from training.labelled.labelled_systems import MAJORITY
-from training.labelled.labelled_wording import MEASURES, SYSTEMS, Metrics
+from training.labelled.labelled_systems import CLASSIFIER, COSINE, MAJORITY, W2, WORD_MOVERS
 
+Metrics = Mapping[str, Any]  # of evaluate_labelled_stage
+OURS = (CLASSIFIER, W2, COSINE)
+SYSTEMS = {
+    CLASSIFIER: "ours, classifier",
+    W2: "ours, W₂",
+    COSINE: "ours, cosine",
+    "naive-bayes": "naive Bayes",
+    "tf-idf": "TF-IDF cosine",
+    "bm25": "BM25, symmetric",
+    WORD_MOVERS: "word mover's",
+    MAJORITY: "majority",
+}
+VALUES = {W2: "W₂", COSINE: "cosine", WORD_MOVERS: "word mover's distance"}  # what a histogram is of
+MEASURES = {"accuracy": "accuracy", "auc": "area under ROC", "spearman": "Spearman"}
 KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
     "least_sure": ("Least sure", "the lowest probability of what was said, right or wrong"),
@@ -72,8 +84,8 @@ def labelled_page(result: Mapping[str, Any], examples: Examples) -> Page:
 def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     """Everything but texts, section by section."""
     metrics = result["metrics"]
-    verdict, answer = labelled_wording.answer(metrics)
-    notes = [sentence(note) for note in labelled_wording.notes(metrics, result["counts"])]
+    verdict, answer = _answer(metrics)
+    notes = [sentence(note) for note in _notes(metrics, result["counts"])]
     beside = [
         Text(text=answer, tone=verdict), Beside(blocks=_pictures(metrics), only="page"), _table(metrics),
         Items(items=notes),
@@ -84,16 +96,61 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     if metrics["classifier"]:
         blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
     if metrics["overlap"]:
-        told = capital(labelled_wording.overlap(metrics["overlap"]))
-        text = f"{told}. 0: no two hops share a word; 1: all look at one and the same."
+        found = metrics["overlap"]
+        text = (
+            f"Overlap of attention {found['mean']:.3f}, the mean of A Aᵀ off its diagonal, {found['hops']} hops over"
+            f" {found['texts']:,} held-out texts. 0: no two hops share a word; 1: all look at one and the same."
+        )
         blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=text)]))
     return blocks
+
+
+def _subject(system: str) -> str:
+    """One of our systems inside a sentence: ours, cosine -> our cosine."""
+    return SYSTEMS[system].replace("ours,", "our")
+
+
+def _answer(metrics: Metrics) -> tuple[str, str]:
+    """(better, worse or open; a sentence): our first system against the best of the others at the first measure."""
+    systems, ours = metrics["systems"], metrics["ours"]
+    measure = next(iter(systems[ours]))
+    value, name = systems[ours][measure], MEASURES[measure]
+    interval = f"{value['low']:.3f} to {value['high']:.3f}"
+    n, unit = metrics["n"], metrics["unit"]
+    first = f"Over {n:,} held-out {unit} {_subject(ours)} has {name} {value['value']:.3f} ({interval})."
+    others = [name for name in systems if name not in OURS]
+    if not others:
+        return "open", first
+    best = max(others, key=lambda other: systems[other][measure]["value"])
+    ahead = metrics["difference"][best][measure]
+    verdict = "better" if ahead["low"] > 0 else "worse" if ahead["high"] < 0 else "open"
+    chance = "chance alone may give as much" if verdict == "open" else "beyond chance"
+    return verdict, (
+        f"{first} The best that saw words alone, {SYSTEMS[best]}, has {systems[best][measure]['value']:.3f}:"
+        f" {ahead['value']:+.3f} ({ahead['low']:+.3f} to {ahead['high']:+.3f}), {chance}."
+    )
+
+
+def _notes(metrics: Metrics, counts: Mapping[str, int]) -> list[str]:
+    """What was measured on what."""
+    unit = metrics["unit"]
+    lines = [f"{metrics['n']:,} held-out {unit}, {metrics['confidence']:.0%} intervals"]
+    if metrics["thresholds"] and unit == "pairs":
+        lines.append(
+            f"{counts['sampled_train_rows']:,} of {counts['train_rows']:,} training pairs chose the thresholds"
+            " of similarities"
+        )
+    if unit == "pairs":
+        lines.append("rareness of words from the training part")
+    if metrics["no_classifier"]:
+        lines.append(f"no classifier: {metrics['no_classifier']}")
+    return lines
 
 
 def _table(metrics: Metrics) -> Table:
     """Every system at each measure, and how far ours is ahead of it."""
     systems, ours = metrics["systems"], metrics["ours"]
-    ahead = capital(f"{labelled_wording.subject(ours)} ahead by")
+    ahead = capital(f"{_subject(ours)} ahead by")
     header, rows = ["System"], []
     for measure in systems[ours]:
         header += [capital(MEASURES[measure]), ahead]
@@ -120,12 +177,12 @@ def _pictures(metrics: Metrics) -> list[Picture]:
     systems = metrics["systems"]
     titles = {measure: capital(MEASURES[measure]) for measure in systems[metrics["ours"]]}
     remark = f"with {metrics['confidence']:.0%} intervals{'; dotted: majority' if MAJORITY in systems else ''}"
-    return interval_pictures(systems, SYSTEMS, titles, ours=labelled_wording.OURS, remark=remark, level_of=MAJORITY)
+    return interval_pictures(systems, SYSTEMS, titles, ours=OURS, remark=remark, level_of=MAJORITY)
 
 
 def _histograms(metrics: Metrics) -> list[Block]:
     """A picture of every similarity."""
-    drawn = labelled_wording.drawn_classes(metrics, len(SERIES))
+    drawn = _drawn_classes(metrics, len(SERIES))
     classes = [(k, metrics["classes"][k]) for k in drawn]
     (first, *_) = metrics["histograms"].values()
     legend = [
@@ -143,12 +200,20 @@ def _histograms(metrics: Metrics) -> list[Block]:
     pictures = [
         Picture(
             title=capital(SYSTEMS[name]),
-            picture=partial(histogram, found, classes, labelled_wording.VALUES[name]),
+            picture=partial(histogram, found, classes, VALUES[name]),
             legend=legend,
         )
         for name, found in metrics["histograms"].items()
     ]
     return [Text(text=told), Beside(blocks=pictures)]
+
+
+def _drawn_classes(metrics: Metrics, most: int) -> list[int]:
+    """Which classes a picture shows, at most so many: the most frequent, of those the most similar pairs' first."""
+    ours, first = next(iter(metrics["histograms"].items()))
+    frequent = sorted(range(len(metrics["classes"])), key=lambda k: -sum(first["counts"][k]))[:most]
+    order = [metrics["classes"].index(name) for name in reversed(metrics["thresholds"][ours]["classes"])]
+    return [k for k in order if k in frequent]
 
 
 def _classifier(metrics: Metrics) -> list[Block]:
@@ -192,7 +257,10 @@ def _classifier(metrics: Metrics) -> list[Block]:
     return [
         *blocks,
         Heading(text="Do its probabilities hold?"),
-        Text(text=sentence(labelled_wording.calibration(found))),
+        Text(
+            text=f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
+            f" {found['calibration_error']:.3f}."
+        ),
         Beside(
             blocks=[picture, Table(caption="Bins", header=("Probability", "Rows", "Said", "Right"), rows=rows)],
             only="page",

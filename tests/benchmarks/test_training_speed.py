@@ -30,7 +30,7 @@ from training.kernel.kernel_library import status
 from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU
 from training.network.parameters import layout_of
-from training.run.arithmetic import REFERENCE
+from training.run.job import REFERENCE
 
 ROOT = Path(__file__).parents[2]
 CELLS, MINIBATCH = 16, 12

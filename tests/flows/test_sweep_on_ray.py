@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from flows.cli import run
 from tests.ray_cluster import RayCluster
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, runs, wait_until
-from training.sweep.trial_process import Ended, Told
+from training.sweep.trial_process import Ended, Key, Told
 
 BIN = Path(sys.executable).parent
 
@@ -139,38 +140,32 @@ def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluste
     assert not list(store.glob("sweep/*/manifest.json"))
 
 
-def _ends_and_is_lost(config: dict, trainings: list[dict]) -> None:
-    """In place of a trial: the first is lost right after it told how it ended, the second waits until the first has
-    been started again."""
-    from ray import tune
-
-    came = Path(trainings[0]["came"])
-    if config["trial"]:
-        wait_until(lambda: came.exists() and came.read_text() == "twice")
-        tune.report({"ended": Ended()})
-    elif came.exists():
-        came.write_text("twice")
-        tune.report({"ended": Ended()})
-    else:
-        came.write_text("once")
-        tune.report({"ended": Ended()})
-        os.kill(os.getpid(), signal.SIGKILL)
+def _is_lost_once(key: Key, arguments: dict, started: Any) -> Ended:
+    """In place of a trial."""
+    started.put(key)
+    before = Path(arguments["before"])
+    if before.exists():
+        return Ended()
+    before.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
 
 
 @pytest.mark.engine
 @pytest.mark.several_machines  # the nodes of the tests above are still there
-def test_a_trial_that_is_lost_after_it_told_how_it_ended_has_ended(tmp_path, monkeypatch):
-    """Tune starts it again, as it does when a node goes between the last report and the end of the process."""
+@pytest.mark.parametrize("losses", [0, 1])
+def test_a_trial_whose_process_is_lost_is_started_again_but_not_for_ever(tmp_path, monkeypatch, losses):
     pytest.importorskip("ray")
     from training.sweep import sweep_on_ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(sweep_on_ray, "_trial", _ends_and_is_lost)
-    heard: list[tuple] = []
-    room = sweep_on_ray.Room(workers=1, threads=1, on_gpu=False, at_once=2)
-    came = {"came": str(tmp_path / "came")}
-    with sweep_on_ray.on_ray(room, storage=str(tmp_path / "storage"), name="lost") as carry_out:
-        carry_out({(0, 0): came, (0, 1): came}, lambda key, told: heard.append((key, told)))
-    assert (tmp_path / "came").read_text() == "twice"
-    for key in ((0, 0), (0, 1)):
-        assert [type(told) for one, told in heard if one == key] == [Told, Ended]
+    monkeypatch.setattr(sweep_on_ray, "_train", _is_lost_once)
+    monkeypatch.setattr(sweep_on_ray, "LOSSES", losses)
+    with sweep_on_ray.on_ray(workers=1, threads=1, on_gpu=False, at_once=2) as place:
+        place.start((0, 0), {"before": str(tmp_path / "before")})
+        heard: list[tuple] = []
+        wait_until(lambda: heard.extend(place.news()) or any(isinstance(told, Ended) for _, told in heard))
+    assert {key for key, _ in heard} == {(0, 0)}
+    assert [type(told) for _, told in heard] == [Told] * (1 + losses) + [Ended]
+    error = heard[-1][1].error
+    assert error is None if losses else "its process was lost 1 times" in error.found

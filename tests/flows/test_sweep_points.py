@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.config.sweep_config import SampleSection, SweepConfig, read_sweep
-from flows.config.sweep_points import measure_of, points_of
+from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
 from schemas.errors import UsageError
 from training.recipes.recipe import LSTM_96, RNN_288
 

@@ -24,8 +24,7 @@ from training.data.micro_batch import Order, pair_lengths
 from training.data.shard_data import load_shards
 from training.kernel.kernel_library import serves
 from training.recipes.recipe import Recipe
-from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
-from training.run.job import TrainingJob
+from training.run.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of
 from training.run.worker import work
 
 torch.set_num_threads(1)

@@ -26,8 +26,8 @@ from training.data.micro_batch import Order, pair_lengths, pairs_of
 from training.data.shard_data import load_shards
 from training.network.parameters import initial_parameters, layout_of
 from training.objectives.clicks import WatchedClicks
-from training.run import arithmetic
-from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, require_served
+from training.run import job as arithmetic
+from training.run.job import COMPILED, REFERENCE, arithmetic_of, require_served
 from training.run.launch import train
 from training.run.worker import require_equal, state_sums
 from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint

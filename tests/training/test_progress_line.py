@@ -28,10 +28,8 @@ def test_it_says_where_the_run_is_and_how_it_goes():
 
 
 def test_what_is_not_known_or_does_not_apply_is_left_out():
-    line = progress_line(
-        **FACTS | {"seconds_left": None, "clipped_share": None, "held_out": "", "norms": {"shared": 1234.5}}
-    )
-    assert line == "epoch 3/20, step 48/1,270\n24,713 pairs/s, loss 0.2314, gradient shared 1,234"
+    line = progress_line(**FACTS | {"clipped_share": None, "held_out": "", "norms": {"shared": 1234.5}})
+    assert line == "epoch 3/20, step 48/1,270, 12:30 left\n24,713 pairs/s, loss 0.2314, gradient shared 1,234"
 
 
 def test_it_fits_into_100_columns_with_large_numbers_too():

@@ -21,7 +21,7 @@ from training.data.micro_batch import MicroBatch
 from training.models.model import combine, load_model
 from training.objectives import clicks
 from training.objectives.clicks import probabilities
-from training.run.arithmetic import REFERENCE, arithmetic_of
+from training.run.job import REFERENCE, arithmetic_of
 from training.run.launch import train
 from training.update.click_loss import DENSE, Taught, teacher_losses
 

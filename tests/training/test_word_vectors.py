@@ -30,7 +30,7 @@ from training.models.model import Model, encode_table, load_model, write_model
 from training.network.encoder import Encoder, encoded, gradients
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.arithmetic import arithmetic_of
+from training.run.job import arithmetic_of
 from training.run.launch import train
 from training.run.worker import start_of
 

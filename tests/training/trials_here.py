@@ -5,19 +5,32 @@ from contextlib import contextmanager
 from typing import Any
 
 from schemas.errors import StageError
-from training.sweep.sweep_trials import CarryOut
-from training.sweep.trial_process import Ended, carried_out
+from schemas.stage import silent
+from training.sweep.sweep_trials import Place
+from training.sweep.trial_process import Ended, Key, carried_out
 
 
 @contextmanager
-def here(order: Callable[[list], Any] = list, dies: tuple = ()) -> Iterator[CarryOut]:
+def here(order: Callable[[list], Any] = list, dies: tuple = ()) -> Iterator[Place]:
     """Trainings one after the other in this process, in some order; those of some keys cannot be carried out."""
+    yield _Here(order, dies)
 
-    def carry_out(trainings: Mapping, hear: Callable) -> None:
-        for key in order(list(trainings)):
-            hear(key, Ended(error=_no_memory()) if key in dies else carried_out(trainings[key], lambda *_: None))
 
-    yield carry_out
+class _Here:
+    def __init__(self, order: Callable[[list], Any], dies: tuple) -> None:
+        self._order, self._dies = order, dies
+        self._waiting: dict[Key, Mapping[str, Any]] = {}
+
+    def has_room(self) -> bool:
+        return True
+
+    def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
+        self._waiting[key] = arguments
+
+    def news(self) -> list[tuple[Key, Ended]]:
+        key = self._order(list(self._waiting))[0]
+        arguments = self._waiting.pop(key)
+        return [(key, Ended(error=_no_memory()) if key in self._dies else carried_out(arguments, silent))]
 
 
 def _no_memory() -> StageError:

@@ -21,8 +21,7 @@ from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
 from training.recipes.objectives import Classify, Clicks, Generate
 from training.recipes.recipe import Recipe
-from training.run.arithmetic import arithmetic_of
-from training.run.job import TrainingJob
+from training.run.job import TrainingJob, arithmetic_of
 
 STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
 

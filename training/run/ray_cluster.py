@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas.errors import StageError
 
@@ -50,6 +51,12 @@ def cluster(num_cpus: int) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def on_this_node() -> dict[str, Any]:
+    """Options of an actor on the node of this process, which is the one that it cannot lose."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": here}
 
 
 # Read from the environment by Ray's processes, and by this one when it imported Ray.

@@ -40,7 +40,6 @@ from ray.train.v2._internal.execution.controller.state import (
     RestartingState,
     SchedulingState,
 )
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas import storage
 from schemas.errors import StageError, TransientError
@@ -49,7 +48,7 @@ from training.compute.device import gpu_share, process_group_backend
 from training.compute.reduction import ProcessGroup
 from training.models.model import WEIGHTS
 from training.run.job import TrainingJob
-from training.run.ray_cluster import cluster, is_of_this_machine_alone
+from training.run.ray_cluster import cluster, is_of_this_machine_alone, on_this_node
 from training.run.worker import work
 from training.update.checkpoint import list_updates
 
@@ -191,14 +190,12 @@ def _board(job: TrainingJob, progress: Progress) -> Iterator[Any]:
     Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
     not write checkpoints beside those of the next.
     """
-    # On the node of this process, which is the one that a run cannot lose.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    made = cast(Any, ray.remote(num_cpus=0)(_Board))
+    made = cast(Any, ray.remote(**on_this_node())(_Board))
     name = f"clicktower-train-{hashlib.sha256(job.checkpoints.encode()).hexdigest()[:24]}"
     board = None
     while board is None:
         try:
-            board = made.options(name=name, namespace="clicktower", scheduling_strategy=here).remote()
+            board = made.options(name=name, namespace="clicktower").remote()
         except ValueError:  # the name is taken
             progress("the workers of a run that was killed are being ended: waiting", 0, None)
             time.sleep(POLL_SECONDS)

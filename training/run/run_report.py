@@ -5,10 +5,10 @@ import json
 import os
 import shutil
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,11 +28,20 @@ from training.update.large_update import Summed, Towers
 from training.wording import shortly
 
 REPORT_SECONDS = 0.25
+FLUSH_SECONDS = 2
+NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
 RATE_REPORTS = 20  # how many of them the rate that is told looks back: some five seconds
 
 
 class Report:
-    """The reports of a run from `position` on; call its methods during the run, and `close` at the end."""
+    """The reports of a run from `position` on; call its methods during the run, and `close` at the end.
+
+    In the model folder it writes, besides steps.jsonl (StepLog):
+
+        curves.json    epoch by epoch, a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ...,
+                       "pairs_per_second", ...}; None: not measured
+        curves/        event files for TensorBoard: the same by epoch, and every step by update as step/...
+    """
 
     def __init__(
         self,
@@ -47,14 +56,17 @@ class Report:
         self._measuring = Measuring(watch, towers)
         self._progress = progress
         self._folder = LiveFolder(job.output)
-        self.curves = Curves(self._folder.path, position.curve)
+        shutil.rmtree(f"{self._folder.path}/curves", ignore_errors=True)  # an earlier life of this attempt had others
+        self._events = EventFileWriter(f"{self._folder.path}/curves", flush_secs=FLUSH_SECONDS)
+        self._curve = [dict(point) for point in position.curve]
+        for point in self._curve:
+            self._draw(point, point["epoch"], "", time.time())
         self._steps = StepLog(self._folder.path, job.checkpoints, position.update)
-        self._epoch = _EpochSoFar()
+        self._epoch = defaultdict[str, float](float)  # sums over the steps of the epoch so far
         for step in self._steps.kept():
-            self.curves.step(step)
-            self._epoch.add(step)
+            self._add(step)
             if step["update"] % order.num_minibatches == 0:
-                self._epoch = _EpochSoFar()
+                self._epoch.clear()
         self._pairs, self._seconds = 0, 0.0  # since this process began
         self._recent: deque[tuple[int, float]] = deque([(0, 0.0)], RATE_REPORTS)
         self._notes = "".join(f"\n{why}: went on from before it" for _, why in position.refused)
@@ -63,7 +75,7 @@ class Report:
     @property
     def last(self) -> dict[str, Any]:
         """The figures of the last evaluated epoch."""
-        return dict(self.curves.points[-1]) if self.curves.points else {}
+        return dict(self._curve[-1]) if self._curve else {}
 
     def step(
         self,
@@ -93,37 +105,37 @@ class Report:
         }
         self._pairs, self._seconds = self._pairs + pairs, self._seconds + seconds
         self._steps.add(step)
-        self.curves.step(step)
-        self._epoch.add(step)
+        self._add(step)
         if time.monotonic() - self._told >= REPORT_SECONDS:
             self._tell(epoch, num_pairs, position, made.norms)
 
     def epoch(self, epoch: int, position: Position, made: Summed) -> None:
         """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
-        num_pairs = self._order.num_pairs
+        num_pairs, sums = self._order.num_pairs, self._epoch
         trained = {
             "pairs_per_second": round(num_pairs / max(position.seconds, 1e-9), 1),
             "seconds": round(position.seconds, 3),
             "updates": position.update,
             "momentum": self._towers.schedule.momentum(position.update),
-            **self._epoch.mean_norms,
-            "clipped_share": self._epoch.clipped_share,
+            **{name: total / sums["steps"] for name, total in sums.items() if name.startswith("gradient_norm_")},
+            "clipped_share": self._clipped_share,
         }
 
         def add(measured: Measured) -> None:
-            train_loss = position.loss / num_pairs
-            self.curves.add({"epoch": epoch + 1, "train_loss": train_loss, **measured, **trained})
+            point = {"epoch": epoch + 1, "train_loss": position.loss / num_pairs, **measured, **trained}
+            self._curve.append(point)
+            self._draw(point, epoch + 1, "", time.time())
 
         self._measuring.begin(position.update, add)
         self._tell(epoch, num_pairs, position, made.norms)
-        self._epoch = _EpochSoFar()
+        self._epoch.clear()
 
     def checkpoint_if_due(self, position: Position, *, now: bool = False) -> None:
         if now or time.monotonic() - self._saved >= self._job.checkpoint_seconds:
             self._measuring.finish()  # a run that goes on from here will not come by this epoch again
             with writing(self._job.checkpoints, position.update, "step log"):
                 self._steps.keep()
-            position = replace(position, curve=self.curves.points)
+            position = replace(position, curve=self._curve)
             write_checkpoint(self._job.checkpoints, self._job.digest, position, self._towers.rows)
             self._saved = time.monotonic()
 
@@ -131,8 +143,36 @@ class Report:
         """Wait for the last measurement and finish the files."""
         self._measuring.close()
         self._steps.close()
-        self.curves.close()
+        self.stop()
+        curve = json.dumps(self._curve, indent=1).encode()
+        storage.write_atomic(storage.join(self._folder.path, "curves.json"), curve)
         self._folder.close()
+
+    def stop(self) -> None:
+        """Write no more events and end TensorBoard's writer thread. May be called again."""
+        self._events.close()
+
+    def _add(self, step: Mapping[str, Any]) -> None:
+        self._draw(step, step["update"], "step/", step["unix_seconds"])
+        self._epoch["steps"] += 1
+        self._epoch["clipped"] += any(value for name, value in step.items() if name.startswith("clipped_"))
+        for name, value in step.items():
+            if name.startswith("gradient_norm_"):
+                self._epoch[name] += value
+
+    @property
+    def _clipped_share(self) -> float:
+        """Of the epoch's steps so far, those in which some tower's gradient was scaled down."""
+        return self._epoch["clipped"] / max(1, self._epoch["steps"])
+
+    def _draw(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:
+        # All values in one event: one each takes three times as long.
+        scalars = [
+            Summary.Value(tag=prefix + name.replace("@", "_at_"), simple_value=value)
+            for name, value in values.items()
+            if name not in NOT_DRAWN and value is not None
+        ]
+        self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
 
     def _tell(self, epoch: int, num_pairs: int, position: Position, norms: Mapping[str, float]) -> None:
         self._told = time.monotonic()
@@ -153,87 +193,13 @@ class Report:
                 per_second=pairs / max(seconds, 1e-9),
                 loss=position.loss / num_pairs,
                 norms=norms,
-                clipped_share=self._epoch.clipped_share if recipe.optimiser.clip_norm else None,
+                clipped_share=self._clipped_share if recipe.optimiser.clip_norm else None,
                 held_out=shortly(self.last),
             )
             + self._notes,
             done,
             recipe.epochs * total,
         )
-
-
-@dataclass(slots=True)
-class _EpochSoFar:
-    """Sums over the steps of an epoch."""
-
-    steps: int = 0
-    clipped: int = 0  # steps in which some tower's gradient was scaled down
-    norms: dict[str, float] = field(default_factory=dict)
-
-    def add(self, step: dict[str, Any]) -> None:
-        self.steps += 1
-        self.clipped += any(value for name, value in step.items() if name.startswith("clipped_"))
-        for name, value in step.items():
-            if name.startswith("gradient_norm_"):
-                self.norms[name] = self.norms.get(name, 0.0) + value
-
-    @property
-    def mean_norms(self) -> dict[str, float]:
-        return {name: total / self.steps for name, total in self.norms.items()}
-
-    @property
-    def clipped_share(self) -> float:
-        return self.clipped / max(1, self.steps)
-
-
-FLUSH_SECONDS = 2
-NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
-
-
-class Curves:
-    """The curves of one run, written during the run below a local `folder`.
-
-    How training goes, for people and reports: curves.json epoch by epoch, event files for TensorBoard.
-
-    FOLDER/curves.json a list of {"epoch", "train_loss", "dev_loss", "dev_ndcg@1", ..., "pairs_per_second", ...}
-    FOLDER/curves/ the same by epoch, and every step by update as step/...: `tensorboard --logdir FOLDER/curves`
-
-    `points`: those of the epochs a resumed run had finished. Its steps have to be added again.
-    """
-
-    def __init__(self, folder: str, points: Sequence[Mapping[str, Any]]) -> None:
-        self._folder, self.points = folder, [dict(point) for point in points]
-        shutil.rmtree(f"{folder}/curves", ignore_errors=True)  # an earlier life of this attempt had other steps
-        self._events = EventFileWriter(f"{folder}/curves", flush_secs=FLUSH_SECONDS)
-        for point in self.points:
-            self._write(point, point["epoch"], "", time.time())
-
-    def add(self, point: Mapping[str, Any]) -> None:
-        """Add an epoch. None: not measured."""
-        self.points.append(dict(point))
-        self._write(point, point["epoch"], "", time.time())
-
-    def step(self, step: Mapping[str, Any]) -> None:
-        """Add a step, as in StepLog."""
-        self._write(step, step["update"], "step/", step["unix_seconds"])
-
-    def stop(self) -> None:
-        """Stop writing events and end TensorBoard's writer thread. May be called again."""
-        self._events.close()
-
-    def close(self) -> None:
-        """Write curves.json."""
-        self.stop()
-        storage.write_atomic(storage.join(self._folder, "curves.json"), json.dumps(self.points, indent=1).encode())
-
-    def _write(self, values: Mapping[str, Any], at: int, prefix: str, unix_seconds: float) -> None:
-        # All values in one event: one each takes three times as long.
-        scalars = [
-            Summary.Value(tag=prefix + name.replace("@", "_at_"), simple_value=value)
-            for name, value in values.items()
-            if name not in NOT_DRAWN and value is not None
-        ]
-        self._events.add_event(Event(step=at, wall_time=unix_seconds, summary=Summary(value=scalars)))
 
 
 class LiveFolder:
@@ -256,9 +222,7 @@ class LiveFolder:
 
 
 class Measuring:
-    """Measures published states of `towers`, one after the other.
-
-    Held-out data is measured while the next epoch trains: a state is copied, a thread of its own measures the copy.
+    """Measures held-out data while the next epoch trains: a state is copied, a thread of its own measures the copy.
 
     Training waits for a measurement only where that takes longer than an epoch: one is under way at a time, and results
     come in the order of the epochs. Nothing that trains reads them.
@@ -273,24 +237,25 @@ class Measuring:
     def begin(self, update: int, then: Callable[[Measured], None]) -> None:
         """Measure Λ after `update`; a later `begin` or `finish`, whichever is first, hands the result to `then`."""
         self.finish()
-        self._under_way = self._thread.submit(self._measure, self._copy(update)), then
+        encoder = self._copy(update)
+
+        def measure() -> Measured:
+            started = time.monotonic()
+            measured = self._watch.measure(encoder)
+            return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
+
+        self._under_way = self._thread.submit(measure), then
 
     def finish(self) -> None:
         """Wait for the current measurement, if any, and pass it on."""
         if self._under_way:
             measurement, then = self._under_way
             self._under_way = None
-            measured = measurement.result()
-            then(measured)
+            then(measurement.result())
 
     def close(self) -> None:
         self.finish()
         self._thread.shutdown()
-
-    def _measure(self, encoder: Encoder) -> Measured:
-        started = time.monotonic()
-        measured = self._watch.measure(encoder)
-        return {**measured, "watch_seconds": round(time.monotonic() - started, 3)}
 
     def _copy(self, update: int) -> Encoder:
         """A copy of the towers after `update`, as far as held-out texts need them, that training does not change."""
@@ -310,7 +275,7 @@ def progress_line(
     epochs: int,
     step: int,
     steps: int,
-    seconds_left: float | None,
+    seconds_left: float,
     unit: str,
     per_second: float,
     loss: float,
@@ -324,24 +289,17 @@ def progress_line(
     last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
     held_out: what was measured after the epoch before (training.wording).
     """
-    place = [f"epoch {epoch}/{epochs}", f"step {step:,}/{steps:,}"]
-    if seconds_left is not None:
-        place.append(f"{clock(seconds_left)} left")
+    place = f"epoch {epoch}/{epochs}, step {step:,}/{steps:,}, {clock(seconds_left)} left"
+    # Three significant digits, or all digits of the integer part: 0.0312, 9.81, 12,345.
+    shown = {tower: f"{norm:.3g}" if norm < 1000 else f"{norm:,.0f}" for tower, norm in norms.items()}
     course = [
         f"{per_second:,.0f} {unit}/s",
         f"loss {loss:.4g}",
-        "gradient " + " ".join(f"{tower} {_three(norm)}" for tower, norm in sorted(norms.items(), reverse=True)),
+        "gradient " + " ".join(f"{tower} {norm}" for tower, norm in sorted(shown.items(), reverse=True)),
+        f"clipped {clipped_share:.0%}" if clipped_share is not None else "",
+        held_out,
     ]
-    if clipped_share is not None:
-        course.append(f"clipped {clipped_share:.0%}")
-    if held_out:
-        course.append(held_out)
-    return ", ".join(place) + "\n" + ", ".join(course)
-
-
-def _three(value: float) -> str:
-    """A number with three significant digits, or all digits of its integer part: 0.0312, 9.81, 12,345."""
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{place}\n{', '.join(filter(None, course))}"
 
 
 def clock(seconds: float) -> str:

@@ -7,7 +7,7 @@ talk through workers.
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,17 +25,18 @@ from training.compute.threads import compute_threads
 from training.data.micro_batch import MicroBatch, Order
 from training.data.shard_data import ShardFiles, local_folder
 from training.kernel.kernel_library import status
+from training.kernel.kernel_path import CompiledPath
 from training.models.model import Model, load_model, write_model
 from training.models.word_vectors import word_vectors_of
-from training.network.encoder import open_device
+from training.network.encoder import Device, open_device
 from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
 from training.objectives.objective import Task
 from training.recipes.recipe import Nesterov, Recipe
-from training.run.arithmetic import COMPILED, path_of, require_served
-from training.run.job import TrainingJob
+from training.recipes.towers import BiLSTM, Truncated
+from training.run.job import COMPILED, TrainingJob, require_served
 from training.run.run_report import Report
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
-from training.update.large_update import Path, Towers, large_update, name_culprit
+from training.update.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
 from training.update.optimisers import MomentumSchedule, RowState, start_state
 
 
@@ -86,7 +87,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     resumed_at = equal_at = position.update
     report = Report(job, order, watch, towers, position, progress) if workers.rank == 0 else None
     if report:
-        at_the_end.callback(report.curves.stop)  # however it ends: the folder of a failed attempt goes
+        at_the_end.callback(report.stop)  # however it ends: the folder of a failed attempt goes
 
     # Loop.
     first_epoch, done = divmod(position.update, order.num_minibatches)
@@ -180,6 +181,21 @@ def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, Ro
             ) from None
         position = replace(position, resumed=[*position.resumed, (update, workers.size)])
     return replace(position, refused=[*position.refused, *refused]), rows
+
+
+def path_of(
+    arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
+) -> Path:
+    """The path with an arithmetic. `batch_of`: the objective's (training.objectives), for the reference path."""
+    if arithmetic != COMPILED:
+        return ReferencePath(device, batch_of)
+    # Steps that texts share cannot be cut off for one and kept for another.
+    assert isinstance(recipe.tower, Truncated)
+    return CompiledPath(
+        num_threads,
+        both_directions=isinstance(recipe.tower, BiLSTM),
+        share_prefixes=not recipe.tower.truncate_steps,
+    )
 
 
 def prepared(

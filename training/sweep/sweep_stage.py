@@ -9,34 +9,33 @@ could not be carried out (no memory, a full disk) leaves the sweep unfinished, a
 Writes to STORE/sweep/DIGEST: sweep.json, the table; best.toml, the recipe of its first row; and what `render` makes of
 the table for people: sweep.md, and sweep.html with curves.
 
-Trials run in processes of this machine, or on the nodes of a Ray cluster (carry_out, .on_ray). What
-comes of a sweep depends on neither, nor on how fast they are or what is lost on the way.
+Trials run in processes of this machine (trial_process) or on the nodes of a Ray cluster (sweep_on_ray). What comes of a
+sweep depends on neither, nor on how fast they are or what is lost on the way.
 """
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
-from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, scratch_folder, silent
+from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compute.device import device_named
 from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe, names
 from training.recipes.section import flat
-from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of
+from training.run.job import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import Point, SweepRow
-from training.sweep.sweep_trials import CarryOut, Halving, Rung, TrialEnded, Trials, in_processes, rungs_of
+from training.sweep.sweep_trials import Halving, Place, Rung, TrialEnded, Trials, rungs_of
+from training.sweep.trial_process import in_processes, interrupts_held
 
 STAGE_VERSION = 3
-
-Engine = Literal["processes", "ray"]
 
 
 class UnfinishedSweep(StageError):
@@ -59,7 +58,7 @@ def sweep(
     threads: int | None = None,
     device: str = "auto",
     path: str = "auto",
-    engine: Engine = "processes",
+    engine: Literal["processes", "ray"] = "processes",
     at_once: int | None = None,
     progress: Progress = silent,
     trial_ended: TrialEnded = lambda *_: None,
@@ -81,80 +80,51 @@ def sweep(
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
     device = device_named(device)  # here and not on each node: it is a part of what is asked
     requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
-    place = _Place(engine=engine, workers=workers, threads=threads, device=device, at_once=at_once)
+    rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
+    num_cores = len(os.sched_getaffinity(0))
+    threads = threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
 
     def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
-        asked = {
+        # By the path's own name, so that a node where it is missing says so, instead of making another model.
+        named = {COMPILED: "compiled", REFERENCE: "torch"}.get(arithmetic_of(path, recipe, device), path)
+        return {
             "shards": storage.absolute(shards),
             "store": storage.absolute(store),
             "judged": judged,
             "recipe": recipe,
-        }
-        asked |= {"word_vectors": point.word_vectors}
-        where = {
+            "word_vectors": point.word_vectors,
             "workers": workers,
-            "threads": place.num_threads,
+            "threads": threads,
             "device": device,
-            "path": _path(path, recipe, device),
+            "path": named,
+            "stop_after": epochs if epochs < recipe.epochs else None,
         }
-        return asked | where | ({"stop_after": epochs} if epochs < recipe.epochs else {})
 
-    rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
+    def place() -> AbstractContextManager[Place]:
+        if engine == "processes":
+            return in_processes(at_once or 1)
+        from training.sweep.sweep_on_ray import on_ray
+
+        return on_ray(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)
 
     def produce(attempt: str) -> Outcome:
         trials = Trials(points, requests, store=store, measure=measure, progress=progress, trial_ended=trial_ended)
-        with place.opened(attempt, request.digest) as carry_out:
-            trials.run(rungs, arguments, carry_out)
+        with interrupts_held() as let_interrupts_through, place() as opened:
+            trials.run(rungs, arguments, opened, let_interrupts_through)
         if trials.broken:
             raise _unfinished(trials)
         outcome = _outcome(trials, measure, judged, rungs, open_result(shards).manifest.outcome.labels)
-        _write(attempt, outcome, points, render)
+        table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
+        files = {"sweep.json": json.dumps(table, indent=1), **render(table)}
+        if table["rows"][0]["mean"] is not None:
+            best = trials.rows()[0].fields
+            first = next(point for point in points if point.fields == best)
+            files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
+        for name, content in files.items():
+            storage.write_atomic(storage.join(attempt, name), content.encode())
         return outcome
 
     return run_stage(store, request, produce, progress)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    """Where the trials run."""
-
-    engine: Engine
-    workers: int
-    threads: int | None
-    device: str
-    at_once: int | None
-
-    @property
-    def num_threads(self) -> int:
-        """Of each worker of a trial."""
-        here = len(os.sched_getaffinity(0)) // (self.workers * (self.at_once or 1))
-        return self.threads or (1 if self.engine == "ray" else max(1, here))
-
-    def opened(self, attempt: str, digest: str) -> AbstractContextManager[CarryOut]:
-        if self.engine == "processes":
-            return in_processes(self.at_once or 1)
-        from training.sweep.sweep_on_ray import Room, on_ray
-
-        room = Room(workers=self.workers, threads=self.num_threads, on_gpu=self.device != "cpu", at_once=self.at_once)
-        return on_ray(room, storage=scratch_folder(storage.absolute(attempt)), name=digest)
-
-
-def _path(path: str, recipe: Recipe, device: str) -> str:
-    """The path by its name, so that a node where it is missing says so, instead of making another model."""
-    return {COMPILED: "compiled", REFERENCE: "torch"}.get(arithmetic_of(path, recipe, device), path)
-
-
-def _write(
-    attempt: str, outcome: Outcome, points: Sequence[Point], render: Callable[[Mapping[str, Any]], Mapping[str, str]]
-) -> None:
-    table = json.loads(json.dumps({**outcome.metrics, "labels": dict(outcome.labels)}))
-    files = {"sweep.json": json.dumps(table, indent=1), **render(table)}
-    if table["rows"][0]["mean"] is not None:
-        best = outcome.metrics["rows"][0]["fields"]
-        first = next(point for point in points if point.fields == best)
-        files["best.toml"] = best_toml(table, first.recipes[0], first.word_vectors)
-    for name, content in files.items():
-        storage.write_atomic(storage.join(attempt, name), content.encode())
 
 
 def plan(
@@ -209,7 +179,10 @@ def _requests(
         ]
         for point in points
     ]
-    described = [_description(point, of_point) for point, of_point in zip(points, trials, strict=True)]
+    described = [
+        {"fields": dict(point.fields), "trials": {str(trial.seed): trial.digest for trial in of_point}}
+        for point, of_point in zip(points, trials, strict=True)
+    ]
     request = Request(
         stage="sweep",
         stage_version=STAGE_VERSION,
@@ -223,14 +196,11 @@ def _requests(
     return trials, request
 
 
-def _description(point: Point, requests: Sequence[Request]) -> dict[str, Any]:
-    return {"fields": dict(point.fields), "trials": {str(request.seed): request.digest for request in requests}}
-
-
 def _outcome(
     trials: Trials, measure: str, judged: Judged | None, rungs: Sequence[Rung], labels: Mapping[str, Any]
 ) -> Outcome:
     ended, rows = trials.ended.values(), trials.rows()
+    held_out = "held-out labels" if measure in Classify.measures else "held-out clicks"
     return Outcome(
         counts={
             "points": len(rows),
@@ -241,11 +211,7 @@ def _outcome(
         },
         metrics={
             "measure": measure,
-            "watched": "judgments"
-            if judged
-            else "held-out labels"
-            if measure in Classify.measures
-            else "held-out clicks",
+            "watched": "judgments" if judged else held_out,
             "rungs": [asdict(rung) for rung in rungs],
             "rows": [asdict(row) for row in rows],
         },
@@ -279,18 +245,16 @@ recipe = {recipe}
 
 
 def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None = None) -> str:
-    """What to write down of the first point of a table (the JSON of sweep_stage), whose recipe this is, and
-    the file that its words start from.
+    """The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe`
+    reads too. All fields are in it, so that it means the same when a later version changes a named recipe.
 
-    The best point of a sweep as TOML: the [train] section of a pipeline.toml, which `clicktower train --recipe` reads
-    too. All fields are in it, so that it means the same when a later version changes a named recipe.
+    `table`: the JSON of the sweep; `recipe`: of its first row, and the file that its words start from.
     """
-    varied = table["rows"][0]["fields"]
     fields = flat(asdict(recipe), Recipe)
     name = fields.pop("name")
     if name not in names():  # a recipe of somebody's own: all of it is set
         fields, name = {"name": name, **fields}, names()[0]
-    first = {field: fields.pop(field) for field in varied if field in fields}
+    varied = {field: fields.pop(field) for field in table["rows"][0]["fields"] if field in fields}
     head = HEAD.format(
         points=len(table["rows"]),
         measure=table["measure"],
@@ -298,15 +262,10 @@ def best_toml(table: Mapping[str, Any], recipe: Recipe, word_vectors: str | None
         recipe=json.dumps(name),
         word_vectors=f"word_vectors = {json.dumps(word_vectors)}\n" if word_vectors else "",
     )
-    parts = [
-        ("# What the sweep varied:", first),
-        ("# The rest:" if first else "", fields),
-    ]
-    lines = [line for note, some in parts if some for line in (note, *map(_line, some.items())) if line]
-    return head + "\n".join(lines) + "\n"
+    lines = ["# What the sweep varied:", *_lines(varied), "# The rest:"] if varied else []
+    return head + "\n".join([*lines, *_lines(fields)]) + "\n"
 
 
-def _line(field: tuple[str, Any]) -> str:
-    name, value = field
+def _lines(fields: Mapping[str, Any]) -> list[str]:
     # Text, numbers, true and false are written alike in JSON and TOML, which knows no null.
-    return f"{name} = {json.dumps('none' if value is None else value)}"
+    return [f"{name} = {json.dumps('none' if value is None else value)}" for name, value in fields.items()]

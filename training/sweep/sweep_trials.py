@@ -2,11 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Protocol
 
 from schemas import storage
 from schemas.errors import Diverged, StageError, UsageError
@@ -14,7 +13,7 @@ from schemas.manifest import Request
 from schemas.stage import Progress, find_finished, stage_folder
 from training.recipes.recipe import Recipe
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
-from training.sweep.trial_process import Ended, Told, TrialProcess, interrupts_held
+from training.sweep.trial_process import Ended, Key, Told
 from training.update.checkpoint import read_curve
 
 
@@ -30,6 +29,7 @@ class Halving:
 
     eta: int = 3
     min_epochs: int = 1
+    __pydantic_config__ = {"extra": "forbid"}  # it is a section of sweep.toml  # noqa: RUF012
 
     def __post_init__(self) -> None:
         if self.eta < 2 or self.min_epochs < 1:
@@ -58,97 +58,20 @@ def rungs_of(halving: Halving | None, points: int, epochs: int) -> list[Rung]:
     return [*rungs, Rung(points=points, epochs=epochs)]
 
 
-# A trial's seed (place in its point's recipes) and point (place in the sweep). In this order they are trained: all
-# points with the first seed before any with the second, so that a sweep that is looked at early, or cut short, shows
-# all.
-Key = tuple[int, int]
+class Place(Protocol):
+    """Where trials are trained: in processes of this machine (trial_process) or on a Ray cluster (sweep_on_ray).
 
-# Called with what a trial tells, and now and then with nothing, so that whoever listens can tell others.
-Hear = Callable[[Key | None, Told | Ended | None], None]
-
-# Trains what it is given (arguments of launch.train), until each has Ended. Raises KeyboardInterrupt where it
-# was asked to stop; what was being trained has ended then, and goes on from its last checkpoint another time.
-CarryOut = Callable[[Mapping[Key, Mapping[str, Any]], Hear], None]
-
-LISTEN_SECONDS = 0.5
-
-
-@contextmanager
-def in_processes(at_once: int) -> Iterator[CarryOut]:
-    """Trainings in processes of this machine, `at_once` of them concurrently. An interrupt ends them.
-
-    Whoever carries out the trainings of a sweep, some at a time: processes of this machine, or Ray Tune on a cluster.
-
-        with in_processes(at_once=2) as carry_out:
-            carry_out({key: arguments, ...}, hear)
-
-    What is to be trained, what counts already and what comes next is decided elsewhere (sweep_trials).
+    It trains what it is given; what that is, what counts already and what comes next is decided here.
     """
-    with interrupts_held() as let_interrupts_through:
 
-        def carry_out(trainings: Mapping[Key, Mapping[str, Any]], hear: Hear) -> None:
-            waiting = list(trainings)[::-1]
-            processes: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
-            with ExitStack() as all_of_them:
-                while waiting or processes:
-                    let_interrupts_through()
-                    while waiting and len(processes) < at_once:
-                        key = waiting.pop()
-                        own = all_of_them.enter_context(ExitStack())
-                        trial = own.enter_context(TrialProcess(trainings[key]))
-                        processes[trial.pipe] = key, trial, own
-                        hear(key, Told(what="started", done=0, total=None))
-                    for pipe in wait(list(processes), LISTEN_SECONDS):
-                        key, trial, own = processes[pipe]
-                        told = trial.read()
-                        if isinstance(told, Ended):
-                            own.close()
-                            del processes[pipe]
-                        hear(key, told)
-                    hear(None, None)
+    def has_room(self) -> bool:
+        """Whether another trial may be started."""
 
-        yield carry_out
+    def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
+        """Start a trial. `arguments`: of launch.train, but for its progress."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """`curve`: a point for each epoch, as in curves.json (run_report). `finished`: there is a model."""
-
-    curve: list[dict[str, Any]]
-    finished: bool
-
-
-def standing(store: str, request: Request) -> Standing:
-    """How far the training of a request is in a store."""
-    finished, _ = find_finished(store, request)
-    if finished:
-        curve = json.loads(storage.read_bytes(storage.join(finished.data, "curves.json")))
-        return Standing(curve=curve, finished=True)
-    checkpoints = storage.join(stage_folder(store, request), "checkpoints")
-    return Standing(curve=read_curve(checkpoints, request.digest), finished=False)
-
-
-def measured(trial: Trial, found: Standing, epochs: int, measure: str) -> Trial:
-    """The trial with its figures after so many epochs, as if it had stopped there even where it is further.
-
-    What else the store holds must not decide who is best. Raises StageError where `measure` was not measured.
-    """
-    curve = found.curve[:epochs]
-    last: Mapping[str, Any] = curve[-1]
-    if last.get(measure) is None:
-        raise StageError(
-            asked=f"the trials were to be compared by {measure}",
-            found=f"the training {trial.digest} had nothing to measure that on",
-            follows="none of the trials can be compared by it",
-            do=f"choose another of {', '.join(measures())}, or give judged files",
-        )
-    return replace(
-        trial,
-        measures={name: last[name] for name in measures() if last.get(name) is not None},
-        seconds=sum(point["seconds"] for point in curve),
-        epochs=epochs,
-        curve=[point.get(measure) for point in curve],
-    )
+    def news(self) -> list[tuple[Key, Told | Ended]]:
+        """What trials tell, until each has Ended. Waits for it, but not for long."""
 
 
 TELL_SECONDS = 0.5
@@ -158,15 +81,6 @@ TrialEnded = Callable[[Point, Trial, int, int], None]
 
 # Of launch.train, but for its progress, for a point's recipe that is to have so many epochs behind it.
 Arguments = Callable[[Point, Recipe, int], Mapping[str, Any]]
-
-
-@dataclass(slots=True)
-class _UnderWay:
-    """A trial that is to be trained, from epoch `start` to `goal`, and its last report."""
-
-    start: int
-    goal: int
-    told: Told | None = None
 
 
 class Trials:
@@ -188,11 +102,12 @@ class Trials:
     ) -> None:
         self._points, self._requests, self._store, self._measure = points, requests, store, measure
         self._progress, self._trial_ended = progress, trial_ended
-        self._under_way: dict[Key, _UnderWay] = {}
+        self._num_ended, self._num_to_end = 0, 0  # in all rungs
+        self._number, self._goal, self._epochs = 0, 0, 0  # of the rung: where it ends, and how long it is
+        self._running: set[Key] = set()
         self._trained: set[Key] = set()
-        self._num_ended, self._num_to_end, self._rung = 0, 0, 0
         self._began, self._told = time.monotonic(), 0.0
-        self._epochs_made, self._epochs_to_come = 0.0, 0.0  # of trials that ended; of later rungs
+        self._epochs_made, self._epochs_to_come = 0, 0
         self.ended: dict[Key, Trial] = {}
         self.broken: list[StageError] = []
 
@@ -201,74 +116,112 @@ class Trials:
         by_point = [[self.ended[key] for key in sorted(self.ended) if key[1] == p] for p in range(len(self._points))]
         return ranked([(p, t) for p, t in zip(self._points, by_point, strict=True) if t], self._measure)
 
-    def run(self, rungs: Sequence[Rung], arguments: Arguments, carry_out: CarryOut) -> None:
+    def run(
+        self, rungs: Sequence[Rung], arguments: Arguments, place: Place, let_interrupts_through: Callable[[], None]
+    ) -> None:
         """Until all have ended; only to the end of a rung in which some were broken, since nobody can tell then who
-        goes on. An interrupt ends them."""
-        going = list(range(len(self._points)))
-        for number in range(len(rungs)):
-            keys = sorted((s, p) for p in going for s in range(len(self._points[p].recipes)))
-            self._begin(number, rungs, keys)
-            asked = {
-                key: arguments(self._points[key[1]], self._recipe(key), one.goal)
-                for key, one in self._under_way.items()
-            }
-            carry_out(asked, self._hear)
-            if self.broken or number + 1 == len(rungs):
+        goes on."""
+        num_seeds, going, before = len(self._points[0].recipes), list(range(len(self._points))), 0
+        for number, rung in enumerate(rungs):
+            # All points with the first seed before any with the second, so that a sweep that is looked at early, or
+            # cut short, shows all.
+            keys = [(seed, point) for seed in range(num_seeds) for point in going]
+            later = rungs[number + 1 :]
+            self._number, self._goal, self._epochs = number, rung.epochs, rung.epochs - before
+            self._num_to_end = self._num_ended + len(keys) + num_seeds * sum(after.points for after in later)
+            self._epochs_to_come = len(keys) * self._epochs + num_seeds * sum(
+                after.points * (after.epochs - reached.epochs)
+                for reached, after in zip(rungs[number:], later, strict=False)
+            )
+            waiting = deque(key for key in keys if not self._is_there(key))
+            under_way = len(waiting)
+            while under_way:
+                let_interrupts_through()
+                while waiting and place.has_room():
+                    key = waiting.popleft()
+                    place.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))
+                for key, told in place.news():
+                    if isinstance(told, Told):
+                        self._running.add(key)
+                    else:
+                        self._running.discard(key)
+                        self._trained.add(key)
+                        under_way -= 1
+                        self._end(key, self._came(key, told.error))
+                self._tell()
+            if self.broken or not later:
                 return
             best = [row for row in self.rows() if row.rung == number and row.mean is not None]
-            kept = [row.fields for row in best[: rungs[number + 1].points]]
-            going = [p for p in going if self._points[p].fields in kept]
+            kept = [row.fields for row in best[: later[0].points]]
+            going = [point for point in going if self._points[point].fields in kept]
+            before = rung.epochs
 
-    def _begin(self, number: int, rungs: Sequence[Rung], keys: Sequence[Key]) -> None:
-        """Count what is there already; the others are under way."""
-        num_seeds, later = len(self._points[0].recipes), rungs[number + 1 :]
-        self._rung, self._num_to_end = number, self._num_ended + len(keys) + num_seeds * sum(r.points for r in later)
-        before = [rung.epochs for rung in rungs[number:]]
-        self._epochs_to_come = num_seeds * sum(
-            rung.points * (rung.epochs - reached) for rung, reached in zip(later, before, strict=False)
-        )
-        for key in keys:
-            of_epochs = self._recipe(key).epochs
-            goal = min(rungs[number].epochs, of_epochs)
-            found = standing(self._store, self._request(key))
-            failed = self.ended[key] if key in self.ended and self.ended[key].failed else None
-            if failed or _is_there(found, goal, of_epochs):
-                self._end(key, failed or self._measured(key, found, goal))
-            else:
-                self._under_way[key] = _UnderWay(start=min(len(found.curve), goal), goal=goal)
+    def _is_there(self, key: Key) -> bool:
+        """Whether a trial has ended without being trained in this rung."""
+        if key in self.ended and self.ended[key].failed:
+            self._end(key, self.ended[key])
+        elif curve := self._curve(key):
+            self._end(key, self._measured(key, curve))
+        else:
+            return False
+        return True
 
-    def _hear(self, key: Key | None, told: Told | Ended | None) -> None:
-        if key is not None and isinstance(told, Told):
-            self._under_way[key].told = told
-        elif key is not None and isinstance(told, Ended):
-            one = self._under_way.pop(key)
-            self._epochs_made += one.goal - one.start
-            self._trained.add(key)
-            self._end(key, self._came(key, one.goal, told.error))
-        self._tell()
-
-    def _came(self, key: Key, goal: int, error: StageError | None) -> Trial:
+    def _came(self, key: Key, error: StageError | None) -> Trial:
         """What came of a trial that was trained."""
-        found = standing(self._store, self._request(key))
-        if not error and not _is_there(found, goal, self._recipe(key).epochs):
-            error = _not_seen(self._store)
-        if not error:
-            return self._measured(key, found, goal)
+        curve = self._curve(key)
+        if curve and not error:
+            return self._measured(key, curve)
+        error = error or _not_seen(self._store)
         if not isinstance(error, Diverged):
             self.broken.append(error)
         return replace(self._trial(key), failed=error.found)
 
-    def _measured(self, key: Key, found: Standing, goal: int) -> Trial:
-        return measured(self._trial(key), found, goal, self._measure)
+    def _curve(self, key: Key) -> list[dict[str, Any]] | None:
+        """The figures after each epoch up to the end of the rung; None where training has not come so far.
+
+        As if it had stopped there even where it is further: what else the store holds must not decide who is best.
+        """
+        request, goal = self._request(key), self._goal_of(key)
+        finished, _ = find_finished(self._store, request)
+        if finished:
+            curve: list[dict[str, Any]] = json.loads(storage.read_bytes(storage.join(finished.data, "curves.json")))
+            return curve[:goal]
+        curve = read_curve(storage.join(stage_folder(self._store, request), "checkpoints"), request.digest)
+        return curve[:goal] if goal < self._recipe(key).epochs and len(curve) >= goal else None
+
+    def _measured(self, key: Key, curve: list[dict[str, Any]]) -> Trial:
+        """Raises StageError where that which chooses was not measured."""
+        last = curve[-1]
+        if last.get(self._measure) is None:
+            raise StageError(
+                asked=f"the trials were to be compared by {self._measure}",
+                found=f"the training {self._request(key).digest} had nothing to measure that on",
+                follows="none of the trials can be compared by it",
+                do=f"choose another of {', '.join(measures())}, or give judged files",
+            )
+        return replace(
+            self._trial(key),
+            measures={name: last[name] for name in measures() if last.get(name) is not None},
+            seconds=sum(point["seconds"] for point in curve),
+            epochs=len(curve),
+            curve=[point.get(self._measure) for point in curve],
+        )
 
     def _trial(self, key: Key) -> Trial:
-        recipe, digest = self._recipe(key), self._request(key).digest
-        reused = key not in self._trained
-        return Trial(seed=recipe.seed, digest=digest, reused=reused, of_epochs=recipe.epochs, rung=self._rung)
+        recipe = self._recipe(key)
+        return Trial(
+            seed=recipe.seed,
+            digest=self._request(key).digest,
+            reused=key not in self._trained,
+            of_epochs=recipe.epochs,
+            rung=self._number,
+        )
 
     def _end(self, key: Key, trial: Trial) -> None:
         self.ended[key] = trial
         self._num_ended += 1
+        self._epochs_made += 0 if trial.reused else self._epochs
+        self._epochs_to_come -= self._epochs
         self._trial_ended(self._points[key[1]], trial, self._num_ended, self._num_to_end)
 
     def _tell(self) -> None:
@@ -276,35 +229,22 @@ class Trials:
             return
         self._told = time.monotonic()
         best = self.rows()[:1]
-        num_running = sum(one.told is not None for one in self._under_way.values())
-        parts = (
-            f"best {self._measure} {best[0].mean:.4f}" if best and best[0].mean is not None else "",
-            f"{num_running} running, {self._num_to_end - self._num_ended - num_running} to come",
-            self._time_left(),
-        )
-        self._progress("; ".join(filter(None, parts)), self._num_ended, self._num_to_end)
+        parts = [f"best {self._measure} {best[0].mean:.4f}"] if best and best[0].mean is not None else []
+        num_running = len(self._running)
+        parts.append(f"{num_running} running, {self._num_to_end - self._num_ended - num_running} to come")
+        if self._epochs_made:  # those to come take as long as those so far
+            seconds = self._epochs_to_come * (self._told - self._began) / self._epochs_made
+            parts.append(f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left")
+        self._progress("; ".join(parts), self._num_ended, self._num_to_end)
 
-    def _time_left(self) -> str:
-        """As if every epoch took as long as those so far; empty while too little is known."""
-        made, left = self._epochs_made, self._epochs_to_come
-        for key, one in self._under_way.items():
-            share = one.told.done / one.told.total if one.told and one.told.total else 0.0
-            reached = min(max(share * self._recipe(key).epochs, one.start), one.goal)
-            made, left = made + reached - one.start, left + one.goal - reached
-        if made < 1 or not left:
-            return ""
-        seconds = left * (time.monotonic() - self._began) / made
-        return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+    def _goal_of(self, key: Key) -> int:
+        return min(self._goal, self._recipe(key).epochs)
 
     def _recipe(self, key: Key) -> Recipe:
         return self._points[key[1]].recipes[key[0]]
 
     def _request(self, key: Key) -> Request:
         return self._requests[key[1]][key[0]]
-
-
-def _is_there(found: Standing, goal: int, of_epochs: int) -> bool:
-    return found.finished or (goal < of_epochs and len(found.curve) >= goal)
 
 
 def _not_seen(store: str) -> StageError:

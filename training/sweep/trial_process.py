@@ -1,4 +1,4 @@
-"""One training in its own process: a crash stays there, and many run in parallel.
+"""Trainings in processes of their own: a crash stays there, and many run in parallel.
 
     with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
         told = trial.read()     # a Told, and at last an Ended
@@ -12,15 +12,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import FrameType, TracebackType
 from typing import Any
 
 from schemas.errors import StageError, StoppedEarly
 from schemas.stage import Progress, StageResult
 
+Key = tuple[int, int]  # a trial's seed (place in its point's recipes) and point (place in the sweep)
+
+LISTEN_SECONDS = 0.5
 TERM_SECONDS = 20.0
 
 
@@ -50,8 +53,12 @@ class TrialProcess:
         self.pipe, theirs = context.Pipe(duplex=False)
         self._ended = False
         self._process = context.Process(target=_work, args=(theirs, dict(arguments)))
-        with _interrupts_blocked():
+        # It never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
             self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def read(self) -> Told | Ended:
@@ -60,7 +67,7 @@ class TrialProcess:
             told = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling
             self._process.join()
-            told = Ended(error=_died(self._process.exitcode or 0))
+            told = _died(self._process.exitcode or 0)
         self._ended = isinstance(told, Ended)
         return told
 
@@ -78,6 +85,38 @@ class TrialProcess:
                 self._process.join(TERM_SECONDS)
         self._process.join()
         self.pipe.close()
+
+
+@contextmanager
+def in_processes(at_once: int) -> Iterator["Processes"]:
+    """A sweep_trials.Place: processes of this machine, `at_once` of them concurrently, ended with the block."""
+    with ExitStack() as at_the_end:
+        yield Processes(at_once, at_the_end)
+
+
+class Processes:
+    def __init__(self, at_once: int, at_the_end: ExitStack) -> None:
+        self._at_once, self._at_the_end = at_once, at_the_end
+        self._running: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
+
+    def has_room(self) -> bool:
+        return len(self._running) < self._at_once
+
+    def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
+        own = self._at_the_end.enter_context(ExitStack())
+        trial = own.enter_context(TrialProcess(arguments))
+        self._running[trial.pipe] = key, trial, own
+
+    def news(self) -> list[tuple[Key, Told | Ended]]:
+        found = []
+        for pipe in wait(list(self._running), LISTEN_SECONDS):
+            key, trial, own = self._running[pipe]
+            told = trial.read()
+            if isinstance(told, Ended):
+                own.close()
+                del self._running[pipe]
+            found.append((key, told))
+        return found
 
 
 def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
@@ -103,7 +142,22 @@ def carried_out(arguments: Mapping[str, Any], tell: Progress) -> Ended:
     except StageError as error:
         return Ended(error=error)
     except Exception as error:
-        return Ended(error=_unexpected(error))
+        is_os = isinstance(error, OSError) and error.errno
+        found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
+        return _not_ended(found, "train it alone with `clicktower train` to see more")
+
+
+def _died(exitcode: int) -> Ended:
+    by_kill = exitcode == -signal.SIGKILL
+    return _not_ended(
+        f"signal {-exitcode} ended it" if exitcode < 0 else f"its process ended with code {exitcode} and no result",
+        "look for too little memory, and let fewer trials run at once" if by_kill else "run the same command again",
+    )
+
+
+def _not_ended(found: str, do: str) -> Ended:
+    follows = "it goes on from its last checkpoint when it is started again"
+    return Ended(error=StageError(asked="the trial was trained", found=found, follows=follows, do=do))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -134,37 +188,3 @@ def interrupts_held() -> Iterator[Callable[[], None]]:
     finally:
         for number, handler in zip(asked_to_end, before, strict=True):
             signal.signal(number, handler)
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """What is started within never sees Ctrl-C, which reaches all processes of a terminal: the one who asked ends it.
-
-    Here it waits until the end of the block.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _died(exitcode: int) -> StageError:
-    by_kill = exitcode == -signal.SIGKILL
-    return StageError(
-        asked="the trial was trained in a process of its own",
-        found=f"signal {-exitcode} ended it" if exitcode < 0 else f"it ended with code {exitcode} and no result",
-        follows="it goes on from its last checkpoint when it is started again",
-        do="look for too little memory, and let fewer trials run at once" if by_kill else "run the same command again",
-    )
-
-
-def _unexpected(error: Exception) -> StageError:
-    is_os = isinstance(error, OSError) and error.errno
-    found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
-    return StageError(
-        asked="the trial was trained",
-        found=found,
-        follows="it goes on from its last checkpoint when it is started again",
-        do="train it alone with `clicktower train` to see more",
-    )

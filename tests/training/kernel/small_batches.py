@@ -10,7 +10,8 @@ from training.kernel.kernel_path import CompiledBatch, CompiledPath
 from training.network.encoder import CPU, Encoder
 from training.network.parameters import Layout, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.arithmetic import COMPILED, path_of
+from training.run.job import COMPILED
+from training.run.worker import path_of
 from training.update.click_loss import PairBatch, pair_batch
 
 TRIGRAMS = 40

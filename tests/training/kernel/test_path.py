@@ -20,7 +20,8 @@ from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.arithmetic import COMPILED, REFERENCE, arithmetic_of, path_of
+from training.run.job import COMPILED, REFERENCE, arithmetic_of
+from training.run.worker import path_of
 from training.update.click_loss import pair_batch
 from training.update.large_update import Path, ReferencePath, Towers, large_update
 from training.update.optimisers import LazyRows, MomentumSchedule

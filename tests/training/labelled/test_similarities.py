@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.rounding import rounded
 from training.labelled.labelled_systems import cosines
-from training.labelled.lexical import LexicalSimilarity
-from training.labelled.word_movers import WordMovers, by_linear_programme, least_total
+from training.labelled.word_baselines import LexicalSimilarity, WordMovers, by_linear_programme, least_total
 from training.ranking.bm25 import TitleBM25
 
 TRAINING = ["deck paint red", "deck screw", "red paint", "garden hose", "screw screw hose"]
