@@ -1,9 +1,8 @@
 """Threads that each compute a whole micro-batch or batch of texts alone, instead of sharing every single operation.
 
 Operations here take 10 to 100 microseconds. Shared out by OpenMP, each ends with all threads spinning at a barrier, and
-where another process holds a core for a moment they all wait: on two cores that others used as well (load 5), two
-threads made 140 pairs/s where one made 2,400. Whole micro-batches need no barrier, and no result depends on the number
-of threads.
+where another process holds a core for a moment they all wait. Whole micro-batches need no barrier, and no result
+depends on the number of threads.
 """
 
 import math

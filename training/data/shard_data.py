@@ -132,14 +132,13 @@ class PoolExclusions:
         return np.flatnonzero(~self.excluded_KS[of_pair])
 
 
-def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardData:
-    """The shards below a build's data folder, prepared for a recipe (words limited, clicks shuffled if it says so).
+def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardData:
+    """The shards in a local folder, prepared for a recipe (words limited, clicks shuffled if it says so).
 
     `words`: those that have a row of their own (text_batch.WordRows).
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
-    asked = f"the shards in {uri} were to be read for training"
-    folder = local_folder(uri)
+    asked = f"the shards in {folder} were to be read for training"
     catalogue = _catalogue(folder, asked)
     rows = WordRows(int(catalogue["table_rows"]), tuple(words))
     try:
@@ -158,7 +157,10 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
             follows="pairs would silently be missing",
             do="run `clicktower build` again",
         ) from None
-    data = ShardData(
+    for table in (pool_texts, *(shard.texts for shard in (*train, *dev))):
+        require_rows(table, rows, asked, "build")
+    _require_trainable(train, recipe)
+    return ShardData(
         train=tuple(train),
         dev=tuple(dev),
         pool_texts=pool_texts,
@@ -167,8 +169,6 @@ def load_shards(uri: str, recipe: Recipe, words: Sequence[str] = ()) -> ShardDat
         catalogue=catalogue,
         pool_strings=pool_strings,
     )
-    _check(data, recipe, asked)
-    return data
 
 
 def _names(catalogue: dict[str, Any], split: str) -> list[str]:
@@ -239,10 +239,8 @@ def _catalogue(folder: str, asked: str) -> dict[str, Any]:
     return catalogue
 
 
-def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
-    for table in (data.pool_texts, *(shard.texts for shard in (*data.train, *data.dev))):
-        require_rows(table, data.word_rows, asked, "build")
-    num_pairs = sum(len(shard) for shard in data.train)
+def _require_trainable(train: Sequence[Shard], recipe: Recipe) -> None:
+    num_pairs = sum(map(len, train))
     if num_pairs < recipe.micro_batch:
         raise StageError(
             asked=f"training needs at least one full micro-batch ({recipe.micro_batch:,} pairs)",
@@ -250,7 +248,7 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
             follows="there would be next to nothing to learn from",
             do=f"lower `build --k`, add days to the window, or set micro_batch={max(1, num_pairs)}",
         )
-    for shard in data.train:
+    for shard in train:
         wrong = 0 if shard.weights is None else int((~(shard.weights >= 0) | np.isinf(shard.weights)).sum())
         if wrong:
             raise StageError(
@@ -260,7 +258,7 @@ def _check(data: ShardData, recipe: Recipe, asked: str) -> None:
                 do="correct the column `weight` of the pairs, or set objective.weights=none",
             )
     if isinstance(recipe.clicks.negatives, Fixed):
-        held = min(shard.negatives.shape[1] for shard in data.train if len(shard))
+        held = min(shard.negatives.shape[1] for shard in train if len(shard))
         if held < recipe.clicks.num_negatives:
             raise StageError(
                 asked=f"each pair was to have {recipe.clicks.num_negatives} fixed negatives",

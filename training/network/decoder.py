@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from schemas.text_contract import words
-from training.data.text_batch import OnDevice, Ragged, TextBatch, TextTable, invert, starts, text_batch
+from training.data.text_batch import OnDevice, Ragged, TextBatch, TextTable, starts, text_batch
 from training.towers.recurrent import LSTMTower
 from training.towers.tower import Parts, Shapes, gathered
 
@@ -44,11 +44,8 @@ class Targets(OnDevice):
     batch: TextBatch  # of the texts with their ends, whose distinct words are the positions
     said: torch.Tensor  # [P] the word to say at each position
     text: torch.Tensor  # [P] the text each position belongs to, in the caller's order
-    text_begins: torch.Tensor  # [B] each text's first position
     read: torch.Tensor  # [U] the distinct words that are read: all that were said before, and the start
     read_at: torch.Tensor  # [P] which of them is read at each position
-    positions_of_read: torch.Tensor  # [P] the same the other way round, for the gradient: where each of them is read
-    positions_of_read_begin: torch.Tensor  # [U]
 
 
 def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> Targets:
@@ -58,25 +55,21 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman
     et al., arXiv:1511.06349, section 3.1.2). Starts are always read. None: all are.
     """
-    begins, said = ids.offsets[:-1], ids.values
+    said = ids.values
     before = np.empty_like(said)
     before[1:] = said[:-1]
     if kept is not None:
         before[~kept] = UNKNOWN
-    before[begins] = vocabulary
+    before[ids.offsets[:-1]] = vocabulary
     read, read_at = np.unique(before, return_inverse=True)
-    positions_of_read = invert(read_at, len(read))
     positions = np.arange(len(said))
     of_its_own = TextTable(Ragged(ids.offsets, positions), Ragged(np.arange(len(said) + 1), np.zeros_like(positions)))
     return Targets(
         batch=text_batch([(of_its_own, np.arange(len(ids)))]),
         said=torch.from_numpy(said),
         text=torch.from_numpy(np.repeat(np.arange(len(ids)), ids.lengths)),
-        text_begins=torch.from_numpy(begins),
         read=torch.from_numpy(read),
         read_at=torch.from_numpy(read_at),
-        positions_of_read=torch.from_numpy(positions_of_read.values),
-        positions_of_read_begin=torch.from_numpy(positions_of_read.offsets[:-1]),
     )
 
 
@@ -156,10 +149,8 @@ class Decoder:
     def _states(self, z_Bh: torch.Tensor, targets: Targets, parts: Parts) -> torch.Tensor:
         """y at each position, [P, d]."""
         batch, word_Ue = targets.batch, parts["decoder.E"].index_select(0, targets.read)
-        read_at = targets.positions_of_read, targets.positions_of_read_begin
-        input_PG = gathered(word_Ue @ parts["decoder.W_x"], (targets.read_at, None), read_at)
-        of_text = torch.arange(len(input_PG), device=input_PG.device), targets.text_begins
-        input_PG = input_PG + gathered(z_Bh @ parts["decoder.W_z"], (targets.text, None), of_text)
+        input_PG = gathered(word_Ue @ parts["decoder.W_x"], (targets.read_at, None))
+        input_PG = input_PG + gathered(z_Bh @ parts["decoder.W_z"], (targets.text, None))
         recurrent = {name: parts[f"decoder.{name}"] for name, _ in self._lstm.parts}
         state_Pd = self._lstm.states(input_PG, recurrent, batch)
         return gathered(state_Pd, (batch.words_packed, None), (batch.packed_words, None))

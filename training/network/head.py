@@ -69,13 +69,11 @@ class Head:
     @property
     def hidden(self) -> int:
         """H."""
-        rows, width = self.features
-        match self.settings.head:
-            case MLP(units=units):
-                return units
-            case Pruned(row_units=row_units, column_units=column_units):
-                return rows * row_units + width * column_units
-        raise AssertionError(self.settings.head)
+        (rows, width), head = self.features, self.settings.head
+        if isinstance(head, Pruned):
+            return rows * head.row_units + width * head.column_units
+        assert isinstance(head, MLP)
+        return head.units
 
     @property
     def parts(self) -> Shapes:
@@ -138,9 +136,8 @@ class Head:
 def siamese(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
     """Features of a pair of any two vectors: [a, b, |a - b|, a ∘ b], [B, 4 d].
 
-    InferSent's (Conneau et al., arXiv:1705.02364, Fig. 1); section 3.1 names them as the concatenation, the
-    element-wise product and the absolute element-wise difference of the two. |x| has the derivative 0 at 0, so two
-    equal texts do not drive each other apart.
+    InferSent's (Conneau et al., arXiv:1705.02364, section 3.1). |x| has the derivative 0 at 0, so two equal texts do
+    not drive each other apart.
     """
     return torch.cat([a_Bd, b_Bd, (a_Bd - b_Bd).abs(), a_Bd * b_Bd], dim=1)
 
@@ -150,11 +147,10 @@ def w2(a_Bd: torch.Tensor, b_Bd: torch.Tensor) -> torch.Tensor:
 
         W_2² = Σ_i (μ_1i - μ_2i)² + (σ_1i - σ_2i)²
 
-    What is classified are the terms of that sum before they are summed, and the Hadamard product μ_1 ∘ μ_2 (Deudon,
-    "Learning semantic similarity in a continuous space", 2018): three rows of h features, (μ_1 - μ_2)², (σ_1 - σ_2)²
-    and μ_1 ∘ μ_2. The author's program adds the first two per dimension and so has two rows of h; apart, the hidden
-    layer may weigh them alike or not. An embedding is μ and σ side by side, h numbers each, as the variational tower
-    gives it; of another tower's these features mean nothing. They do not tell which text of a pair came first.
+    The terms of that sum before they are summed, and the Hadamard product (Deudon, "Learning semantic similarity in a
+    continuous space", 2018): three rows of h features, (μ_1 - μ_2)², (σ_1 - σ_2)² and μ_1 ∘ μ_2. The author's program
+    adds the first two per dimension; apart, the hidden layer may weigh them alike or not. An embedding is μ and σ side
+    by side, h numbers each, as the variational tower gives it.
     """
     h = a_Bd.shape[1] // 2
     return torch.cat([(a_Bd - b_Bd).square(), a_Bd[:, :h] * b_Bd[:, :h]], dim=1)
@@ -167,10 +163,9 @@ def gated(a_Bd: torch.Tensor, b_Bd: torch.Tensor, W_fp: torch.Tensor, W_fh: torc
         F_p = batcheddot(M_p, W_fp)
         F_r = F_h ∘ F_p                    these are the features, no biases
 
-    Lin et al., arXiv:1703.03130, section 4.3 and appendix B: the encoder of Memisevic's factored gated autoencoder. M_p
-    is the premise, a pair's first text, and M_h its hypothesis, the second. The paper leaves k, the width of the
-    factors, open; the authors' program has it as wide as a row of M, and also drops out M_h and M_p, where here dropout
-    begins at F_r.
+    Lin et al., arXiv:1703.03130, section 4.3 and appendix B. M_p is the premise, a pair's first text, and M_h its
+    hypothesis, the second. The paper leaves k, the width of the factors, open; the authors' program has it as wide as a
+    row of M, and also drops out M_h and M_p, where here dropout begins at F_r.
     """
     premise_Brw, hypothesis_Brw = (vector_Bd.unflatten(1, (len(W_fp), -1)) for vector_Bd in (a_Bd, b_Bd))
     factors = torch.einsum("brw,rwk->brk", premise_Brw, W_fp), torch.einsum("brw,rwk->brk", hypothesis_Brw, W_fh)
@@ -183,10 +178,8 @@ def pruned(features_BF: torch.Tensor, W_v: torch.Tensor, W_h: torch.Tensor) -> t
         M^v   r groups of p units; group i sees row i of M alone           W_v [r, 2u, p]
         M^h   2u groups of q units; group j sees column j of M alone       W_h [2u, r, q]
 
-    The softmax layer above sees them all: (r p + 2u q) C weights, without its biases 52,500 for Yelp (p = 150, q = 10),
-    63,750 for Age (25, 20) and 45,000 for SNLI (300, 10), as Table 4 prints them. M is a matrix of any features; for
-    SNLI it is the gated encoder's F_r. The appendix calls M r by u; its numbers need 2u. Hidden units are those of M^v,
-    group after group, then those of M^h.
+    Hidden units are those of M^v, group after group, then those of M^h. M is a matrix of any features; for SNLI it is
+    the gated encoder's F_r. The appendix calls M r by u; the numbers of weights in its Table 4 need 2u.
     """
     features_Brw = features_BF.unflatten(1, (len(W_v), -1))
     at_rows_Brp = torch.einsum("brw,rwp->brp", features_Brw, W_v)
@@ -217,9 +210,8 @@ def dropped(values: torch.Tensor, kept: torch.Tensor, dropout: float) -> torch.T
 def penalty(parts: Parts, l1: float, l2: float) -> torch.Tensor:
     """Σ (l1 |w| + l2 w²) over the weights of a head, not its biases, as both authors' programs have it; [].
 
-    L1 is Deudon's ("Learning semantic similarity in a continuous space": 1e-5 ||ψ||₁), L2 Lin et al.'s (1e-4). Both add
-    it to the MEAN of a minibatch's losses: to a sum over B texts or pairs it is B times as much. `parts`: a tower's
-    among them are left out. |w| has the derivative 0 at 0.
+    L1 is Deudon's (1e-5), L2 Lin et al.'s (1e-4). Both add it to the MEAN of a minibatch's losses: to a sum over B
+    texts or pairs it is B times as much. `parts`: a tower's among them are left out.
     """
     weights = torch.cat([part.flatten() for name, part in parts.items() if name.startswith("head.W_")])
     return l1 * weights.abs().sum() + l2 * weights.square().sum()
