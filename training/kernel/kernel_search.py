@@ -17,7 +17,6 @@ Suffixes: N vectors, D dimensions.
 """
 
 import ctypes
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,10 +48,25 @@ class Int8Rows:
         dimensions = vectors_ND.shape[1]
         self._by_distance = similarity == "euclidean"
         self._middle_D = vectors_ND.mean(axis=0, dtype=np.float64) if self._by_distance else np.zeros(dimensions)
-        self._copies = copies = _quantised(vectors_ND, self._middle_D)
-        arrays = (copies.codes_ND, copies.scale_N, copies.error_N)
-        half_squares = copies.half_square_N.ctypes.data if self._by_distance else None
-        self._rows = _Rows(*(array.ctypes.data for array in arrays), half_squares, dimensions)
+        # Vectors less the middle as codes, with scales and bounds of |v - v̂|, and |v|²/2.
+        codes_ND = np.empty(vectors_ND.shape, np.int8)
+        scale_N, error_N, half_square_N = np.empty((3, len(vectors_ND)), np.float32)
+        self._longest = 0.0  # no |v| or |v̂| is larger
+        for start in range(0, len(vectors_ND), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            vectors_BD = vectors_ND[block] - self._middle_D
+            largest_B = np.abs(vectors_BD).max(axis=1)
+            scale_N[block] = np.where(largest_B > _TINY, largest_B / _LEVELS, 1)
+            whole_BD = np.rint(vectors_BD / scale_N[block, None])
+            codes_ND[block] = whole_BD
+            error_B = np.linalg.norm(vectors_BD - whole_BD * scale_N[block, None], axis=1)
+            error_N[block] = np.nextafter(error_B.astype(np.float32), np.float32(np.inf))
+            length_B = np.linalg.norm(vectors_BD, axis=1)
+            half_square_N[block] = length_B**2 / 2
+            self._longest = max(self._longest, float((length_B + error_B).max()))
+        self._kept = codes_ND, scale_N, error_N, half_square_N  # C++ reads them
+        addresses = [array.ctypes.data for array in self._kept]
+        self._rows = _Rows(*addresses[:3], addresses[3] if self._by_distance else None, dimensions)
         # A sum of products must fit into 32 bits.
         self._query_levels = min(_QUERY_LEVELS, (2**31 - 1) // (_LEVELS * dimensions))
         # Twice what float32 can round here in parts of |q| |v|: D for a sum of D products in any order, 8 for the
@@ -81,7 +95,7 @@ class Int8Rows:
         """(q̂ in its unit, int16 [D]; in that unit, what its product with a v̂ can be off for each part of the vector's
         error, and always; and 1)."""
         exact_D = query_D.astype(np.float64) - self._middle_D
-        longest = self._copies.longest
+        longest = self._longest
         # A query that is 0, or all but the vectors' middle, must not make the others too large for floats.
         largest = max(float(np.abs(exact_D).max()), _LEAST_SHARE * longest, _TINY)
         unit = largest / self._query_levels
@@ -91,36 +105,6 @@ class Int8Rows:
         if self._by_distance:  # rounding is in parts of |q - v|², and of |v|²/2
             always += self._rounding * (length + longest) ** 2
         return whole_D.astype(np.int16), length / unit, always / unit, 1 / unit
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Copies:
-    """Vectors less the middle as codes, int8 [N, D], with scales and bounds of |v - v̂|, float32 [N]."""
-
-    codes_ND: np.ndarray
-    scale_N: np.ndarray
-    error_N: np.ndarray
-    half_square_N: np.ndarray  # |v|²/2, float32
-    longest: float  # no |v| or |v̂| is larger
-
-
-def _quantised(vectors_ND: np.ndarray, middle_D: np.ndarray) -> _Copies:
-    codes_ND = np.empty(vectors_ND.shape, np.int8)
-    scale_N, error_N, half_square_N = np.empty((3, len(vectors_ND)), np.float32)
-    longest = 0.0
-    for start in range(0, len(vectors_ND), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        vectors_BD = vectors_ND[block] - middle_D
-        largest_B = np.abs(vectors_BD).max(axis=1)
-        scale_N[block] = np.where(largest_B > _TINY, largest_B / _LEVELS, 1)
-        whole_BD = np.rint(vectors_BD / scale_N[block, None])
-        codes_ND[block] = whole_BD
-        error_B = np.linalg.norm(vectors_BD - whole_BD * scale_N[block, None], axis=1)
-        error_N[block] = np.nextafter(error_B.astype(np.float32), np.float32(np.inf))
-        length_B = np.linalg.norm(vectors_BD, axis=1)
-        half_square_N[block] = length_B**2 / 2
-        longest = max(longest, float((length_B + error_B).max()))
-    return _Copies(codes_ND, scale_N, error_N, half_square_N, longest)
 
 
 class _Postings(ctypes.Structure):

@@ -52,10 +52,9 @@ class TowerPoint:
         assert table_RG.dtype == torch.float32
         assert table_RG.is_contiguous()
         tower, directions = recipe.tower, 2 if isinstance(recipe.tower, BOTH_WAYS) else 1
-        gates = (
-            (True, tower.forget_gate, tower.peepholes) if isinstance(tower, GatedRecurrent) else (False, False, False)
-        )
-        cell = _Cell(tower.cells, *gates)
+        cell = _Cell(tower.cells)
+        if isinstance(tower, GatedRecurrent):
+            cell = _Cell(tower.cells, True, tower.forget_gate, tower.peepholes)
         dense = [parts[name].contiguous() for name in ("W_rec", "b", "W_peep") if name in parts]
         pointers = [part.data_ptr() for part in dense] + [None] * (3 - len(dense))
         made = library().weights_new(ctypes.byref(cell), directions, *pointers)
@@ -73,15 +72,9 @@ class TowerPoint:
 class CompiledTower:
     """A compiled tower with fixed parameters that encodes texts."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        layout: Layout,
-        table_RG: torch.Tensor,
-        parts: Mapping[str, torch.Tensor],
-        place: np.ndarray | None = None,
-    ) -> None:
-        """As TowerPoint."""
+    def __init__(self, recipe: Recipe, layout: Layout, matrix: torch.Tensor, place: np.ndarray | None = None) -> None:
+        """`matrix`: all parameters (parameters), which are read where they are. `place`: as of TowerPoint."""
+        table_RG, parts = layout.split(matrix)
         self._point = point = TowerPoint(recipe, table_RG, parts, place)
         self._above = Distribution(parts) if isinstance(recipe.tower, Variational) else None
         self._both_directions = isinstance(recipe.tower, BOTH_WAYS)
@@ -98,12 +91,9 @@ class CompiledTower:
         def encode_some(start: int) -> None:
             index = order[start : start + size]
             batch = kernel_batch(
-                [(table, index)],
-                place=index,
-                for_gradient=False,
-                both_directions=self._both_directions,
-                share_prefixes=True,
-            )
+                [(table, index)], place=index,
+                for_gradient=False, both_directions=self._both_directions, share_prefixes=True,
+            )  # fmt: skip
             self._point.encode(batch, states)
             if self._above:
                 vectors[index] = self._above(states[index])
@@ -136,14 +126,10 @@ class CompiledTower:
 def compiled_towers(
     recipe: Recipe, layout: Layout, towers: Mapping[str, torch.Tensor]
 ) -> Mapping[str, CompiledTower] | None:
-    """For each side its tower, which reads the matrices where they are; None where the kernels do not serve them."""
+    """For each side its tower; None where the kernels do not serve them."""
     if not serves(recipe):
         return None
-    made = {}
-    for side in ("query", "document"):
-        table_RG, parts = layout.split(towers[tower_name(recipe, side)])
-        made[side] = CompiledTower(recipe, layout, table_RG, parts)
-    return made
+    return {side: CompiledTower(recipe, layout, towers[tower_name(recipe, side)]) for side in ("query", "document")}
 
 
 def _alike(texts: Ragged) -> np.ndarray:
@@ -162,9 +148,7 @@ def _alike(texts: Ragged) -> np.ndarray:
 class Distribution:
     """States -> μ and σ concatenated, one text at a time, so that its bits do not depend on the rest of the batch.
 
-    The variational tower's means and deviations (variational), above the states that the kernels give.
-
-    Shapes: N texts, D states of both directions, h dimensions of the distribution.
+    The variational tower's means and deviations (bilstm), above the states that the kernels give.
     """
 
     def __init__(self, parts: Mapping[str, torch.Tensor]) -> None:

@@ -321,7 +321,7 @@ def _compiled(encoder: Encoder, table: TextTable, side: str) -> CompiledTower:
     place = np.zeros(layout.table_rows, np.int32)
     place[rows] = np.arange(len(rows))
     matrix = encoder.rows_at(tower_name(encoder.recipe, side), layout.touched(torch.from_numpy(rows)))
-    return CompiledTower(encoder.recipe, layout, *layout.split(matrix), place)
+    return CompiledTower(encoder.recipe, layout, matrix, place)
 
 
 STAGE_VERSION = 1

@@ -94,10 +94,10 @@ def test_real_partitions_give_the_same_too(similarity):
 def test_hand_worked_copies_and_bounds():
     rows = Int8Rows(np.array([[1, 0.5], [0, 0], [-0.6, 0.8]], np.float32))
     # Scales 1/127, 1 (nothing to scale) and 0.8/127. 0.5 is 63.5 of 1/127: rounded to even, 64. -0.6 is -95.25 of them.
-    assert rows._copies.codes_ND.tolist() == [[127, 64], [0, 0], [-95, 127]]
-    assert rows._copies.scale_N == pytest.approx([1 / 127, 1, 0.8 / 127])
+    assert rows._kept[0].tolist() == [[127, 64], [0, 0], [-95, 127]]
+    assert rows._kept[1] == pytest.approx([1 / 127, 1, 0.8 / 127])
     # |v - v̂|: 64/127 - 0.5 = 0.0039370; 0; 0.25 * 0.8/127 = 0.0015748. Those of the floats, and never below.
-    assert rows._copies.error_N == pytest.approx([0.0039370, 0, 0.0015748], abs=1e-7)
+    assert rows._kept[2] == pytest.approx([0.0039370, 0, 0.0015748], abs=1e-7)
     # For the query (1, 0) the copies give 1, 0 and -95 * 0.8/127 = -0.598, each within its error, and little besides.
     assert whole(rows, np.array([1, 0], np.float32), 1, 3) == [0]
     # For (0, 1): 0.5039 ± 0.0039, 0, 0.8 ± 0.0016.
@@ -109,8 +109,8 @@ def test_hand_worked_copies_of_vectors_to_be_compared_by_distance():
     # Their middle is (101, 201), from which they are (1, 0.5), (-1, 0.5) and (0, -1): half their squares are 0.625,
     # 0.625 and 0.5; codes as above.
     rows = Int8Rows(np.array([[102, 201.5], [100, 201.5], [101, 200]], np.float32), "euclidean")
-    assert rows._copies.codes_ND.tolist() == [[127, 64], [-127, 64], [0, -127]]
-    assert rows._copies.half_square_N.tolist() == [0.625, 0.625, 0.5]
+    assert rows._kept[0].tolist() == [[127, 64], [-127, 64], [0, -127]]
+    assert rows._kept[3].tolist() == [0.625, 0.625, 0.5]
     # (104, 204) is (3, 3) from the middle: 4.5 - 0.625, -1.5 - 0.625 and -3 - 0.5 order them.
     assert whole(rows, np.array([104, 204], np.float32), 1, 3) == [0]
     assert whole(rows, np.array([104, 204], np.float32), 2, 3) == [0, 1]
