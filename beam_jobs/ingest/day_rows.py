@@ -191,10 +191,9 @@ def _rows_of_part(records: Sequence[Record], part: int, num_parts: int, *, searc
     return pa.concat_tables(found).unify_dictionaries().combine_chunks()
 
 
-_SUMS = ("searches", "impressions", "clicks")
 BOT_LINES = "bot_lines:"  # before the name of a rule: what a Tally counts its lines under
 
-# Rows of both kinds in one exchange: a query's own rows have no document, an exposure's rows no people.
+# Rows of both kinds in one exchange: a query's own rows hold searches and people, an exposure's rows the rest.
 PARTIAL = pa.schema(
     {
         "query": pa.string(),
@@ -244,9 +243,8 @@ def merge_bucket(partial: pa.Table) -> tuple[pa.Table, pa.Table]:
     people = merge_people(group, of_query["people"].combine_chunks(), len(searches))
     queries = pa.table([encoded.dictionary, people, pa.array(searches)], schema=QUERIES)
 
-    keys = ["query", "document_id", "position"]
-    exposures = _sums(partial.filter(pc.invert(is_query)).select([*keys, "impressions", "clicks"]), keys)
-    exposures = exposures.sort_by([(key, "ascending") for key in keys])
+    exposures = _exposures(partial.filter(pc.invert(is_query)))
+    exposures = exposures.sort_by([(key, "ascending") for key in _EXPOSURE])
     exposures = exposures.append_column("dwell_ms", pa.array(np.full(exposures.num_rows, -1), pa.int64()))
     return queries, exposures.select(EXPOSURES.names).combine_chunks().cast(EXPOSURES)
 
@@ -275,36 +273,33 @@ def _partial_rows(joined: pa.Table, query: np.ndarray, texts: pa.Array) -> pa.Ta
     of_queries = pa.table(
         {
             "query": texts.take(pa.array(occurring)),
-            "document_id": pa.nulls(len(occurring), pa.string()),
-            "position": pa.array(np.full(len(occurring), -1), pa.int32()),
-            "searches": pa.array(searches[occurring], pa.int64()),
-            "impressions": pa.array(np.zeros(len(occurring)), pa.int64()),
-            "clicks": pa.array(np.zeros(len(occurring)), pa.int64()),
+            "searches": searches[occurring],
             "people": people.take(pa.array(occurring)),
-        },
-        schema=PARTIAL,
-    )
-    events = pa.array(~is_search)
-    kind = kind[~is_search]
-    lines = pa.table(
-        {
-            "query": pa.array(query[~is_search]),
-            "document_id": joined["document_id"].filter(events),
-            "position": joined["position"].filter(events),
-            "searches": pa.array(np.zeros(len(kind)), pa.int64()),
-            "impressions": pa.array((kind == IMPRESSION).astype(np.int64)),
-            "clicks": pa.array((kind == CLICK).astype(np.int64)),
         }
     )
-    exposures = _sums(lines, ["query", "document_id", "position"])
+    events = pa.array(~is_search)
+    lines = pa.table(
+        {
+            "query": query[~is_search],
+            "document_id": joined["document_id"].filter(events),
+            "position": joined["position"].filter(events),
+            "impressions": (kind[~is_search] == IMPRESSION).astype(np.int64),
+            "clicks": (kind[~is_search] == CLICK).astype(np.int64),
+        }
+    )
+    exposures = _exposures(lines)
     exposures = exposures.set_column(0, "query", texts.take(exposures["query"].combine_chunks()))
-    exposures = exposures.append_column("people", pa.nulls(exposures.num_rows, pa.list_(pa.uint64())))
-    return pa.concat_tables([of_queries, exposures.select(PARTIAL.names).cast(PARTIAL)])
+    rows = pa.concat_tables([of_queries, exposures], promote_options="default")
+    return rows.select(PARTIAL.names).cast(PARTIAL)
 
 
-def _sums(rows: pa.Table, keys: list[str]) -> pa.Table:
-    values = [name for name in _SUMS if name in rows.column_names]
-    return rows.group_by(keys).aggregate([(name, "sum") for name in values]).rename_columns([*keys, *values])
+_EXPOSURE = ["query", "document_id", "position"]
+
+
+def _exposures(rows: pa.Table) -> pa.Table:
+    """The impressions and clicks of each query, document and position."""
+    sums = rows.group_by(_EXPOSURE).aggregate([("impressions", "sum"), ("clicks", "sum")])
+    return sums.rename_columns([*_EXPOSURE, "impressions", "clicks"])
 
 
 # Sets of people as capped sets of keyed hashes: constant size for the hottest query, exact up to the cap, mergeable.

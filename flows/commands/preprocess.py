@@ -1,7 +1,7 @@
 """clicktower simulate, ingest, erase, build, build-labelled, judgments: from a log to shards and judgments."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from schemas import storage
 from schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from beam_jobs.ingest.days import Window
     from beam_jobs.ingest.erase import Erasure
 
 
@@ -48,19 +49,73 @@ def simulate(
     console.emit({"stage": "simulate", **result}, json, present.stage_with_details)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StageFlags:
+    """What every stage on Beam takes.
+
+    Parameters
+    ----------
+    into
+        The store: a folder or URI that holds the output of all stages.
+    set
+        field=value for any field of the stage's settings; may be repeated.
+    beam_options
+        Options of the Beam runner; write them after a bare `--`.
+    json
+        Print the result as one JSON object; progress goes to stderr.
+    """
+
+    into: str
+    set: list[str] | None = None
+    beam_options: list[str] | None = None
+    json: bool = False
+
+    def engine_options(self) -> tuple[str, ...]:
+        from beam_jobs.engine.engine_options import with_engines
+        from flows.config.settings import Settings
+
+        return with_engines(self.beam_options or (), Settings().engines)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WindowFlags:
+    """The dates of a store that are read.
+
+    Parameters
+    ----------
+    first
+        First date of the window (2026-09-01); by default the store's first.
+    until
+        Last date of the window; by default the store's newest.
+    last
+        The number of dates up to the last one, instead of a first one.
+    allow_missing_days
+        Continue although the store has nothing for some date of the window; the manifest then names it.
+    """
+
+    first: Annotated[str | None, Parameter(name="--from")] = None
+    until: Annotated[str | None, Parameter(name="--to")] = None
+    last: int | None = None
+    allow_missing_days: bool = False
+
+    def window(self) -> "Window":
+        from beam_jobs.ingest.days import Window
+
+        return Window(first=self.first, until=self.until, last=self.last, allow_missing=self.allow_missing_days)
+
+
 def ingest(
     logs: Annotated[list[str], Parameter(negative=())],
     *,
-    into: str,
     date: str | None = None,
     format: str = "ubi",
     mapping: str | None = None,
     person_key: str | None = None,
     renew_key: bool = False,
     replace_day: bool = False,
-    set: list[str] | None = None,
-    beam_options: list[str] | None = None,
-    json: bool = False,
+    flags: StageFlags,
 ) -> None:
     """Read a search log into a private daily aggregate.
 
@@ -76,8 +131,6 @@ def ingest(
     ----------
     logs
         Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
-    into
-        The store: a folder or URI that holds the output of all stages.
     date
         The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of that
         day. A file that has grown replaces what it was before.
@@ -93,23 +146,15 @@ def ingest(
         old one.
     replace_day
         Make the date from these files alone; whatever it was made from before is superseded.
-    set
-        field=value for any field of the ingest settings; may be repeated.
-    beam_options
-        Options of the Beam runner; write them after a bare `--`.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from json import dumps
 
-    from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.ingest import ingest_stage
     from beam_jobs.ingest.ingest_stage import IngestConfig
     from beam_jobs.sources.mapping import Mapping, read_mapping
-    from flows.config.settings import Settings
     from flows.show.present import day_of
 
-    fields = [*(set or []), f"format={format}"]
+    fields = [*(flags.set or []), f"format={format}"]
     fields += [f"mapping={dumps(asdict(read_mapping(mapping, Mapping)))}"] if mapping else []
     fields += [f"person_key={person_key}"] if person_key else []
     fields += [f"date={date}"] if date else []
@@ -119,12 +164,12 @@ def ingest(
     with console.progress_bar("ingest") as progress:
         result = ingest_stage.ingest(
             logs,
-            store=into,
+            store=flags.into,
             config=config,
-            beam_options=with_engines(beam_options or (), Settings().engines),
+            beam_options=flags.engine_options(),
             progress=progress,
         )
-    console.emit(result.to_json() | day_of(into, result), json, present.stage_with_details)
+    console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
 
 
 def read_client_ids(client_id: str | None, file: str | None) -> list[str]:
@@ -252,17 +297,11 @@ def build(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     documents: str,
-    into: str,
-    first: Annotated[str | None, Parameter(name="--from")] = None,
-    until: Annotated[str | None, Parameter(name="--to")] = None,
-    last: int | None = None,
-    allow_missing_days: bool = False,
+    dates: WindowFlags = WindowFlags(),
     k: int = 5,
     judged_queries: str | None = None,
     adult_list: str | None = None,
-    set: list[str] | None = None,
-    beam_options: list[str] | None = None,
-    json: bool = False,
+    flags: StageFlags,
 ) -> None:
     """Turn daily aggregates and documents into training shards, behind the privacy
     gate.
@@ -281,57 +320,36 @@ def build(
         ingested without a date; with --from, --to or --last only the dates of that window.
     documents
         The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
-    into
-        The store: a folder or URI that holds the output of all stages.
-    first
-        First date of the window (2026-09-01); by default the store's first.
-    until
-        Last date of the window; by default the store's newest.
-    last
-        The number of dates up to the last one, instead of a first one.
-    allow_missing_days
-        Build although the store has nothing for some date of the window; the manifest then names it.
     k
         How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
     judged_queries
         Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
     adult_list
         Your own list of adult words, one per line, instead of the built-in one.
-    set
-        field=value for any field of the build settings; may be repeated.
-    beam_options
-        Options of the Beam runner; write them after a bare `--`.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from beam_jobs.build import build_stage
     from beam_jobs.build.build_stage import BuildConfig
-    from beam_jobs.engine.engine_options import with_engines
-    from beam_jobs.ingest.days import Window
-    from flows.config.settings import Settings
 
-    window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
-    fields = [f"k={k}", *(set or [])]
+    fields = [f"k={k}", *(flags.set or [])]
     fields += [f"adult_list={adult_list}"] if adult_list else []
     config = with_fields(BuildConfig(), fields)
     with console.progress_bar("build") as progress:
         result = build_stage.build(
             days,
             documents,
-            store=into,
+            store=flags.into,
             config=config,
             judged_queries=judged_queries,
-            window=window,
-            beam_options=with_engines(beam_options or (), Settings().engines),
+            window=dates.window(),
+            beam_options=flags.engine_options(),
             progress=progress,
         )
-    console.emit(result.to_json(), json, present.stage_with_details)
+    console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
 def build_labelled(
     files: Annotated[list[str], Parameter(negative=())],
     *,
-    into: str,
     dev: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     first: str | None = None,
     second: str | None = None,
@@ -342,9 +360,7 @@ def build_labelled(
     mapping: str | None = None,
     format: Literal["delimited", "jsonl", "parquet"] | None = None,
     label_kind: Literal["class", "value"] = "class",
-    set: list[str] | None = None,
-    beam_options: list[str] | None = None,
-    json: bool = False,
+    flags: StageFlags,
 ) -> None:
     """Turn labelled pairs (text, text, label) or labelled texts (text, label) into
     shards with the words and texts of click shards.
@@ -363,8 +379,6 @@ def build_labelled(
     ----------
     files
         Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or Parquet.
-    into
-        The store: a folder or URI that holds the output of all stages.
     dev
         Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
     first
@@ -385,19 +399,11 @@ def build_labelled(
         The format of the files; by default it follows from the ending of the first file's name.
     label_kind
         class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets its bounds).
-    set
-        field=value for any field of the settings; may be repeated.
-    beam_options
-        Options of the Beam runner; write them after a bare `--`.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.engine.engine_options import with_engines
     from beam_jobs.labelled import labelled_stage
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
     from beam_jobs.labelled.labelled_stage import LabelledConfig
     from beam_jobs.sources.mapping import read_mapping
-    from flows.config.settings import Settings
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
@@ -416,13 +422,13 @@ def build_labelled(
     with console.progress_bar("build-labelled") as progress:
         result = labelled_stage.build_labelled(
             files,
-            store=into,
-            config=with_fields(config, set or []),
+            store=flags.into,
+            config=with_fields(config, flags.set or []),
             dev=dev or (),
-            beam_options=with_engines(beam_options or (), Settings().engines),
+            beam_options=flags.engine_options(),
             progress=progress,
         )
-    console.emit(result.to_json(), json, present.stage_with_details)
+    console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
 def _column(name: str) -> str | int:
@@ -432,17 +438,11 @@ def _column(name: str) -> str | int:
 def judgments(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
-    into: str,
-    first: Annotated[str | None, Parameter(name="--from")] = None,
-    until: Annotated[str | None, Parameter(name="--to")] = None,
-    last: int | None = None,
-    allow_missing_days: bool = False,
+    dates: WindowFlags = WindowFlags(),
     k: int = 5,
     trained_on: str | None = None,
     min_impressions: int = 10,
-    set: list[str] | None = None,
-    beam_options: list[str] | None = None,
-    json: bool = False,
+    flags: StageFlags,
 ) -> None:
     """Derive graded judgments from the clicks of a later period, corrected for where
     documents were shown.
@@ -457,43 +457,25 @@ def judgments(
     ----------
     days
         A store, or folders that `ingest` printed, as in `build`: days after those of training.
-    into
-        The store: a folder or URI that holds the output of all stages.
-    first
-        First date of the window (2026-10-01); by default the store's first.
-    until
-        Last date of the window; by default the store's newest.
-    last
-        The number of dates up to the last one, instead of a first one.
-    allow_missing_days
-        Continue although the store has nothing for some date of the window; the manifest then names it.
     k
         How many distinct people must have issued a query.
     trained_on
         The folder of a build; days that it was made from, or that are not later, are refused.
     min_impressions
         How often a document must have been shown for a query to get a grade.
-    set
-        field=value for any field of the settings of judgments; may be repeated.
-    beam_options
-        Options of the Beam runner; write them after a bare `--`.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
-    from beam_jobs.ingest.days import Window
     from beam_jobs.judgments import judgments_stage
     from beam_jobs.judgments.judgments_stage import JudgmentsConfig
 
-    window = Window(first=first, until=until, last=last, allow_missing=allow_missing_days)
-    config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(set or [])])
+    config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
     with console.progress_bar("judgments") as progress:
         result = judgments_stage.judgments(
             days,
-            store=into,
+            store=flags.into,
             config=config,
-            window=window,
+            window=dates.window(),
             trained_on=trained_on,
-            beam_options=tuple(beam_options or ()),
+            beam_options=flags.engine_options(),
             progress=progress,
         )
-    console.emit(result.to_json(), json, present.stage_with_details)
+    console.emit(result.to_json(), flags.json, present.stage_with_details)
