@@ -204,7 +204,6 @@ def _facts_of_lines(read: Read, documents: str | None, k: int, progress: Progres
     return {
         "sample": {
             "lines": sample.num_lines,
-            "files": len(sample.files),
             "places": len(sample.places),
             "is_whole": sample.is_whole,
             "share_of_log": share_of_log,

@@ -46,7 +46,6 @@ class Sample:
     seconds: float = 0.0
     is_whole: bool = False
     batches: list[pa.RecordBatch] = field(default_factory=list)  # LOG_ROW
-    files: set[str] = field(default_factory=set)
     places: set[Unit] = field(default_factory=set)
     action_lines: int = 0
     rejects: Counter[str] = field(default_factory=Counter)
@@ -64,7 +63,6 @@ class Sample:
     def add(self, unit: Unit, block: ParsedBlock) -> None:
         """Take in a block of a unit."""
         self.batches.append(block.rows)
-        self.files.add(unit.file)
         self.places.add(unit)
         self.num_lines += block.num_lines
         self.stored_bytes += block.stored_bytes

@@ -199,24 +199,27 @@ _ENOUGH = 200  # lines, for a share to say anything
 
 
 def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
-    """Unreadable lines with some of their places (file:byte, or file:row of Parquet), by reason."""
+    """Unreadable lines, with some places (file:byte, or file:row of Parquet) of the most frequent kind."""
     share = sample.unreadable_share
     if not share:
         return
-    reasons = (
-        f"{count:,}: {FATES[reason][1]} (at {', '.join(sample.reject_places[reason])})"
-        for reason, count in sample.rejects.most_common()
+    reason, count = sample.rejects.most_common(1)[0]
+    found = (
+        f"{percent(share)} of the lines cannot be read; most often ({count:,}) {FATES[reason][1]}, for example at"
+        f" {', '.join(sample.reject_places[reason])}"
     )
+    if share <= max_share:
+        yield LogFinding(
+            level=NOTE, code="unreadable", found=found, follows="they are left out", do="look at these lines"
+        )
+        return
     may_be_lost = "; if they may be lost, ingest takes --set max_unreadable_share=..." if share < 0.5 else ""
-    fails = share > max_share
     yield LogFinding(
-        level=FAILS if fails else NOTE,
+        level=FAILS,
         code="unreadable",
-        found=f"{percent(share)} of the lines cannot be read; {', '.join(reasons)}",
-        follows=f"ingest fails above {max_share:.0%}, since the log is then not what it seems"
-        if fails
-        else "they are counted, and left out",
-        do=f"look at these lines{may_be_lost if fails else ''}",
+        found=found,
+        follows=f"ingest fails above {max_share:.0%}, since the log is then not what it seems",
+        do=f"look at these lines{may_be_lost}",
     )
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -116,8 +116,9 @@ def report(result: Mapping[str, Any]) -> list[Block]:
     if result["fields"]:
         blocks.append(_fields(result))
     if "ledger" in result:
+        of_sample = "" if result["sample"]["is_whole"] else " of the sample"
         blocks += [
-            ledger_table(Ledger.from_json(result["ledger"])),
+            replace(ledger_table(Ledger.from_json(result["ledger"])), caption=f"The fate of every line{of_sample}"),
             Table(caption="", rows=[(Cell(text=name, tone="strong"), fact) for name, fact in _facts(result)]),
             gate_table(result["kept"], result["k"]),
             Items(items=list(_about_gate(result))),
@@ -191,9 +192,9 @@ def _facts(result: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "languages", f"unknown: {languages['why_not']}"
     else:
         named = [f"{code} {share:.0%}" for code, share in languages["shares"].items()]
-        unsure = f"unsure {1 - sum(languages['shares'].values()):.0%}"
-        of = f"of {counted(languages['queries'], 'query')}, from all of them together; give or take 10 points"
-        yield "languages", f"{', '.join([*named, unsure])} {of}"
+        unsure = 1 - sum(languages["shares"].values())
+        named += [f"unsure {unsure:.0%}"] if unsure >= 0.01 else []
+        yield "languages", f"{', '.join(named)} of {counted(languages['queries'], 'query')}; give or take 10 points"
     if documents := result["documents"]:
         share = percent(documents["clicks_titled"], documents["clicks"])
         yield "documents", f"{documents['num_documents']:,}; {share} of the clicks are on one with a title"
