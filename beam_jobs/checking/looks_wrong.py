@@ -38,17 +38,6 @@ class LogFinding:
     about: str = ""  # ours, of a finding about one field
 
 
-def percent(share: float) -> str:
-    """A share as people read it: never 0% for some, never 100% for not all."""
-    if share in (0, 1):
-        return f"{share:.0%}"
-    if share < 0.001:
-        return "under 0.1%"
-    if share > 0.999:
-        return "over 99.9%"
-    return f"{share:.1%}"
-
-
 # The form.
 
 
@@ -132,9 +121,9 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
             level=LOOK,
             code="near_miss",
             about=ours,
-            found=f"`{paths[0]}` is expected and is in {percent(count / of) if count else 'none'} of the"
+            found=f"`{paths[0]}` is expected and is in {count / of:.1%} of the"
             f" {'lines' if of == fields.num_lines else 'events'}, while"
-            f" {percent(min(1, fields.paths[other] / of))} have `{other}`",
+            f" {min(1, fields.paths[other] / of):.1%} have `{other}`",
             follows=_FOLLOWS[ours],
             do=f"name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below",
         )
@@ -182,7 +171,7 @@ def unknown_events(fields: Fields, path: str, mapping: Mapping) -> Iterator[LogF
         return
     events, kinds = suggest_events(missed), sorted({str(event_kind(value)) for value in missed})
     lines = "; ".join(f"{kind} = {json.dumps(getattr(events, kind))}" for kind in kinds)
-    named = ", ".join(f"`{value}` ({percent(count / total)} of the events)" for value, count in missed.items())
+    named = ", ".join(f"`{value}` ({count / total:.1%} of the events)" for value, count in missed.items())
     yield LogFinding(
         level=LOOK,
         code="event_names",
@@ -205,7 +194,7 @@ def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
         return
     reason, count = sample.rejects.most_common(1)[0]
     found = (
-        f"{percent(share)} of the lines cannot be read; most often ({count:,}) {FATES[reason][1]}, for example at"
+        f"{share:.2%} of the lines cannot be read; most often ({count:,}) {FATES[reason][1]}, for example at"
         f" {', '.join(sample.reject_places[reason])}"
     )
     if share <= max_share:
@@ -230,7 +219,7 @@ def wrong_clients(clients: Facts[str, Any], lines: int, column: str) -> Iterator
             level=LOOK,
             code="clients_missing",
             about="client_id",
-            found=f"{percent(1 - clients['lines_with'] / lines)} of the lines have no client id",
+            found=f"{1 - clients['lines_with'] / lines:.1%} of the lines have no client id",
             follows="events are given that of their search; searches without one are nobody's, and no k of 1 or"
             " more keeps a query of nobody",
             do="log one id for each browser or account, or map the column that has it; build a log that is public"
@@ -240,7 +229,7 @@ def wrong_clients(clients: Facts[str, Any], lines: int, column: str) -> Iterator
         yield LogFinding(
             level=LOOK,
             code="busy_client",
-            found=f"one client has {percent(clients['largest_lines'] / lines)} of the lines",
+            found=f"one client has {clients['largest_lines'] / lines:.1%} of the lines",
             follows="it is a program, or many people behind one id, and counts as one person for k; if its pace is"
             " a bot's, its lines are dropped",
             do="find out which: where there is no client, leave the field out instead of writing `null` or `0`;"
@@ -285,7 +274,7 @@ def wrong_events(facts: Facts[str, Any]) -> Iterator[LogFinding]:
         yield LogFinding(
             level=LOOK,
             code="few_join",
-            found=f"only {percent(joins['share'])} of the events that need their search find it",
+            found=f"only {joins['share']:.1%} of the events that need their search find it",
             follows="the others are dropped",
             do="see whether searches and events have the same query_id, letter by letter, and whether files (those"
             " with the searches) are missing",
@@ -295,7 +284,7 @@ def wrong_events(facts: Facts[str, Any]) -> Iterator[LogFinding]:
         yield LogFinding(
             level=LOOK,
             code="repeats",
-            found=f"{percent(repeats / total)} of the lines are exact repeats of another",
+            found=f"{repeats / total:.1%} of the lines are exact repeats of another",
             follows="each counts once; if equal lines are different clicks (no time, no id), they are lost",
             do="see whether files are given twice, or whether the log lacks times and ids",
         )
@@ -309,7 +298,7 @@ def useless_result(facts: Facts[str, Any]) -> Iterator[LogFinding]:
         yield LogFinding(
             level=LOOK,
             code="documents_unknown",
-            found=f"only {percent(share)} of the clicks are on a document with a title",
+            found=f"only {share:.1%} of the clicks are on a document with a title",
             follows="clicks on the others give no pair to train on; build fails without any",
             do="give the documents of the time of the log, with ids written as in the log, letter by letter",
         )

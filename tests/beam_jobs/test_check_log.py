@@ -172,7 +172,7 @@ def test_clicks_on_documents_that_are_not_in_the_file_are_told(tmp_path):
     path = write(tmp_path / "log", small_log())
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     (finding,) = [found for found in checked.findings if found.code == "documents_unknown"]
-    assert "only 0% of the clicks" in finding.found
+    assert "only 0.0% of the clicks" in finding.found
     (tmp_path / "documents.tsv").write_text("D1\tlamp\nD2\t!!\nD3\t\n")
     checked = check_log([path], documents=str(tmp_path / "documents.tsv"))
     assert checked.facts["documents"] == {
