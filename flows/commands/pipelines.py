@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -278,35 +279,6 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     return {"flow_run": str(run.id)}
 
 
-_DEMONSTRATION = """# Written by `clicktower demo`. Everything here comes from a simulated log.
-title = "Demonstration on a simulated log"
-store = "store"
-report = "report.html"
-
-[log]
-files = ["data/log/*.ndjson.gz"]
-
-[documents]
-file = "data/documents.tsv"
-
-[judgments]
-queries = "data/judgments/queries.dev.tsv"
-qrels = "data/judgments/qrels.dev.txt"
-
-[build]
-k = 5
-
-[train]
-recipe = "lstm-96"
-
-[train.set]
-epochs = 5
-
-[publish]
-to = "release"
-"""
-
-
 def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:
     """Simulate a log and run everything, up to a searchable release and a report,
     in minutes.
@@ -332,6 +304,6 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
     simulated = run_stage_command(["simulate", str(folder / "data"), "--searches", str(searches), "--seed", str(seed)])
     present.stage_result(simulated)
     config = folder / "pipeline.toml"
-    config.write_text(_DEMONSTRATION, encoding="utf-8")
+    config.write_bytes((resources.files("flows.commands") / "demo.toml").read_bytes())
     results = {"simulate": simulated, **run_locally(str(config))}
     console.emit(present.as_one("demo", results), json, present.run_results)

@@ -1,13 +1,13 @@
 """Verification of every byte of a stage's output, a store, a release or a release URI against the recorded hashes."""
 
 import json
-from collections.abc import Iterable
 
+from flows.releases.release_folder import files_of
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
-from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_decision, read_folder, read_pointer, release_folder
+from schemas.manifest import damaged_files, is_broken, is_respelled
+from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_folder, read_pointer, release_folder
 from schemas.stage import Progress, silent
 
 
@@ -52,33 +52,23 @@ def _of_pointer(uri: str) -> list[str]:
         pointer = read_pointer(uri)
     except StageError as error:
         return [error.found]
-    found = _spelling(storage.join(uri, POINTER), POINTER)
+    records = [f"{folder}/{name}" for folder in (SWAPS, DECISIONS) for name in storage.list_files(f"{uri}/{folder}")]
+    found = [sentence for name in (POINTER, *records) for sentence in _of_record(uri, name)]
     for digest in (pointer.release, pointer.previous) if pointer else ():
         if digest and not storage.exists(storage.join(release_folder(uri, digest), RELEASE)):
             found.append(f"{POINTER} names the release {digest}, which is not there")
-    for name in storage.list_files(storage.join(uri, SWAPS)):
-        found += _swap(uri, name)
-    for name in storage.list_files(storage.join(uri, DECISIONS)):
-        try:
-            read_decision(uri, name.removesuffix(".json"))
-            found += _spelling(storage.join(uri, DECISIONS, name), f"{DECISIONS}/{name}")
-        except StageError as error:
-            found.append(error.found)
     return found
 
 
-def _swap(uri: str, name: str) -> list[str]:
-    where = storage.join(uri, SWAPS, name)
+def _of_record(folder: str, name: str) -> list[str]:
+    """A sealed record by its seal and its bytes; one from before there were seals may be spelled in any way."""
+    content = storage.read_bytes(storage.join(folder, name))
     try:
-        broken = is_broken(json.loads(storage.read_bytes(where)), since="1.1")
-    except ValueError:
+        broken = is_broken(json.loads(content), since="1.1")
+    except (ValueError, AttributeError):  # no JSON, or no object
         broken = True
-    return [f"its {SWAPS}/{name} is damaged"] if broken else _spelling(where, f"{SWAPS}/{name}")
-
-
-def _spelling(where: str, name: str) -> list[str]:
-    """A sealed record's bytes; one from before there were seals may be spelled in any way."""
-    content = storage.read_bytes(where)
+    if broken:
+        return [f"its {name} is damaged"]
     return [f"{name} has other bytes than were written"] if is_respelled(content) else []
 
 
@@ -86,25 +76,19 @@ def _of_unit(folder: str) -> list[str]:
     try:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)
-            files = [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
-            found = _misnamed(folder, release.digest) + _spelling(storage.join(folder, RELEASE), RELEASE)
-            return found + _of_files(folder, files, storage.list_files(folder), RELEASE)
-        manifest = manifests.read(folder)
-        written = (f"{manifest.attempt}/{name}" for name in storage.list_files(f"{folder}/{manifest.attempt}"))
-        found = _misnamed(folder, manifest.digest) + _of_files(folder, manifest.files, written, manifests.FILE_NAME)
-        if manifest.outcome.ledger:
-            manifest.outcome.ledger.check()
-        return found
+            digest, files, record = release.digest, files_of(release), RELEASE
+            present, found = storage.list_files(folder), _of_record(folder, RELEASE)
+        else:
+            manifest = manifests.read(folder)
+            digest, files, record = manifest.digest, manifest.files, manifests.FILE_NAME
+            written = storage.list_files(f"{folder}/{manifest.attempt}")
+            present, found = [f"{manifest.attempt}/{name}" for name in written], []
+            if manifest.outcome.ledger:
+                manifest.outcome.ledger.check()
     except StageError as error:
         return [error.found]
-
-
-def _misnamed(folder: str, digest: str) -> list[str]:
-    return [] if folder.rstrip("/").endswith(digest) else [f"its record is that of {digest}: a folder was renamed"]
-
-
-def _of_files(folder: str, files: Iterable[OutputFile], present: Iterable[str], record: str) -> list[str]:
-    recorded = list(files)
+    if not folder.rstrip("/").endswith(digest):
+        found.append(f"its record is that of {digest}: a folder was renamed")
     # A file that nobody recorded can change what is read: a table's newest version, for one, is found by its name.
-    extra = sorted(set(present) - {file.path for file in recorded} - {record})
-    return damaged_files(folder, recorded, hashes=True) + [f"{path} is not of this output" for path in extra]
+    extra = sorted(set(present) - {file.path for file in files} - {record})
+    return found + damaged_files(folder, files, hashes=True) + [f"{path} is not of this output" for path in extra]

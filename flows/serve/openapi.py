@@ -1,10 +1,10 @@
 """The description of the service: OpenAPI 3.1 as JSON, and a plain page made of it that loads nothing."""
 
-import html
 import json
 from typing import Any
 
 import msgspec
+from jinja2 import Environment, PackageLoader
 
 from flows.releases.search import Hit
 from flows.serve.endpoints import Embed, Explain, Search
@@ -20,6 +20,11 @@ _REFUSALS = {
     "421": "The service does not answer to this host name.",
     "422": "The body is JSON, but not what is asked for.",
     "429": "The service is at its limit of concurrent requests.",
+}
+_EXAMPLES = {
+    "/v1/search": {"query": "angle bracket", "k": 3},
+    "/v1/embed": {"texts": ["angle bracket"], "side": "query"},
+    "/v1/explain": {"query": "angle bracket", "title": "steel angle bracket 90 degree"},
 }
 _OBJECT: dict[str, Any] = {"type": "object"}
 _DIGEST = {"type": "string", "description": "The release that the whole answer is of."}
@@ -63,9 +68,9 @@ def _answer(properties: dict[str, Any]) -> dict[str, Any]:
 def _post(summary: str, body: str, answer: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body}"}}}
     refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    refusals = {status: {"description": told, "content": refused} for status, told in _REFUSALS.items()}
-    asked = {"summary": summary, "requestBody": {"required": True, "content": content}}
-    return {"post": {**asked, "responses": _answered(answer, "application/json") | refusals}}
+    responses = _answered(answer, "application/json")
+    responses |= {status: {"description": words, "content": refused} for status, words in _REFUSALS.items()}
+    return {"post": {"summary": summary, "requestBody": {"required": True, "content": content}, "responses": responses}}
 
 
 def _get(summary: str, answer: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
@@ -76,45 +81,11 @@ def _answered(schema: dict[str, Any], media_type: str) -> dict[str, Any]:
     return {"200": {"description": "The answer.", "content": {media_type: {"schema": schema}}}}
 
 
-def _page(described: dict[str, Any]) -> str:
-    """A heading, a table of fields and an example for each path."""
-    parts = []
-    for path, ways in described["paths"].items():
-        for method, way in ways.items():
-            parts.append(f"<h2><code>{method.upper()} {path}</code></h2><p>{html.escape(way['summary'])}</p>")
-            if "requestBody" in way:
-                name = way["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
-                parts.append(_fields(described["components"]["schemas"][name]))
-                parts.append(f"<pre>{html.escape(_example(path))}</pre>")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>clicktower: the service</title>'
-        '<link rel="stylesheet" href="/static/page.css"></head><body><main><h1>The service</h1>'
-        '<p>The same for programs: <a href="/openapi.json">openapi.json</a> (OpenAPI 3.1). '
-        'Every refusal is <code>{"error": "a sentence"}</code> with a status from 400 to 499.</p>'
-        f"{''.join(parts)}</main></body></html>"
-    )
-
-
-def _fields(schema: dict[str, Any]) -> str:
-    rows = []
-    for name, field in schema["properties"].items():
-        needed = "must be given" if name in schema.get("required", ()) else f"otherwise {json.dumps(field['default'])}"
-        shape = json.dumps({key: value for key, value in field.items() if key not in ("default", "description")})
-        told = html.escape(f"{needed}. {field.get('description', '')}")
-        rows.append(f"<tr><td><code>{name}</code></td><td>{told}</td><td><code>{html.escape(shape)}</code></td></tr>")
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _example(path: str) -> str:
-    body = {
-        "/v1/search": {"query": "angle bracket", "k": 3},
-        "/v1/embed": {"texts": ["angle bracket"], "side": "query"},
-        "/v1/explain": {"query": "angle bracket", "title": "steel angle bracket 90 degree"},
-    }[path]
-    return f"curl -H 'Content-Type: application/json' http://127.0.0.1:8080{path} -d '{json.dumps(body)}'"
-
-
 DESCRIPTION = _described()
 CONTENT = json.dumps(DESCRIPTION).encode()
-PAGE = _page(DESCRIPTION).encode()
+_pages = Environment(loader=PackageLoader("flows", "serve"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+_pages.filters["json"] = json.dumps
+_pages.filters["without_words"] = lambda field: {
+    key: value for key, value in field.items() if key not in ("default", "description")
+}
+PAGE = _pages.get_template("docs.html").render(described=DESCRIPTION, examples=_EXAMPLES).encode()
