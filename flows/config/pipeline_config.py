@@ -1,11 +1,10 @@
 """pipeline.toml -> PipelineConfig: what a run reads, how each stage is set, where the release goes."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from beam_jobs.build.build_stage import BuildConfig
 from beam_jobs.ingest.days import parse_date
@@ -13,18 +12,22 @@ from beam_jobs.ingest.ingest_stage import IngestConfig
 from flows.config import toml_file
 from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.recipe_file import is_file, recipe_named
+from flows.config.toml_file import Uri, beside_file
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 from training.recipes.recipe import Recipe
 from training.recipes.section import Natural, flat, section
 
+# A recipe's name, or a TOML file; fields of it by dotted name.
+RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
+RecipeFields = Annotated[Mapping[str, Any], AfterValidator(lambda fields: flat(fields, Recipe))]
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
 @section
 class LogSection:
-    files: tuple[str, ...]
+    files: tuple[Uri, ...]
     format: str = "ubi"
     date: str | None = None
 
@@ -37,23 +40,23 @@ class WindowSection:
 
 @section
 class DocumentsSection:
-    file: str
+    file: Uri
 
 
 @section
 class JudgmentsSection:
-    queries: str
-    qrels: str
-    frequencies: str | None = None  # how often each query was asked, to tell head, torso and tail
+    queries: Uri
+    qrels: Uri
+    frequencies: Uri | None = None  # how often each query was asked, to tell head, torso and tail
 
 
 @section
 class TrainSection:
-    recipe: str = "lstm-96"
-    word_vectors: str | None = None  # a file that words start from
+    recipe: RecipeName = "lstm-96"
+    word_vectors: Uri | None = None  # a file that words start from
     workers: int = 1
     threads: int | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: RecipeFields = field(default_factory=dict)
 
 
 @section
@@ -63,14 +66,14 @@ class CompareSection:
     rows: tuple[str, ...] = ()
     against: str = "bm25"
     seeds: tuple[int, ...] = ()
-    logged: str | None = None
-    frequencies: str | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
+    logged: Uri | None = None
+    frequencies: Uri | None = None
+    set: RecipeFields = field(default_factory=dict)
 
 
 @section
 class PublishSection:
-    to: str = "release"
+    to: Uri = Field("release", validate_default=True)
     set: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -99,8 +102,8 @@ class PipelineConfig:
     log: LogSection
     documents: DocumentsSection
     judgments: JudgmentsSection
-    store: str = "store"
-    report: str = "report.html"
+    store: Uri = Field("store", validate_default=True)
+    report: Uri = Field("report.html", validate_default=True)
     title: str = "clicktower run"
     window: WindowSection = field(default_factory=WindowSection)
     ingest: Mapping[str, Any] = field(default_factory=dict)
@@ -110,7 +113,7 @@ class PipelineConfig:
     compare: CompareSection | None = None
     promotion: PromotionRules = field(default_factory=PromotionRules)
     drift: DriftRules = field(default_factory=DriftRules)
-    publish: PublishSection = field(default_factory=PublishSection)
+    publish: PublishSection = Field(default_factory=dict, validate_default=True)
     limits: LimitsSection = field(default_factory=LimitsSection)
     beam_options: tuple[str, ...] = ()
 
@@ -122,8 +125,6 @@ def read_pipeline(path: str) -> PipelineConfig:
     """
     asked = f"the pipeline was to be read from {path}"
     config = toml_file.read_toml(path, PipelineConfig, what="pipeline", command="run")
-    base = Path(path).resolve().parent
-    config = _with_paths(config, lambda uri: toml_file.absolute(uri, base))
     _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date, asked)
@@ -134,38 +135,6 @@ def read_pipeline(path: str) -> PipelineConfig:
             do='write {date} into log.files, or set log.date = "2026-09-01"',
         )
     return config
-
-
-def _with_paths(config: PipelineConfig, absolute: Callable[[str], str]) -> PipelineConfig:
-    """The config with absolute paths, and the tables of its recipes' fields flat."""
-
-    def optional(uri: str | None) -> str | None:
-        return uri and absolute(uri)
-
-    log, judgments, train, compare = config.log, config.judgments, config.train, config.compare
-    if compare:
-        logged, frequencies = optional(compare.logged), optional(compare.frequencies)
-        compare = replace(compare, logged=logged, frequencies=frequencies, set=flat(compare.set, Recipe))
-    return replace(
-        config,
-        log=replace(log, files=tuple(map(absolute, log.files))),
-        documents=DocumentsSection(file=absolute(config.documents.file)),
-        judgments=JudgmentsSection(
-            queries=absolute(judgments.queries),
-            qrels=absolute(judgments.qrels),
-            frequencies=optional(judgments.frequencies),
-        ),
-        store=absolute(config.store),
-        report=absolute(config.report),
-        train=replace(
-            train,
-            recipe=absolute(train.recipe) if is_file(train.recipe) else train.recipe,
-            word_vectors=optional(train.word_vectors),
-            set=flat(train.set, Recipe),
-        ),
-        compare=compare,
-        publish=replace(config.publish, to=absolute(config.publish.to)),
-    )
 
 
 def _check_settings(config: PipelineConfig, path: str) -> None:

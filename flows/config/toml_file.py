@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 
@@ -62,7 +62,7 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Pars
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
     try:
-        return pydantic.TypeAdapter(kind).validate_python(value)
+        return pydantic.TypeAdapter(kind).validate_python(value, context=Path(path).resolve().parent)
     except pydantic.ValidationError as error:
         found = "; ".join(
             f"the field {'.'.join(map(str, e['loc']))}{line_of(text, e['loc'])} {_plain(e, kind)}"
@@ -78,6 +78,14 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Pars
 def absolute(uri: str, base: Path) -> str:
     """A relative path as one below `base`; a URI or an absolute path as it is."""
     return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
+
+
+def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
+    """A path as the TOML file that names it means it; unchanged where it comes from none."""
+    return absolute(uri, info.context) if info.context else uri
+
+
+Uri = Annotated[str, pydantic.AfterValidator(beside_file)]
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:

@@ -1,12 +1,13 @@
 """Verification of every byte of a stage's output, a store, a release or a release URI against the recorded hashes."""
 
 import json
+from collections.abc import Sequence
 
 from flows.releases.release_folder import files_of
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.manifest import damaged_files, is_broken, is_respelled
+from schemas.manifest import OutputFile, damaged_files, is_broken, is_respelled
 from schemas.release import DECISIONS, POINTER, RELEASE, SWAPS, read_folder, read_pointer, release_folder
 from schemas.stage import Progress, silent
 
@@ -76,7 +77,8 @@ def _of_unit(folder: str) -> list[str]:
     try:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)
-            digest, files, record = release.digest, files_of(release), RELEASE
+            digest, record = release.digest, RELEASE
+            files: Sequence[OutputFile] = files_of(release)
             present, found = storage.list_files(folder), _of_record(folder, RELEASE)
         else:
             manifest = manifests.read(folder)
