@@ -108,8 +108,8 @@ def releases(*, to: str, json: bool = False) -> None:
     from flows.releases.publish import list_releases
 
     kept = list_releases(to)
-    live = next((one.digest for one in kept if one.state == "live"), None)
-    result = {"stage": "releases", "digest": live, "path": to, "releases": [one.to_json() for one in kept]}
+    live = next((one["digest"] for one in kept if one["state"] == "live"), None)
+    result = {"stage": "releases", "digest": live, "path": to, "releases": kept}
     console.emit(result, json, _show_releases)
 
 

@@ -212,35 +212,13 @@ def _record(uri: str, digest: str, decision: Decision, before: Pointer | None) -
     write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """A kept release. candidate: made and not promoted; kept: it was live once, or is older than the previous one."""
+def list_releases(uri: str) -> list[dict[str, Any]]:
+    """All kept releases, newest first, as `clicktower releases --json` lists them.
 
-    digest: str
-    state: Literal["live", "previous", "candidate", "kept", "damaged"]
-    release: Release | None  # None where it is damaged
-    decision: Decision | None = None
-    wrong: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        found = self.release
-        return {
-            "digest": self.digest,
-            "state": self.state,
-            "created": found.created if found else None,
-            "num_documents": found.num_documents if found else None,
-            "model": found.inputs.get("model") if found else None,
-            "ndcg@10": found.evaluation.get("systems", {}).get("model", {}).get("ndcg@10") if found else None,
-            "index": found.index["kind"] if found else None,
-            "recall": found.index["recall"] if found else None,
-            "labels": dict(found.labels) if found else {},
-            "decision": asdict(self.decision) if self.decision else None,
-            "wrong": self.wrong,
-        }
-
-
-def list_releases(uri: str) -> list[Kept]:
-    """All kept releases, newest first. Raises UsageError where there is none, StageError for a damaged pointer."""
+    `state`: live, previous, candidate (made and not promoted), kept (it was live once, or is older than the previous
+    one) or damaged. `ndcg@10`: of its model with its interval, as it was evaluated. Raises UsageError where there is
+    none, StageError for a damaged pointer.
+    """
     pointer = read_pointer(uri)
     folders = storage.list_folders(storage.join(uri, "releases"))
     digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
@@ -249,10 +227,10 @@ def list_releases(uri: str) -> list[Kept]:
                          do="run `clicktower publish` first, or check the URI")  # fmt: skip
     states = {pointer.release: "live", pointer.previous: "previous"} if pointer else {}
     kept = [_kept(uri, digest, states.get(digest)) for digest in digests]
-    return sorted(kept, key=lambda one: one.release.created if one.release else "", reverse=True)
+    return sorted(kept, key=lambda one: one["created"] or "", reverse=True)
 
 
-def _kept(uri: str, digest: str, state: Any) -> Kept:
+def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
     release, wrong = find(folder_of(uri, digest))
     try:
         decision = read_decision(uri, digest)
@@ -262,7 +240,19 @@ def _kept(uri: str, digest: str, state: Any) -> Kept:
         state, wrong = "damaged", wrong or ["it is not finished"]
     elif not state:
         state = "candidate" if decision and not decision.promote else "kept"
-    return Kept(digest=digest, state=state, release=release, decision=decision, wrong="; ".join(wrong[:3]))
+    return {
+        "digest": digest,
+        "state": state,
+        "created": release and release.created,
+        "num_documents": release and release.num_documents,
+        "model": release and release.inputs.get("model"),
+        "ndcg@10": release and release.evaluation.get("systems", {}).get("model", {}).get("ndcg@10"),
+        "index": release and release.index["kind"],
+        "recall": release and release.index["recall"],
+        "labels": dict(release.labels) if release else {},
+        "decision": decision and asdict(decision),
+        "wrong": "; ".join(wrong[:3]),
+    }
 
 
 def rollback(uri: str, *, release: str | None = None) -> Published:

@@ -99,9 +99,8 @@ def read_columns(folder: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
 
     Raises as `open_table`.
     """
-    table = open_table(folder)
     try:
-        found = table.to_arrow()
+        found = open_table(folder).to_arrow()
     except (RuntimeError, OSError, ValueError) as error:
         raise _unreadable(folder, error) from None
     vectors = [np.asarray(chunk.flatten()).reshape(len(chunk), -1) for chunk in found["vector"].chunks]

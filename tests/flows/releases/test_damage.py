@@ -147,4 +147,4 @@ def test_a_release_as_1_0_wrote_it_is_searched_verified_rolled_back_to_and_expor
     assert made.release.encoded["reused"]  # its vectors serve, too
     assert rollback(live).release.digest == old["digest"]
     assert export(live, form="parquet", into=str(tmp_path / "titles.parquet"))["counts"] == {"documents": 300}
-    assert [one.state for one in list_releases(live)] == ["previous", "live"]
+    assert [one["state"] for one in list_releases(live)] == ["previous", "live"]

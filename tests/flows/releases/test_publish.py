@@ -131,7 +131,7 @@ def test_releases_go_to_an_object_store_too(model, documents, tmp_path):
     assert publish(model, documents=documents, to=uri, config=CONFIG).reused
     new = write_documents(tmp_path / "new.tsv", num_documents=40, seed=50)
     second = publish(trained_stage(str(tmp_path / "store"), seed=2), documents=new, to=uri, config=CONFIG)
-    assert [one.state for one in list_releases(uri)] == ["live", "previous"]
+    assert [one["state"] for one in list_releases(uri)] == ["live", "previous"]
     back = rollback(uri)
     assert (back.pointer.release, back.pointer.number) == (made.release.digest, 3)
     assert back.pointer.previous == second.release.digest

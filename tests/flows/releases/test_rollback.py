@@ -85,12 +85,12 @@ def test_a_damaged_release_is_not_made_live(kept):
 
 def test_the_list_says_which_is_live_which_was_and_what_is_damaged(kept):
     uri, (first, second, third) = kept
-    assert [(one.digest, one.state) for one in list_releases(uri)] == [
+    assert [(one["digest"], one["state"]) for one in list_releases(uri)] == [
         (third, "live"), (second, "previous"), (first, "kept")
     ]  # fmt: skip
     Path(uri, "releases", first, "golden.jsonl").unlink()
     Path(uri, "releases", second, "release.json").unlink()
-    damaged = {one.digest: one.wrong for one in list_releases(uri) if one.state == "damaged"}
+    damaged = {one["digest"]: one["wrong"] for one in list_releases(uri) if one["state"] == "damaged"}
     assert damaged == {first: "golden.jsonl is missing", second: "release.json is missing"}
 
 
@@ -121,13 +121,13 @@ def test_a_candidate_waits_beside_the_live_release_until_somebody_makes_it_live(
     assert not made.is_live
     assert read_pointer(live) == before
     assert made.to_json()["metrics"]["live"] is False
-    state = {one.digest: one for one in list_releases(live)}[made.release.digest]
-    assert state.state == "candidate"
-    assert "goes live when a person decides so" in state.decision.reason
+    state = {one["digest"]: one for one in list_releases(live)}[made.release.digest]
+    assert state["state"] == "candidate"
+    assert "goes live when a person decides so" in state["decision"]["reason"]
     assert publish(model, documents=new, to=live, config=CONFIG, candidate=True).reused
     assert verify(live) == []
     assert rollback(live, release=made.release.digest).pointer.previous == before.release
-    assert list_releases(live)[0].state == "live"
+    assert list_releases(live)[0]["state"] == "live"
 
 
 def test_a_candidate_may_be_the_first_of_all(model, documents, tmp_path):
@@ -185,7 +185,7 @@ def test_candidates_are_cleared_away_like_others_and_their_decisions_with_them(l
         config = CONFIG.__class__(num_recall_queries=20, keep=1)
         made.append(publish(model, documents=new, to=live, config=config, candidate=True))
     assert made[2].removed == [made[0].release.digest]
-    left = {one.digest: one.state for one in list_releases(live)}
+    left = {one["digest"]: one["state"] for one in list_releases(live)}
     assert left == {
         read_pointer(live).release: "live",
         made[1].release.digest: "candidate",
