@@ -305,29 +305,23 @@ def local_folder(uri: str) -> str:
     return copy
 
 
-# The files of the shards are checked against the build's manifest, because the model bears its digest.
-#
-# Every worker compares every byte before it trains and again before the model is written, and after each epoch what the
-# file system says of each file; where that changed, the bytes. A run that is taken up again starts with the first.
-
-
 class ShardFiles:
-    """`folder`: where this worker reads them, on its own machine. `files`: what the build wrote, relative to it."""
+    """The files of the shards, checked against the build's manifest, because the model bears its digest.
+
+    Every worker compares every byte before it trains and again before the model is written, and after each epoch those
+    of the files that the file system reports as touched. A run that is taken up again starts with the first.
+
+    `folder`: where this worker reads them, on its own machine. `files`: what the build wrote, relative to it.
+    """
 
     def __init__(self, folder: str, files: Sequence[OutputFile]) -> None:
         self.folder, self._files = folder, files
         self._seen: dict[str, tuple[int, ...]] = {}
 
-    def compare(self, when: str) -> None:
+    def compare(self, when: str, *, only_touched: bool = False) -> None:
         """Check every byte. `when`: "before training" and the like. Raises StageError that names the files."""
-        self._compare(self._files, when)
-        self._seen = {file.path: self._look(file) for file in self._files}
-
-    def look(self, when: str) -> None:
-        """Check the files that the file system reports as touched since. Raises StageError that names them."""
-        self._compare([file for file in self._files if self._look(file) != self._seen[file.path]], when)
-
-    def _compare(self, files: Sequence[OutputFile], when: str) -> None:
+        seen = {file.path: self._look(file) for file in self._files}
+        files = [file for file in self._files if not only_touched or seen[file.path] != self._seen[file.path]]
         if found := damaged_files(self.folder, files, hashes=True):
             more = f"; and {len(found) - 3:,} more" if len(found) > 3 else ""
             raise StageError(
@@ -336,6 +330,7 @@ class ShardFiles:
                 follows="the model would be trained on other shards than it states",
                 do="put the files back, or run `clicktower build` again; the same command continues from there",
             )
+        self._seen = seen
 
     def _look(self, file: OutputFile) -> tuple[int, ...]:
         try:

@@ -17,7 +17,6 @@ class ObjectiveSettings(Kinds):
     Wherever its file has been imported, recipes may name it, as with a tower (training.recipes.towers).
     """
 
-    kind: str
     stages: ClassVar[tuple[str, ...]] = ("build-labelled",)  # whose shards it is trained on
     unit: ClassVar[str] = "example"  # what one row of them is
     learns: ClassVar[str] = "examples"
@@ -42,12 +41,9 @@ class ObjectiveSettings(Kinds):
         return ("shared",)
 
 
-# Unclicked titles.
-
-
 @section
 class NegativeSettings(Kinds):
-    kind: str
+    """Unclicked titles."""
 
 
 @section
@@ -149,12 +145,9 @@ class Pretraining(Rephrasing):
     epochs: Count = 10
 
 
-# What a head sees of a text's embedding, or of a pair's two, and the layer above.
-
-
 @section
 class FeatureSettings(Kinds):
-    kind: str
+    """What a head sees of a text's embedding, or of a pair's two (head)."""
 
 
 @section
@@ -182,7 +175,7 @@ class GatedFeatures(FeatureSettings):
 
 @section
 class HeadSettings(Kinds):
-    kind: str
+    """The layer above."""
 
 
 @section

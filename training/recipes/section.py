@@ -32,6 +32,7 @@ Factor = Annotated[float, Field(ge=0, le=1e6)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
+@section
 class Kinds:
     """A family of sections, of which a recipe has one kind. Raises ValueError for a kind that there is already."""
 

@@ -17,7 +17,6 @@ class TowerSettings(Kinds):
     """
 
     code: ClassVar[str]  # the function that makes the torch code of these settings
-    kind: str
     cells: Count = 96  # recurrent units of one direction; of dssm, clsm and bag, the embedding's dimensions
 
     def make(self) -> Any:

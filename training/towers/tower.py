@@ -136,17 +136,13 @@ def text_of_row(batch: TextBatch) -> torch.Tensor:
 def reading_order(batch: TextBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(packed rows text by text, word by word [P], each one's place among them [P], where texts begin [N])."""
     step_P, text_P = _steps_and_texts(batch)
-    begin_N = torch.searchsorted(
-        step_offsets(batch).diff(), torch.arange(len(batch.order), device=text_P.device), right=True
-    )
+    texts_N = torch.arange(len(batch.order), device=text_P.device)
+    begin_N = torch.searchsorted(step_offsets(batch).diff(), texts_N, right=True)
     length_N = batch.num_steps - begin_N
     begins_N = length_N.cumsum(0) - length_N
     place_P = begins_N[text_P] + step_P - begin_N[text_P]
-    return (
-        torch.empty_like(place_P).scatter_(0, place_P, torch.arange(len(place_P), device=text_P.device)),
-        place_P,
-        begins_N,
-    )
+    order_P = torch.empty_like(place_P).scatter_(0, place_P, torch.arange(len(place_P), device=text_P.device))
+    return order_P, place_P, begins_N
 
 
 def texts_of_one_length(batch: TextBatch) -> list[tuple[int, int]]:
