@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.errors import StageError, require_major
+from schemas.search_log import not_null
 
 SCHEMA_VERSION = "1.0"
 VERSION_KEY = b"clicktower.day"
@@ -31,28 +32,14 @@ PEOPLE_CAP = 32
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
 # `people`: the smallest PEOPLE_CAP distinct keyed person hashes, ascending. `searches`: search lines.
-QUERIES = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("people", pa.list_(pa.uint64()), nullable=False),
-        pa.field("searches", pa.int64(), nullable=False),
-    ],
-    metadata=_METADATA,
-)
+QUERIES = not_null(_METADATA, query=pa.string(), people=pa.list_(pa.uint64()), searches=pa.int64())
 
 # `position` as in the log, -1 unknown. `impressions` and `clicks` are lines: each counts for the ledger.
 # `dwell_ms`: the sum over clicks whose dwell is known, -1 where none is.
-EXPOSURES = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("dwell_ms", pa.int64(), nullable=False),
-    ],
-    metadata=_METADATA,
-)
+EXPOSURES = not_null(
+    _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(),
+    impressions=pa.int64(), clicks=pa.int64(), dwell_ms=pa.int64(),
+)  # fmt: skip
 
 
 # The versions of a date: each is a small immutable file that lists its ingests; the newest counts.

@@ -17,9 +17,10 @@ import pyarrow.parquet
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.search_log import not_null
 from schemas.text_contract import words
 
-DOCUMENT = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("title", pa.string(), nullable=False)])
+DOCUMENT = not_null(id=pa.string(), title=pa.string())
 FORMS = (".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 

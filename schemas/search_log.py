@@ -7,6 +7,12 @@ import pyarrow as pa
 
 from schemas.errors import StageError
 
+
+def not_null(metadata: dict[bytes, bytes] | None = None, **columns: pa.DataType) -> pa.Schema:
+    """A schema of these columns, none of which holds a null."""
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()], metadata=metadata)
+
+
 LINE_HASH_BYTES = 16
 KINDS = ("search", "impression", "click", "other")
 
@@ -30,14 +36,8 @@ LOG_ROW = pa.schema(
 )
 
 # A line that could not be read. Its text may be private and can no longer be counted, so only its place is kept.
-# `offset` is in bytes of the uncompressed file, in rows of a Parquet file.
-REJECT = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),  # one of FATES
-    ]
-)
+# `offset` is in bytes of the uncompressed file, in rows of a Parquet file. `reason` is one of FATES.
+REJECT = not_null(file=pa.string(), offset=pa.int64(), reason=pa.string())
 
 # Every line made by the simulator says so in its `application` field, and what is made from it inherits the label.
 SIMULATED_APPLICATION = "clicktower-simulated"

@@ -23,55 +23,27 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import require_major
+from schemas.search_log import not_null
 
 SCHEMA_VERSION = "2.0"  # 1 repeated the exclusions in every pair of a query
 VERSION_KEY = b"clicktower.shard"
 _METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
-WORDS = pa.schema(
-    [
-        pa.field("word", pa.string(), nullable=False),
-        pa.field("trigrams", pa.list_(pa.uint32()), nullable=False),
-    ],
-    metadata=_METADATA,
-)
-
-TEXTS = pa.schema(
-    [
-        pa.field("text", pa.string(), nullable=False),  # normalised
-        pa.field("words", pa.list_(pa.int32()), nullable=False),
-    ],
-    metadata=_METADATA,
-)
+WORDS = not_null(_METADATA, word=pa.string(), trigrams=pa.list_(pa.uint32()))
+TEXTS = not_null(_METADATA, text=pa.string(), words=pa.list_(pa.int32()))  # normalised texts
 
 # `clicks`: click lines behind the pair. `weight`: what a recipe may weigh it by; 1 unless set.
 # `sampling_probability`: of each negative, under the pool's distribution over what is not excluded. `exclusion`: the
 # row of EXCLUSIONS that holds for the pair's query.
-PAIRS = pa.schema(
-    [
-        pa.field("query", pa.int32(), nullable=False),
-        pa.field("clicked", pa.int32(), nullable=False),
-        pa.field("negatives", pa.list_(pa.int32()), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("weight", pa.float32(), nullable=False),
-        pa.field("sampling_probability", pa.float64(), nullable=False),
-        pa.field("exclusion", pa.int32(), nullable=False),
-    ],
-    metadata=_METADATA,
-)
+PAIRS = not_null(
+    _METADATA, query=pa.int32(), clicked=pa.int32(), negatives=pa.list_(pa.int32()),
+    clicks=pa.int64(), weight=pa.float32(), sampling_probability=pa.float64(), exclusion=pa.int32(),
+)  # fmt: skip
 
 # `rows`: the rows of the pool that may not be a negative of a query, because a person clicked them (by id or by title),
 # ascending. Once for each query: a query that people click everything for would hold the square of its clicks in pairs.
-EXCLUSIONS = pa.schema([pa.field("rows", pa.list_(pa.int32()), nullable=False)], metadata=_METADATA)
-
-POOL = pa.schema(
-    [
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("text", pa.int32(), nullable=False),
-        pa.field("probability", pa.float64(), nullable=False),
-    ],
-    metadata=_METADATA,
-)
+EXCLUSIONS = not_null(_METADATA, rows=pa.list_(pa.int32()))
+POOL = not_null(_METADATA, document_id=pa.string(), text=pa.int32(), probability=pa.float64())
 
 
 def open_table(path: str, schema: pa.Schema) -> pa.Table:
@@ -147,9 +119,6 @@ def labelled_schema(unit: Unit, label: LabelKind) -> pa.Schema:
 
     A class is an int32 index into the catalogue's `classes`, a value a float64.
     """
-    texts = ("first", "second") if unit == "pairs" else ("text",)
+    texts = dict.fromkeys(("first", "second") if unit == "pairs" else ("text",), pa.int32())
     kind = pa.int32() if label == "class" else pa.float64()
-    return pa.schema(
-        [*(pa.field(name, pa.int32(), nullable=False) for name in texts), pa.field("label", kind, nullable=False)],
-        metadata={VERSION_KEY: LABELLED_VERSION.encode()},
-    )
+    return not_null({VERSION_KEY: LABELLED_VERSION.encode()}, **texts, label=kind)

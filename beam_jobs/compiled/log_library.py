@@ -3,6 +3,7 @@
 import ctypes
 from functools import cache
 from hashlib import blake2b
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -15,6 +16,17 @@ from schemas.shard import LogicalDigest
 
 INTERFACE = 4  # raised with every change of what the C++ functions take or give
 _NAME = "beam_jobs.compiled._compiled"
+_PLACE, _BYTES, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each returns, and what it takes
+    "ubi_rows_new": (_PLACE, _BYTES, _LONG, _PLACE, _LONG, _SHORT),
+    "ubi_rows_free": (None, _PLACE),
+    "ubi_rows_num_lines": (_LONG, _PLACE),
+    "ubi_rows_array": (_PLACE, _PLACE, _SHORT, _PLACE),
+    "row_digests": (None, _PLACE, _SHORT, _LONG, _SHORT, _PLACE),
+    "text_hashes": (None, _PLACE, _PLACE, _LONG, _PLACE),
+    "keyed_hashes": (None, _BYTES, _SHORT, _BYTES, _PLACE, _PLACE, _LONG, _PLACE),
+    "first_rows": (_SHORT, _PLACE, _LONG, _PLACE),
+}
 
 
 def library() -> ctypes.CDLL | None:
@@ -31,27 +43,9 @@ def why_not() -> str:
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
     found, reason = load_compiled(_NAME, "compiled_interface", INTERFACE)
     if found is not None:
-        found.ubi_rows_new.restype = ctypes.c_void_p
-        found.ubi_rows_new.argtypes = (
-            ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
-        )  # fmt: skip
-        found.ubi_rows_free.restype, found.ubi_rows_free.argtypes = None, (ctypes.c_void_p,)
-        found.ubi_rows_num_lines.restype, found.ubi_rows_num_lines.argtypes = ctypes.c_int64, (ctypes.c_void_p,)
-        found.ubi_rows_array.restype = ctypes.c_void_p
-        found.ubi_rows_array.argtypes = (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
-        found.row_digests.restype = None
-        found.row_digests.argtypes = (
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p,
-        )  # fmt: skip
-        found.text_hashes.restype = None
-        found.text_hashes.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-        found.keyed_hashes.restype = None
-        found.keyed_hashes.argtypes = (
-            ctypes.c_char_p, ctypes.c_int32, ctypes.c_char_p,
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p,
-        )  # fmt: skip
-        found.first_rows.restype = ctypes.c_int32
-        found.first_rows.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, arguments
     return found, reason
 
 

@@ -12,11 +12,6 @@ from schemas.errors import StageError, os_error_kind
 BATCH_ROWS = 65_536  # rows of a record batch: the least that a reader of a part of a file touches
 
 
-def not_null(**columns: pa.DataType) -> pa.Schema:
-    """A schema of these columns, none of which holds a null."""
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
-
-
 def write_table(table: pa.Table, folder: str, name: str) -> str:
     """Write NAME.arrow below a folder; its URI."""
     sink = pa.BufferOutputStream()

@@ -73,20 +73,21 @@ def started(
             environment = ForkedEnvironment(workers, _cache_bytes(options), os.path.join(log_folder, "workers.log"))
             yield FnApiRunner(default_environment=environment)
             return
+        command: list[str] = []
         if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
             options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
             if name == "PrismRunner":
                 command, preload = _prism(options), ""
             else:
                 command, preload = _flink_job_server(options, log_folder), _for_this_machine_alone(options)
-            portable.job_endpoint = stack.enter_context(
-                job_server(command, os.path.join(log_folder, "server.log"), preload)
-            )
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
             portable.environment_type = "EXTERNAL"
             portable.environment_config = stack.enter_context(
                 worker_pool(_cache_bytes(options), os.path.join(log_folder, "workers.log"))
             )
+        if command:  # it ends before the pool: workers end with their connections to it
+            log = os.path.join(log_folder, "server.log")
+            portable.job_endpoint = stack.enter_context(job_server(command, log, preload))
         yield name
 
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from beam_jobs import keep_out_unused_imports
-from schemas.errors import TransientError
+from schemas.errors import JobGoesOn, TransientError
 
 END_SECONDS = 10.0
 
@@ -49,7 +49,7 @@ def forked_workers(*modules: str) -> Iterator["ForkedWorkers"]:
         yield workers
     except Exception as error:
         workers.end()
-        if workers.lost and error is not workers.lost:
+        if workers.lost and not isinstance(error, JobGoesOn) and error is not workers.lost:
             raise workers.lost from error
         raise
     finally:
@@ -70,6 +70,7 @@ class ForkedWorkers:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
+        self._lock = threading.Lock()  # no line is written while its input is closed
         self._fail: dict[str, Fail] = {}  # by worker
         self.lost: TransientError | None = None  # a worker, by a signal
         self._listener = threading.Thread(target=self._listen, name="forked workers", daemon=True)
@@ -79,11 +80,13 @@ class ForkedWorkers:
         """One more worker, for the runner whose control service is at `address`; it ends with that connection.
 
         What it says goes to the file `log`. `fail` is called, by another thread, with what to raise where a signal ends
-        the worker: Beam would wait for its answer for ever. Raises OSError where the process that forks is gone.
+        the worker: Beam would wait for its answer for ever. Raises OSError where the process that forks is gone,
+        ValueError after `end`.
         """
         assert self._server.stdin
         self._fail[name] = fail
-        self._server.stdin.write("\t".join([address, name, str(cache_bytes), log]).encode() + b"\n")
+        with self._lock:
+            self._server.stdin.write("\t".join([address, name, str(cache_bytes), log]).encode() + b"\n")
 
     def _listen(self) -> None:
         assert self._server.stdout
@@ -103,7 +106,8 @@ class ForkedWorkers:
     def end(self) -> None:
         """Wait for the workers, which have nothing to do any more; not for one that does not end."""
         assert self._server.stdin
-        self._server.stdin.close()
+        with self._lock:
+            self._server.stdin.close()
         try:
             self._server.wait(END_SECONDS)
         except subprocess.TimeoutExpired:

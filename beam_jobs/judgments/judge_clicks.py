@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from beam_jobs.build.build_stage import require_between
 from beam_jobs.build.click_pairs import MAX_SALT_BYTES, count_people
-from beam_jobs.engine.arrow_files import not_null
 from beam_jobs.ingest.content_filters import adult_list, content_fates
 from beam_jobs.judgments.click_model import (
     TINY,
@@ -35,6 +34,7 @@ from schemas.day import PEOPLE_CAP
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
 from schemas.manifest import Request
+from schemas.search_log import not_null
 
 # Raised on purpose when the same days give other files: 2 wrote the first logged.run.
 STAGE_VERSION = 2

@@ -25,7 +25,7 @@ from apache_beam.pvalue import AsIter, TaggedOutput
 
 from beam_jobs.build.shard_writer import index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
-from beam_jobs.engine.arrow_files import Record, explained, get, map_table, not_null, put, write_table, write_tables
+from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
@@ -45,7 +45,7 @@ from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Outcome
-from schemas.search_log import FATES, Ledger
+from schemas.search_log import FATES, Ledger, not_null
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 

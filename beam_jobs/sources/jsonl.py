@@ -37,14 +37,6 @@ _LOOK_BYTES, _LOOK_LINES, _MAX_LOOKED_AT = 1 << 20, 2000, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Form:
-    """How lines are decoded, and the attribute names that lead to each of our columns."""
-
-    decode: Callable[[bytes], Any]
-    attributes: dict[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class JsonSource:
     """A log, or other rows, in JSON lines."""
 
@@ -69,14 +61,14 @@ class JsonSource:
 
 def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedLines:
     """The rows of a block of whole lines."""
-    form = _form(mapping.columns)
+    decode, attributes = _decoder(mapping.columns)
     cut = split_lines(block)
     lines = without_returns(block, cut)
-    values, rejects = decode_lines(block, lines, form.decode)
+    values, rejects = decode_lines(block, lines, decode)
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
     found = [values[number] for number in numbers] if rejects else values
-    columns = {name: _follow(found, path) for name, path in form.attributes.items()}
+    columns = {name: _follow(found, path) for name, path in attributes.items()}
     rows, bad, reasons = rows_of(line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
@@ -106,14 +98,12 @@ def paths(columns: NamedColumns) -> dict[str, Path]:
 
 
 @cache
-def _form(columns: NamedColumns) -> _Form:
+def _decoder(columns: NamedColumns) -> tuple[Callable[[bytes], Any], dict[str, tuple[str, ...]]]:
+    """How lines are decoded, and the attribute names that lead to each of our columns."""
     found = paths(columns)
     leaves = {path: _KINDS.get(name, _Text) for name, path in sorted(found.items())}
     struct, attributes = _struct(leaves, 0)
-    return _Form(
-        decode=msgspec.json.Decoder(struct).decode,
-        attributes={name: attributes[path] for name, path in found.items()},
-    )
+    return msgspec.json.Decoder(struct).decode, {name: attributes[path] for name, path in found.items()}
 
 
 def _struct(leaves: dict[Path, Any], level: int) -> tuple[Any, dict[Path, tuple[str, ...]]]:
@@ -165,18 +155,15 @@ def _check_keys(seen: set[str], wanted: dict[str, Path], expected: Sequence[str]
     names = {ours: ".".join(path) for ours, path in wanted.items()}
     others = seen - set(names.values())
     for ours, name in names.items():
-        if seen and name not in seen and (ours in expected or nearest(name, others)) and not _is_id(names, seen, ours):
+        if ours == "query" and names.get("query_id") in seen:
+            continue  # it may be missing, since the lines seen say which search they belong to
+        if seen and name not in seen and (ours in expected or nearest(name, others)):
             raise UsageError(
                 asked=f"the mapping gives {ours} the column {name!r}",
                 found=f"the first lines have only {listed(sorted(seen))}{nearest(name, others)}",
                 follows="nothing of it was kept",
                 do="name one of these in the mapping",
             )
-
-
-def _is_id(names: dict[str, str], seen: set[str], ours: str) -> bool:
-    """Whether the query may be missing, since the lines seen say which search they belong to."""
-    return ours == "query" and names.get("query_id") in seen
 
 
 FORM = LogForm(name="jsonl", open=lambda mapping: JsonSource(mapping=mapping), mapping="columns")

@@ -115,14 +115,27 @@ def plan_reading(logs: Sequence[str], *, split: bool = True) -> ReadingPlan:
 
 def find_files(logs: Sequence[str]) -> list[str]:
     """The files that paths, patterns, folders and URIs name, each once. Raises UsageError and StageError."""
-    return list(dict.fromkeys(file for log in logs for file in _expand(log)))
+    found: dict[str, None] = {}
+    for log in logs:
+        try:
+            files = storage.expand(log)
+        except OSError as error:
+            raise unreadable(log, error) from None
+        if not files:
+            raise UsageError(
+                asked=f"lines were to be read from {log}",
+                found="there is no such file, and nothing that the pattern matches",
+                do="check the path; quote a pattern, so that the shell leaves it alone",
+            )
+        found |= dict.fromkeys(files)
+    return list(found)
 
 
 def nothing_in(logs: Sequence[str], files: Sequence[str]) -> StageError:
     """The error for files that are all empty."""
     return StageError(
         asked=f"lines were to be read from {', '.join(logs)}",
-        found=f"{_files(len(files))} found, and there is not one byte in {'it' if len(files) == 1 else 'them'}",
+        found=f"there is not one byte in the files that were found, {len(files):,} of them",
         follows="there is nothing to work on",
         do="give a file with at least one line",
     )
@@ -226,20 +239,6 @@ def endless(file: str, position: int) -> StageError:
     )
 
 
-def _expand(log: str) -> list[str]:
-    try:
-        files = storage.expand(log)
-    except OSError as error:
-        raise unreadable(log, error) from None
-    if not files:
-        raise UsageError(
-            asked=f"lines were to be read from {log}",
-            found="there is no such file, and nothing that the pattern matches",
-            do="check the path; quote a pattern, so that the shell leaves it alone",
-        )
-    return files
-
-
 def _look_at(file: str) -> tuple[int, str]:
     """(size in bytes, kind) of a text file. Raises StageError for a file of another kind than its name or its use."""
     try:
@@ -274,10 +273,6 @@ def _damaged(file: str, position: int, error: Exception) -> StageError:
         follows="part of it would be missing without a sign, so nothing of it was kept",
         do="copy the file again, or leave it out",
     )
-
-
-def _files(count: int) -> str:
-    return "1 file was" if count == 1 else f"{count} files were"
 
 
 # The lines of a block: cut, checked, hashed, decoded as JSON.

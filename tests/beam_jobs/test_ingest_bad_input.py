@@ -64,7 +64,7 @@ def test_empty_files_are_refused_if_all_are_empty_and_passed_over_otherwise(tmp_
     empty, packed = tmp_path / "empty.ndjson", tmp_path / "empty.ndjson.gz"
     empty.touch()
     packed.touch()
-    assert "2 files were found" in str(_fails([empty, packed], tmp_path / "store"))
+    assert "2 of them" in str(_fails([empty, packed], tmp_path / "store"))
     result = ingest(
         [str(empty), str(_write(tmp_path / "good.ndjson", GOOD))], store=str(tmp_path / "store"), config=IngestConfig()
     )

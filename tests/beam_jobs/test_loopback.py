@@ -3,9 +3,12 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
-from beam_jobs.engine.worker_environments import _Workers
+from beam_jobs.engine.forked_workers import forked_workers
+from beam_jobs.engine.worker_environments import _Pool
+from tests.waiting import runs, wait_until
 
 
 def _request(number: int) -> beam_fn_api_pb2.StartWorkerRequest:
@@ -15,22 +18,24 @@ def _request(number: int) -> beam_fn_api_pb2.StartWorkerRequest:
     )
 
 
-def test_no_worker_is_left_of_those_that_were_asked_for_while_the_job_ended(tmp_path):
-    workers, some_started = _Workers(0, str(tmp_path / "workers.log")), Event()
+@pytest.mark.engine
+def test_no_worker_is_left_of_those_that_were_asked_for_while_the_job_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_jobs.engine.forked_workers.END_SECONDS", 2.0)
+    some_started = Event()
+    with forked_workers() as workers:
+        pool, server = _Pool(workers, 0, str(tmp_path / "workers.log")), workers._server.pid
 
-    def ask(number: int) -> bool:
-        refused = bool(workers.StartWorker(_request(number), None).error)
-        if number == 3:
-            some_started.set()
-        return refused
+        def ask(number: int) -> bool:
+            refused = bool(pool.StartWorker(_request(number), None).error)
+            if number == 3:
+                some_started.set()
+            return refused
 
-    with ThreadPoolExecutor(4) as engine:
-        asked = [engine.submit(ask, number) for number in range(40)]
-        some_started.wait()
-        workers.end()
-        refused = [call.result() for call in asked]
-    started = list(workers._processes.values())
-    assert len(started) == refused.count(False) >= 1
-    assert all(process.returncode is not None for process in started)
-    assert workers.StartWorker(_request(99), None).error == "the job has ended"
-    assert len(workers._processes) == len(started)
+        with ThreadPoolExecutor(4) as engine:
+            asked = [engine.submit(ask, number) for number in range(40)]
+            some_started.wait()
+            workers.end()
+            refused = [call.result() for call in asked]
+    assert refused.count(False) >= 1
+    assert pool.StartWorker(_request(99), None).error == "the job has ended"
+    wait_until(lambda: not runs(server), "the process that forks to end")
