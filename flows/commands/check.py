@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, sentence
+from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, sentence
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
 from schemas.search_log import Ledger
-from training.wording import duration
 
 if TYPE_CHECKING:
     from beam_jobs.checking.check_log import Checked

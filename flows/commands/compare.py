@@ -8,11 +8,11 @@ from rich.text import Text
 
 from flows.config.toml_file import with_fields
 from flows.report import renderers
+from flows.report.blocks import duration, measure_name
 from flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas.errors import UsageError
-from training.wording import duration, measure_name
 
 
 def compare(

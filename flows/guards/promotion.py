@@ -13,13 +13,13 @@ import numpy as np
 
 from flows.config.guard_rules import PromotionRules
 from flows.config.toml_file import with_fields
+from flows.report.blocks import measure_name
 from schemas import storage
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.judgments import are_click_derived
 from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
 from schemas.stage import Progress, silent
 from training.ranking.significance import bootstrap_interval
-from training.wording import measure_name
 
 # A slice's parts in their order, and the part of each query as a number among them, or None (slices).
 Parts = tuple[Sequence[str], Sequence[int | None]]

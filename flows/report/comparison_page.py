@@ -24,12 +24,13 @@ from flows.report.blocks import (
     Table,
     Text,
     counted,
+    duration,
     grade_legend,
+    measure_name,
     ranked,
     sentence,
 )
 from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
-from training.wording import duration, measure_name
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]

@@ -8,9 +8,8 @@ from textwrap import wrap
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
-from flows.report.blocks import Beside, Block, Cell, Code, Heading, Items, Page, Section, Table, Text, Words
+from flows.report.blocks import Beside, Block, Cell, Code, Heading, Items, Page, Section, Table, Text, Words, visible
 from schemas import storage
-from training.wording import visible
 
 
 def shown(blocks: Sequence[Block], where: str) -> list[Block]:

@@ -18,7 +18,9 @@ from flows.report.blocks import (
     Section,
     Table,
     Text,
+    duration,
     grade_legend,
+    measure_name,
     ranked,
 )
 from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
@@ -29,7 +31,6 @@ from schemas.search_log import FATES, Ledger
 from schemas.stage import open_result
 from training.recipes.recipe import Recipe
 from training.recipes.section import flat
-from training.wording import counted, duration, in_full, measure_name
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}
@@ -39,6 +40,14 @@ WHY = {
     "loss": "among those where we lose most",
     "no shared word": "shares no word with a relevant title",
     "drawn": "drawn at random",
+}
+HELD_OUT = {
+    "dev_loss": "held-out loss {:.3f}",
+    "dev_accuracy": "accuracy {:.3f}",
+    "dev_area_under_roc": "area under ROC {:.3f}",
+    "dev_word_repeat": "{:.3f} nats a word",
+    "dev_word_reformulate": "{:.3f} reformulated",
+    "dev_kl": "KL {:.2f}",
 }
 Results = Mapping[str, Any]  # the JSON of each stage by its name, and the rows of `drift`
 Metrics = Mapping[str, Any]  # of an evaluation
@@ -327,6 +336,11 @@ def _examples(examples: Sequence[Mapping[str, Any]], click_derived: bool) -> lis
     return blocks
 
 
+def held_out(measured: Mapping[str, Any]) -> list[str]:
+    """What a finished training says of its last epoch on held-out data, in a fixed order."""
+    return [form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None]
+
+
 def headline(result: Mapping[str, Any]) -> str:
     """What a stage did, in a line; empty for a stage that has none."""
     c, m = result.get("counts", {}), result.get("metrics", {})
@@ -345,9 +359,10 @@ def headline(result: Mapping[str, Any]) -> str:
             return f"{c['train_rows']:,} labelled {m['unit']}{of} to train on, {c['dev_rows']:,} held out"
         case "train":
             refused = "".join(f"; {why}: went on from before it" for why in m.get("refused_checkpoints", ()))
-            rate = f"{m['pairs_per_second']:,.0f} {counted(m)}/s"
+            unit = "examples" if {"dev_accuracy", "dev_kl"} & set(m) else "pairs"
+            rate = f"{m['pairs_per_second']:,.0f} {unit}/s"
             known = f", vectors for {m['known_words']:,} of {m['shard_words']:,} words" if "known_words" in m else ""
-            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *in_full(m), rate]
+            parts = [f"{m['epoch']} epochs", f"training loss {m['train_loss']:.3f}", *held_out(m), rate]
             return ", ".join(parts) + known + refused
         case "combine":
             members = f"{len(m['members'])} models ({', '.join(m['members'])})"

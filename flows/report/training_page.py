@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from flows.report import renderers
-from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text
+from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text, duration
 from flows.report.figures import Line, line_chart
 from schemas import storage
 from schemas.stage import open_result
 from training.recipes.recipe import Recipe
 from training.recipes.section import flat
-from training.wording import duration
 
 HELD_OUT = {"NDCG@10": "dev_ndcg@10", "Accuracy": "dev_accuracy", "Area under ROC": "dev_area_under_roc",
             "Nats per word": "dev_word_repeat", "Nats per word, paraphrase": "dev_word_reformulate"}  # fmt: skip

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from flows.report.blocks import visible
 from flows.report.comparison_page import (
     answer,
     best,
@@ -19,7 +20,6 @@ from flows.report.comparison_page import (
     without_figures,
 )
 from tests.training.compare.sample_comparison import sample_comparison, without
-from training.wording import visible
 
 
 def with_p(comparison: dict, name: str, p_holm: float, mean: float | None = None) -> dict:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from training.run.run_report import clock, progress_line
-from training.wording import in_full, shortly
+from flows.report.run_page import held_out
+from training.run.run_report import clock, progress_line, shortly
 
 FACTS = {
     "epoch": 3,
@@ -66,4 +66,4 @@ def test_a_clock_reads_as_people_read_it(seconds, shown):
 )  # fmt: skip
 def test_what_was_measured_on_held_out_data_is_told_as_its_objective_measures_it(measured, short, full):
     assert shortly(measured) == short
-    assert ", ".join(in_full(measured)) == full
+    assert ", ".join(held_out(measured)) == full

@@ -25,11 +25,17 @@ from training.objectives.objective import Measured, Watched
 from training.run.job import TrainingJob
 from training.update.checkpoint import Position, write_checkpoint, writing
 from training.update.large_update import Summed, Towers
-from training.wording import shortly
 
 REPORT_SECONDS = 0.25
 FLUSH_SECONDS = 2
 NOT_DRAWN = ("epoch", "update", "pairs", "unix_seconds")
+# What was measured on held-out data after an epoch (training.objectives.Watched), in the words of a line: the first of
+# these that was measured stands for the epoch.
+HELD_OUT = {
+    "dev_ndcg@10": "dev NDCG@10 {:.3f}",
+    "dev_accuracy": "dev accuracy {:.3f}",
+    "dev_word_repeat": "dev word {:.3f}",
+}
 RATE_REPORTS = 20  # how many of them the rate that is told looks back: some five seconds
 
 
@@ -269,6 +275,12 @@ class Measuring:
         )
 
 
+def shortly(measured: Mapping[str, Any]) -> str:
+    """The figure that stands for an epoch; empty where nothing was measured."""
+    known = (form.format(measured[name]) for name, form in HELD_OUT.items() if measured.get(name) is not None)
+    return next(known, "")
+
+
 def progress_line(
     *,
     epoch: int,
@@ -287,7 +299,7 @@ def progress_line(
 
     epoch, step (of the epoch): from 1. unit: what is counted. loss: of one of them, of the epoch so far. norms: of the
     last step's gradient, by tower. clipped_share: of the epoch's steps so far; None where norms are not held down.
-    held_out: what was measured after the epoch before (training.wording).
+    held_out: what was measured after the epoch before (shortly).
     """
     place = f"epoch {epoch}/{epochs}, step {step:,}/{steps:,}, {clock(seconds_left)} left"
     # Three significant digits, or all digits of the integer part: 0.0312, 9.81, 12,345.
