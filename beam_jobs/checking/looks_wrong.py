@@ -83,30 +83,28 @@ def other_format(log_format: str, guess: Guess) -> LogFinding:
 # The fields.
 
 
-UBI_PATHS = {
-    "query_id": ("query_id",),
-    "client_id": ("client_id",),
-    "query": ("user_query",),
-    "document_id": ("event_attributes.object.object_id", "event_attributes.object.internal_id"),
-    "position": ("event_attributes.position.ordinal", "event_attributes.position.ordinal.index"),
-    "time": ("timestamp",),
-    "event": ("action_name",),
-}
-_FOLLOWS = {
-    "query_id": "these lines cannot be read, unless they carry their query: events would not join to searches",
-    "client_id": "nobody would be behind these queries, so no k of 1 or more would keep them",
-    "query": "searches would have no query and could not be read",
-    "document_id": "clicks would be dropped for want of a document",
-    "position": "judgments from clicks could not correct for the rank; training is not affected",
-    "time": "bots could not be detected by their pace, nor days separated",
-    "event": "every line would be taken for a search",
+# Ours -> (where UBI has it, what follows where it is missing).
+UBI_FIELDS = {
+    "query_id": (("query_id",), "these lines cannot be read, unless they carry their query"),
+    "client_id": (("client_id",), "nobody would be behind these queries, so no k of 1 or more would keep them"),
+    "query": (("user_query",), "searches would have no query and could not be read"),
+    "document_id": (
+        ("event_attributes.object.object_id", "event_attributes.object.internal_id"),
+        "clicks would be dropped for want of a document",
+    ),
+    "position": (
+        ("event_attributes.position.ordinal", "event_attributes.position.ordinal.index"),
+        "judgments from clicks could not correct for the rank; training is not affected",
+    ),
+    "time": (("timestamp",), "bots could not be detected by their pace, nor days separated"),
+    "event": (("action_name",), "every line would be taken for a search"),
 }
 
 
 def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
     """Expected fields that are missing while another looks like them: misspelt, or within the wrong object."""
-    taken = {path for paths in UBI_PATHS.values() for path in paths}
-    for ours, paths in UBI_PATHS.items():
+    taken = {path for paths, _ in UBI_FIELDS.values() for path in paths}
+    for ours, (paths, follows) in UBI_FIELDS.items():
         count = max(fields.paths[path] for path in paths)
         of = fields.paths["action_name"] if ours in ("document_id", "position") else fields.num_lines
         enough = 1 if ours in ("query", "event") else 0.95 * of
@@ -124,7 +122,7 @@ def wrong_in_ubi(fields: Fields) -> Iterator[LogFinding]:
             found=f"`{paths[0]}` is expected and is in {count / of:.1%} of the"
             f" {'lines' if of == fields.num_lines else 'events'}, while"
             f" {min(1, fields.paths[other] / of):.1%} have `{other}`",
-            follows=_FOLLOWS[ours],
+            follows=follows,
             do=f"name it `{paths[0]}` where the log is written, or use --format jsonl with the mapping below",
         )
 
