@@ -225,8 +225,8 @@ def _facts_of_lines(read: Read, documents: str | None, k: int, progress: Progres
 def _in_order(findings: Sequence[LogFinding]) -> tuple[LogFinding, ...]:
     """The worst first; about one field only that another looks like it, if one does."""
     elsewhere = {finding.about for finding in findings if finding.code == "near_miss"}
-    told = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]
-    return tuple(sorted(dict.fromkeys(told), key=lambda finding: LEVELS.index(finding.level)))
+    kept = [finding for finding in findings if finding.code == "near_miss" or finding.about not in elsewhere]
+    return tuple(sorted(dict.fromkeys(kept), key=lambda finding: LEVELS.index(finding.level)))
 
 
 def mapping_toml(mapping: Mapping) -> str:

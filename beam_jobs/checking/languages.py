@@ -1,6 +1,6 @@
 """Languages of queries, detected from many of them together by py3langid, on this machine. The library is optional.
 
-A query of a few words hardly tells its language, and product names (`ryobi 2x4`) none: taken one by one, py3langid puts
+A query of a few words hardly shows its language, a product name (`ryobi 2x4`) none: one by one, py3langid puts
 the queries of an English shop into a dozen languages. So no votes are counted. The shares are those that make all its
 answers together most likely, found by expectation maximisation (Saerens, Latinne and Decaestecker, "Adjusting the
 outputs of a classifier to new a priori probabilities", Neural Computation 14(1), 2002): what English explains well
@@ -19,10 +19,10 @@ MIN_SHARE = 0.05  # what is below may be of the library's making
 # it is a third and more; names of Americans are made out English by a sixth of them.
 MIN_BY_ITSELF = 0.25
 
-_MAX_QUERIES = 2_000  # a draw of them tells a share within 0.02
+_MAX_QUERIES = 2_000  # enough to know a share within 0.02
 _MAX_LETTERS = 200
 _NO_LANGUAGE = "zxx"  # as ISO 639-2 has it: part numbers, letters at random
-# Varieties that the library tells from the language whose name people give them.
+# Varieties that the library distinguishes from the language whose name people give them.
 _PART_OF = {"wuu": "zh", "yue": "zh", "arz": "ar", "ary": "ar", "nn": "no", "uzs": "uz", "hbo": "he", "grc": "el"}
 
 

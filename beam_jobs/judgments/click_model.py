@@ -58,7 +58,7 @@ class Fit:
 
 
 def informative(cells: Cells) -> np.ndarray:
-    """Which pairs tell ranks apart, bool (P): those that were clicked, and shown at two ranks or more.
+    """Which pairs distinguish ranks, bool (P): those that were clicked, and shown at two ranks or more.
 
     The others leave the likelihood's maximum over propensities where it is: one rank, and alpha follows whatever theta
     is; no click, and alpha is 0.

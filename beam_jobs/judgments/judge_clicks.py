@@ -125,7 +125,7 @@ FATES = {
     "rank_unknown": "without a rank",
     "rank_too_deep": "deeper than max_rank",
     "id_with_space": "of a document whose id has white space, which qrels cannot hold",
-    "rank_unmeasured": "at a rank whose propensity the log does not tell",
+    "rank_unmeasured": "at a rank whose propensity cannot be estimated from the log",
     "too_few_impressions": "of a document with fewer than min_impressions for its query",
     "query_too_plain": "of a query whose judged documents are too few, or all of one grade",
     "judged": "behind a judgment",
@@ -217,7 +217,7 @@ def numbered(*columns: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
 # A document's place follows from its *exposure* for the query: 1 / log2(rank + 2), summed over its impressions. That
 # falls with the rank as the discount of NDCG does, also in a log that counts ranks from 0. Of two documents shown
 # equally often, the one shown higher is first; and one that a few people saw at the top does not pass one that
-# everybody saw just below it, as it would if mean ranks were compared. Only places leave: an exposure would tell how
+# everybody saw just below it, as it would if mean ranks were compared. Only places leave: an exposure would reveal how
 # often something was shown.
 
 
@@ -277,7 +277,7 @@ class MeasuredClicks:
 def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
     """The propensities, the prior and the scale of grades, from SAMPLE.
 
-    Raises StageError where the log cannot tell the propensities of at least two ranks.
+    Raises StageError where the propensities of fewer than two ranks can be estimated from the log.
     """
     every_rank = np.unique(sample["rank"].to_numpy())
     cells, query_of_pair = _cells_of(sample, every_rank, "query", "document")

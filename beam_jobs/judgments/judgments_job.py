@@ -113,7 +113,7 @@ class JudgmentsJob:
         if not parts:
             raise StageError(
                 asked=self.asked,
-                found=f"no judgment is left: of the impressions, {_told(tally.counts)}",
+                found=f"no judgment is left: of the impressions, {_in_words(tally.counts)}",
                 do="add days to the window, or lower min_impressions or --k",
             )
         attempt = self.attempt.folder
@@ -260,7 +260,7 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
     if not left:
         raise StageError(
             asked=asked,
-            found=f"of {impressions:,} impressions none is left: {_told(counts)}",
+            found=f"of {impressions:,} impressions none is left: {_in_words(counts)}",
             do="log the rank of impressions, raise max_rank, lower --k, or add days to the window",
         )
 
@@ -311,7 +311,7 @@ def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     return fates
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(
         f"{counts[f'impressions:{fate}']:,} {what}" for fate, what in FATES.items() if counts.get(f"impressions:{fate}")
     )

@@ -78,10 +78,10 @@ def judgments(
 
 
 def span(days: Sequence[StageResult]) -> dict[str, str | None]:
-    """The first and the last time of a window, as its ingests tell them; None where none does."""
-    told = [day.manifest.outcome.metrics for day in days]
-    firsts = [metrics["first_time"] for metrics in told if metrics.get("first_time")]
-    lasts = [metrics["last_time"] for metrics in told if metrics.get("last_time")]
+    """The first and the last time of a window, from the manifests of its ingests; None where no line has a time."""
+    metrics = [day.manifest.outcome.metrics for day in days]
+    firsts = [each["first_time"] for each in metrics if each.get("first_time")]
+    lasts = [each["last_time"] for each in metrics if each.get("last_time")]
     return {"first_time": min(firsts, default=None), "last_time": max(lasts, default=None)}
 
 

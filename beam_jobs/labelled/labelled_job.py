@@ -123,7 +123,7 @@ class LabelledJob:
         """Give the shards their names, write the catalogue and, last, the manifest.
 
         May run again after a failure at any point. Raises StageError where too many lines are unreadable, none is left,
-        there is nothing to train on, to hold out or to tell apart (`require_usable`), or the ledger does not add up.
+        there is nothing to train on, to hold out or to distinguish (`require_usable`), or the ledger does not add up.
         """
         if self.attempt.has_committed():
             return

@@ -269,7 +269,7 @@ def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     """(KEYED: one row for all lines of the same texts and file, in no order; the lines dropped, by fate).
 
     `lines`: all KEYED rows of their keys. Lines of the same texts with different labels are all dropped: which of them
-    is right cannot be told.
+    is right is unknown.
     """
     found = lines.group_by(_SAME).aggregate([("label", "count_distinct"), ("label", "count"), ("label", "min")])
     num_lines, num_labels = found["label_count"].to_numpy(), found["label_count_distinct"].to_numpy()

@@ -80,7 +80,7 @@ def pool(
     """
     if read and not runs:
         if not qrels or sheet:
-            raise _usage("sheets were to be read", "where the qrels are to go is not said", "give --qrels FILE")
+            raise _usage("sheets were to be read", "no file was given for the qrels", "give --qrels FILE")
         from training.judging.judged_pool import read_pool
 
         result = read_pool(read, qrels=qrels, queries=write_queries, merge=merge, allow_partial=allow_partial)
@@ -112,13 +112,13 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
 def show_sheet(result: dict[str, Any]) -> None:
     """Print what the sheet contains, and what to do with it."""
     c = result["counts"]
-    told = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
-    told += [f"{c['found_by_several']:,} of them repeat another run's"] if c["found_by_several"] else []
-    told += [f"{c['judged_before']:,} pairs are judged already and left out"] if c["judged_before"] else []
+    remarks = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
+    remarks += [f"{c['found_by_several']:,} of them repeat another run's"] if c["found_by_several"] else []
+    remarks += [f"{c['judged_before']:,} pairs are judged already and left out"] if c["judged_before"] else []
     grades = ", ".join(f"{grade} {word.capitalize()}" for grade, word in enumerate(GRADES))
-    told.append(f"write {grades} into the column grade, save as CSV, and read it with --read")
+    remarks.append(f"write {grades} into the column grade, save as CSV, and read it with --read")
     headline = f"{c['pairs']:,} pairs of {c['queries']:,} queries to judge, from {c['runs']:,} runs"
-    _show(result, headline, [Items(items=told)])
+    _show(result, headline, [Items(items=remarks)])
 
 
 def show_judged(result: dict[str, Any]) -> None:

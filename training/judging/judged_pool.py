@@ -126,7 +126,7 @@ def _taken(uri: str) -> UsageError:
     )
 
 
-# Runs -> what to judge: each pair of query and document once, in an order that tells nothing of the runs.
+# Runs -> what to judge: each pair of query and document once, in an order that reveals nothing of the runs.
 
 
 def pooled(
@@ -143,7 +143,7 @@ def pooled(
     all runs, how many repeat another run's, and how many pairs were judged before.
 
     Queries come in the order of a keyed hash, so that the first of them are a sample, and `num_queries` draws so many
-    of those that have something left to judge; the documents of a query too, so that no place tells a system or a
+    of those that have something left to judge; the documents of a query too, so that no place reveals a system or a
     rank. Judgments of people must not look like those of clicks: where the ids of queries say `click-derived-`, those
     of the items do not. Raises StageError for queries and documents that are not in the files, and where nothing is
     left to judge.
@@ -240,7 +240,7 @@ def judged_by(
             asked=f"{len(asked_pairs) + num_lost:,} pairs of a query and a document were to be judged",
             found=f"{num_judged:,} are: {'; '.join(where)}",
             follows="what is not judged counts as not relevant wherever these judgments are used",
-            do="fill in the rest" + (", or say --allow-partial to take what is there" if num_judged else ""),
+            do="fill in the rest" + (", or say --allow-partial to take what is judged" if num_judged else ""),
         )
     grades = Counter(grade for of_query in qrels.values() for grade in of_query.values())
     given = Counter(pair for sheet in sheets for pair in sheet.grades)
