@@ -11,7 +11,7 @@ from beam_jobs.build.click_pairs import MAX_SALT_BYTES
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
-from beam_jobs.ingest.content_filters import TermList, adult_list
+from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from schemas import storage
 from schemas.day import PEOPLE_CAP
@@ -66,7 +66,6 @@ def build_request(
     documents: str,
     judged_queries: str | None,
     config: BuildConfig,
-    adult: TermList,
     window: Mapping[str, Any] | None = None,
 ) -> Request:
     """What names the result: the ingests' digests and the window they were found by, the content of the files, the
@@ -81,7 +80,7 @@ def build_request(
         inputs={
             "days": sorted(days),
             "window": window,
-            "adult_list": adult.digest,
+            "adult_list": adult_list(config.adult_list).digest,
             "documents": _fingerprint(documents, "documents"),
             "judged_queries": _fingerprint(judged_queries, "judged queries") if judged_queries else None,
         },
@@ -126,13 +125,11 @@ def build(
     opened = open_window(days, window)
     ingests = opened.ingests
     parts = plan_documents(documents)
-    adult = adult_list(config.adult_list)
     request = build_request(
         [day.manifest.digest for day in ingests],
         documents,
         judged_queries,
         config,
-        adult,
         opened.asked() if window and not window.is_all else None,
     )
 
@@ -146,7 +143,7 @@ def build(
             documents=documents,
             documents_parts=tuple(parts),
             judged_queries=judged_queries,
-            adult_terms=adult.terms,
+            adult_terms=adult_list(config.adult_list).terms,
             ledger=merge_ledgers(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
             labels=inherited_labels(ingests),
             window=opened.to_json(),

@@ -30,7 +30,7 @@ def simulate(
     Parameters
     ----------
     out
-        A new folder for the log, the documents, the judgments and the truth (grades, bots, the fate of each line).
+        A new folder for the log, the documents, the judgments and the truth (who searched, the fate of each line).
     searches
         The number of searches by people and bots; the log has about ten lines per search.
     seed

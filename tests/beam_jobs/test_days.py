@@ -10,7 +10,6 @@ import pytest
 from beam_jobs.build.build_stage import BuildConfig, build, build_request
 from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.bots import BotRules
-from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.day_versions import finished_ingests
 from beam_jobs.ingest.days import Window, open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
@@ -300,7 +299,7 @@ def test_settings_of_build_alone_leave_the_days_as_they_are(grown):
         BuildConfig(k=2, num_negatives=2, dev_share=0.2, adult_list=words),
         everything,
     ]
-    names = [build_request(days, documents, None, config, adult_list(None)).digest for config in settings]
+    names = [build_request(days, documents, None, config).digest for config in settings]
     assert made[0].manifest.digest == names[0]
     assert len({*names, made[1].manifest.digest}) == 6
     assert written == {path: path.read_bytes() for path in (grown / "store" / "ingest").rglob("*") if path.is_file()}
