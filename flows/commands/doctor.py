@@ -25,10 +25,11 @@ MARKS = {"bad": ("✗", "bold red"), "look": ("!", "bold yellow"), "good": ("✓
 GB = 1e9
 # Training on a small log takes 1.5 GB: most of it torch, and a tower or two of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
-MIN_JAVA = 11
 SHOWN = ("torch", "pyarrow", "apache-beam", "ray", "prefect", "lancedb")
-AGAIN = "install clicktower again (in a checkout: touch pyproject.toml && make setup)"
-COMPILER = "install a C++ compiler (apt-get install g++, dnf install gcc-c++), then"
+COMPILE = (
+    "install a C++ compiler if there is none (apt-get install g++, dnf install gcc-c++), then clicktower again (in a"
+    " checkout: touch pyproject.toml && make setup)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,8 @@ def doctor(*, json: bool = False) -> int:
 
     begun = time.perf_counter()
     engines, path = Path(Settings().engines), status()
-    has_compiler = any(map(shutil.which, ("g++", "c++", "clang++")))
     checks: dict[str, Callable[[], Finding]] = {
-        "path": lambda: training_path(path, has_compiler=has_compiler),
+        "path": lambda: training_path(path),
         "GPU": gpu,
         "log reader": lambda: log_reader(why_not()),
         "packages": lambda: packages(metadata.requires("clicktower") or (), installed()),
@@ -99,12 +99,10 @@ def checked(name: str, check: Callable[[], Finding]) -> Finding:
         return Finding(name, "look", found, "its state is unknown", "nothing, if all else works; otherwise report it")
 
 
-def training_path(found: Status, *, has_compiler: bool) -> Finding:
-    """The compiled kernel, or the reference path in torch. `has_compiler`: now, not at installation."""
+def training_path(found: Status) -> Finding:
+    """The compiled kernel, or the reference path in torch."""
     if not found.available:
-        do = AGAIN if has_compiler else f"{COMPILER} {AGAIN}"
-        if "processor" in found.reason:
-            do = "use a processor that has them, if speed matters"
+        do = "use a processor that has them, if speed matters" if "processor" in found.reason else COMPILE
         follows = "everything works, and recurrent towers train and encode several times slower"
         return Finding("path", "look", f"the reference path in torch: {found.reason}", follows, do)
     if found.instructions == "generic":
@@ -134,7 +132,7 @@ def log_reader(reason: str) -> Finding:
     if not reason:
         return Finding("log reader", "good", "compiled, for UBI; Python for other logs")
     follows = "everything works, and reading UBI logs takes several times as much processor time"
-    return Finding("log reader", "look", f"Python: {reason}", follows, f"{COMPILER} {AGAIN}")
+    return Finding("log reader", "look", f"Python: {reason}", follows, COMPILE)
 
 
 def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
@@ -157,11 +155,13 @@ def packages(requires: Sequence[str], found: Mapping[str, str]) -> Finding:
     if missing:
         commands = [command for command, of in NEEDS.items() if extras & set(of)]
         follows = "no command works" if extras & {"", "cli"} else f"these do not work: {', '.join(commands)}"
-        do = f"pip install 'clicktower[{','.join(sorted(extras - {''}))}]'" if extras != {""} else AGAIN
+        to_install = ",".join(sorted(extras - {""}))
+        do = f"pip install 'clicktower[{to_install}]'" if to_install else "install clicktower again"
         return Finding("packages", "bad", f"{', '.join(sorted(missing))} missing", follows, do)
     if others:
         follows = "some versions outside of these fail when they are used, not when they are installed"
-        return Finding("packages", "look", ", ".join(others), follows, "install clicktower again, with constraints.txt")
+        do = "install clicktower again, with its constraints.txt"
+        return Finding("packages", "look", ", ".join(others), follows, do)
     return Finding("packages", "good", ", ".join(f"{name} {found[name]}" for name in SHOWN if name in found))
 
 
@@ -222,12 +222,10 @@ def java(printed: str | None) -> Finding:
     if printed is None:
         return Finding("Java", "note", "none; only Flink needs it")
     version = re.search(r'version "(?:1\.)?(\d+)', printed)
-    if version and int(version[1]) >= MIN_JAVA:
+    if version and int(version[1]) >= 11:
         return Finding("Java", "good", f"Java {version[1]}")
     found = f"Java {version[1]}" if version else "a Java of unknown version"
-    return Finding(
-        "Java", "look", found, f"Flink needs {MIN_JAVA} or later", "install Java 17, or let JAVA_HOME name one"
-    )
+    return Finding("Java", "look", found, "Flink needs 11 or later", "install Java 17, or let JAVA_HOME name one")
 
 
 def java_version(java_home: str) -> str | None:

@@ -305,7 +305,6 @@ def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], labe
     found: one of labelled_measures; classes: (place, name), at most as many as SERIES.
     """
     edges = found["edges"]
-    cuts = [cut for cut in found["cuts"] if edges[0] <= cut <= edges[-1]]
 
     def draw() -> Any:
         from matplotlib.ticker import PercentFormatter
@@ -317,13 +316,8 @@ def histogram(found: Mapping[str, Any], classes: Sequence[tuple[int, str]], labe
             shares = [n / (sum(counts) or 1) for n in counts]
             axes.stairs(shares, edges, fill=True, color=COLOUR[name], alpha=0.16)
             axes.stairs(shares, edges, color=COLOUR[name], lw=2)
-        for cut in cuts:
+        for cut in filter(lambda cut: edges[0] <= cut <= edges[-1], found["cuts"]):
             axes.axvline(cut, color=COLOUR["quiet"], ls=":", lw=1.4)
-        if cuts:
-            top = axes.secondary_xaxis("top")
-            top.set_xticks(cuts, [f"threshold {cut:.3g}" for cut in cuts])
-            top.tick_params(length=0)
-            top.spines["top"].set_visible(False)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
         axes.set_xlabel(label)
         return figure

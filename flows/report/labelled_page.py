@@ -22,7 +22,7 @@ from flows.report.blocks import (
     sentence,
 )
 from flows.report.explain_page import attention_blocks
-from flows.report.figures import SERIES, ChartRow, Dot, histogram, interval_pictures, row_chart, shortened
+from flows.report.figures import SERIES, histogram, interval_pictures, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
 from training.labelled.labelled_systems import CLASSIFIER, COSINE, MAJORITY, W2, WORD_MOVERS
@@ -85,29 +85,22 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     """Everything but texts, section by section."""
     metrics = result["metrics"]
     verdict, answer = _answer(metrics)
-    notes = [sentence(note) for note in _notes(metrics, result["counts"])]
     beside = [
         Text(text=answer, tone=verdict), Beside(blocks=_pictures(metrics), only="page"), _table(metrics),
-        Items(items=notes),
+        Items(items=_notes(metrics, result["counts"])),
     ]  # fmt: skip
     blocks: list[Block] = [Section(title="Beside what words alone can do", blocks=beside)]
     if metrics["histograms"]:
         blocks.append(Section(title="Where the classes lie", blocks=_histograms(metrics), only="page"))
     if metrics["classifier"]:
         blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
-    if metrics["overlap"]:
-        found = metrics["overlap"]
-        text = (
+    if found := metrics["overlap"]:
+        told = (
             f"Overlap of attention {found['mean']:.3f}, the mean of A Aᵀ off its diagonal, {found['hops']} hops over"
             f" {found['texts']:,} held-out texts. 0: no two hops share a word; 1: all look at one and the same."
         )
-        blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=text)]))
+        blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=told)]))
     return blocks
-
-
-def _subject(system: str) -> str:
-    """One of our systems inside a sentence: ours, cosine -> our cosine."""
-    return SYSTEMS[system].replace("ours,", "our")
 
 
 def _answer(metrics: Metrics) -> tuple[str, str]:
@@ -115,42 +108,44 @@ def _answer(metrics: Metrics) -> tuple[str, str]:
     systems, ours = metrics["systems"], metrics["ours"]
     measure = next(iter(systems[ours]))
     value, name = systems[ours][measure], MEASURES[measure]
-    interval = f"{value['low']:.3f} to {value['high']:.3f}"
     n, unit = metrics["n"], metrics["unit"]
-    first = f"Over {n:,} held-out {unit} {_subject(ours)} has {name} {value['value']:.3f} ({interval})."
+    interval = f"{value['low']:.3f} to {value['high']:.3f}"
+    first = f"Over {n:,} held-out {unit} {_ours(metrics)} has {name} {value['value']:.3f} ({interval})."
     others = [name for name in systems if name not in OURS]
     if not others:
         return "open", first
     best = max(others, key=lambda other: systems[other][measure]["value"])
     ahead = metrics["difference"][best][measure]
     verdict = "better" if ahead["low"] > 0 else "worse" if ahead["high"] < 0 else "open"
-    chance = "chance alone may give as much" if verdict == "open" else "beyond chance"
+    told = {"better": "beyond chance", "worse": "beyond chance", "open": "chance alone may give as much"}[verdict]
     return verdict, (
         f"{first} The best that saw words alone, {SYSTEMS[best]}, has {systems[best][measure]['value']:.3f}:"
-        f" {ahead['value']:+.3f} ({ahead['low']:+.3f} to {ahead['high']:+.3f}), {chance}."
+        f" {ahead['value']:+.3f} ({ahead['low']:+.3f} to {ahead['high']:+.3f}), {told}."
     )
+
+
+def _ours(metrics: Metrics) -> str:
+    """Our system inside a sentence: our cosine."""
+    return SYSTEMS[metrics["ours"]].replace("ours,", "our")
 
 
 def _notes(metrics: Metrics, counts: Mapping[str, int]) -> list[str]:
     """What was measured on what."""
-    unit = metrics["unit"]
-    lines = [f"{metrics['n']:,} held-out {unit}, {metrics['confidence']:.0%} intervals"]
-    if metrics["thresholds"] and unit == "pairs":
-        lines.append(
-            f"{counts['sampled_train_rows']:,} of {counts['train_rows']:,} training pairs chose the thresholds"
-            " of similarities"
-        )
-    if unit == "pairs":
-        lines.append("rareness of words from the training part")
+    lines = []
+    if metrics["unit"] == "pairs":
+        if metrics["thresholds"]:
+            rows = f"{counts['sampled_train_rows']:,} of {counts['train_rows']:,} training pairs"
+            lines.append(f"{rows} chose the thresholds of similarities.")
+        lines.append("Rareness of words from the training part.")
     if metrics["no_classifier"]:
-        lines.append(f"no classifier: {metrics['no_classifier']}")
+        lines.append(sentence(f"no classifier: {metrics['no_classifier']}"))
     return lines
 
 
 def _table(metrics: Metrics) -> Table:
     """Every system at each measure, and how far ours is ahead of it."""
     systems, ours = metrics["systems"], metrics["ours"]
-    ahead = capital(f"{_subject(ours)} ahead by")
+    ahead = capital(f"{_ours(metrics)} ahead by")
     header, rows = ["System"], []
     for measure in systems[ours]:
         header += [capital(MEASURES[measure]), ahead]
@@ -182,8 +177,7 @@ def _pictures(metrics: Metrics) -> list[Picture]:
 
 def _histograms(metrics: Metrics) -> list[Block]:
     """A picture of every similarity."""
-    drawn = _drawn_classes(metrics, len(SERIES))
-    classes = [(k, metrics["classes"][k]) for k in drawn]
+    classes = [(k, metrics["classes"][k]) for k in _drawn_classes(metrics)]
     (first, *_) = metrics["histograms"].values()
     legend = [
         (tone, f"class {name}, {sum(first['counts'][k]):,} {metrics['unit']}")
@@ -200,6 +194,7 @@ def _histograms(metrics: Metrics) -> list[Block]:
     pictures = [
         Picture(
             title=capital(SYSTEMS[name]),
+            remark=", ".join(f"threshold {cut:.3g}" for cut in found["cuts"]),
             picture=partial(histogram, found, classes, VALUES[name]),
             legend=legend,
         )
@@ -208,10 +203,11 @@ def _histograms(metrics: Metrics) -> list[Block]:
     return [Text(text=told), Beside(blocks=pictures)]
 
 
-def _drawn_classes(metrics: Metrics, most: int) -> list[int]:
-    """Which classes a picture shows, at most so many: the most frequent, of those the most similar pairs' first."""
-    ours, first = next(iter(metrics["histograms"].items()))
-    frequent = sorted(range(len(metrics["classes"])), key=lambda k: -sum(first["counts"][k]))[:most]
+def _drawn_classes(metrics: Metrics) -> list[int]:
+    """Which classes a picture shows: the most frequent, of those the most similar pairs' first."""
+    (first, *_) = metrics["histograms"].values()
+    ours = next(iter(metrics["histograms"]))
+    frequent = sorted(range(len(metrics["classes"])), key=lambda k: -sum(first["counts"][k]))[: len(SERIES)]
     order = [metrics["classes"].index(name) for name in reversed(metrics["thresholds"][ours]["classes"])]
     return [k for k in order if k in frequent]
 
@@ -239,32 +235,18 @@ def _classifier(metrics: Metrics) -> list[Block]:
     else:
         told = f"There are {len(classes):,} classes, too many for a table of what was said to be what; scores.arrow has"
         blocks.append(Text(text=f"{told} every row."))
-    known = [(f"{one['low']:.3g} to {one['high']:.3g}", one) for one in found["bins"] if one["n"]]
-    drawn = [
-        ChartRow(
-            name=name, remark=f"{one['n']:,}",
-            dots=[Dot(value=one["said"], kind="there"), Dot(value=one["right"], kind="here")],
-        )
-        for name, one in known
-    ]  # fmt: skip
-    picture = Picture(
-        title="Probability of what was said, and how often that was right",
-        remark=f"{unit} at the right",
-        picture=partial(row_chart, drawn, "Right beside said", joined=True),
-        legend=[("there", "said"), ("here", "right")],
-    )
-    rows = [[name, f"{one['n']:,}", f"{one['said']:.3f}", f"{one['right']:.3f}"] for name, one in known]
+    bins = [
+        [f"{one['low']:.3g} to {one['high']:.3g}", f"{one['n']:,}", f"{one['said']:.3f}", f"{one['right']:.3f}"]
+        for one in found["bins"]
+        if one["n"]
+    ]
+    told = f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
+    header = ("Probability", unit.capitalize(), "Mean", "Share right")
     return [
         *blocks,
         Heading(text="Do its probabilities hold?"),
-        Text(
-            text=f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
-            f" {found['calibration_error']:.3f}."
-        ),
-        Beside(
-            blocks=[picture, Table(caption="Bins", header=("Probability", "Rows", "Said", "Right"), rows=rows)],
-            only="page",
-        ),
+        Text(text=f"{told} {found['calibration_error']:.3f}."),
+        Table(caption=f"{unit.capitalize()} by the probability of what was said", header=header, rows=bins),
     ]
 
 

@@ -130,13 +130,11 @@ def run_page(run: Run) -> Page:
 
 
 def _lead(results: Results) -> str:
-    log, first, last = (
-        results["ingest"][of].get(name)
-        for of, name in (("counts", "queries"), ("metrics", "first_time"), ("metrics", "last_time"))
-    )
+    ingest, build = results["ingest"], results["build"]
+    first, last = ingest["metrics"]["first_time"], ingest["metrics"]["last_time"]
     when = f" from {first[:10]} to {last[:10]}" if first and last else ""  # a log may have no times (ORCAS)
-    lines, pairs = results["build"]["ledger"]["total"], results["build"]["counts"]["train_pairs"]
-    return f"{lines:,} log lines{when}: {log:,} different queries, {pairs:,} training pairs."
+    queries, pairs = ingest["counts"]["queries"], build["counts"]["train_pairs"]
+    return f"{build['ledger']['total']:,} log lines{when}: {queries:,} different queries, {pairs:,} training pairs."
 
 
 def _result(run: Run) -> list[Block]:
@@ -152,7 +150,8 @@ def _result(run: Run) -> list[Block]:
 def result(metrics: Metrics) -> str:
     """The outcome in a paragraph of plain words."""
     name, difference = _chosen(metrics)
-    ours, bm25 = (_interval(metrics["systems"][system][name], " to ") for system in ("model", "bm25"))
+    values = [metrics["systems"][system][name] for system in ("model", "bm25")]
+    ours, bm25 = (f"{of['mean']:.3f} ({of['low']:.3f} to {of['high']:.3f})" for of in values)
     end = {
         "better": "which excludes zero: ours is better, and chance does not explain it.",
         "worse": "which excludes zero: BM25 is better, and chance does not explain it.",
@@ -176,10 +175,6 @@ def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
     differences = metrics["difference"]["measures"]
     name = "ndcg@10" if "ndcg@10" in differences else next(iter(differences))
     return name, differences[name]
-
-
-def _interval(value: Mapping[str, float], between: str) -> str:
-    return f"{value['mean']:.3f} ({value['low']:.3f}{between}{value['high']:.3f})"
 
 
 def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:

@@ -71,17 +71,17 @@ def test_a_check_that_fails_itself_is_a_finding():
 
 
 @pytest.mark.parametrize(
-    ("status", "has_compiler", "state", "words"),
+    ("status", "state", "words"),
     [
-        (Status(available=True, instructions="avx512", reason="x"), True, "good", "compiled kernel with avx512"),
-        (Status(available=True, instructions="generic", reason="x"), True, "look", "without AVX2 or AVX-512"),
-        (Status(available=False, instructions="", reason="none was built"), False, "look", "install a C++ compiler"),
-        (Status(available=False, instructions="", reason="none was built"), True, "look", "touch pyproject.toml"),
-        (Status(available=False, instructions="", reason="a processor without AVX2"), True, "look", "a processor"),
+        (Status(available=True, instructions="avx512", reason="x"), "good", "compiled kernel with avx512"),
+        (Status(available=True, instructions="generic", reason="x"), "look", "without AVX2 or AVX-512"),
+        (Status(available=False, instructions="", reason="none was built"), "look", "install a C++ compiler"),
+        (Status(available=False, instructions="", reason="none was built"), "look", "touch pyproject.toml"),
+        (Status(available=False, instructions="", reason="a processor without AVX2"), "look", "a processor"),
     ],
 )  # fmt: skip
-def test_the_path_that_training_takes_comes_with_its_reason_and_remedy(status, has_compiler, state, words):
-    found = doctor.training_path(status, has_compiler=has_compiler)
+def test_the_path_that_training_takes_comes_with_its_reason_and_remedy(status, state, words):
+    found = doctor.training_path(status)
     assert found.state == state
     assert words in f"{found.found} {found.do}"
     if not status.available:

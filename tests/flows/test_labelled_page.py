@@ -108,7 +108,7 @@ def test_the_page_has_every_picture_and_the_counts_follow_from_the_scores(said, 
     page, metrics = Page(said[1]), result.manifest.outcome.metrics
     kinds = [picture["class"] for picture in page.all("svg")]
     assert kinds.count("curves histogram") == 2  # our cosine, and word mover's distance
-    assert kinds.count("whiskers") == 3  # accuracy, area under ROC; calibration
+    assert kinds.count("whiskers") == 2  # accuracy, area under ROC
     # Of the first three rows of each kind two texts with a picture of the hops.
     wrong = sum(metrics["classifier"]["confusion"][k][1 - k] for k in (0, 1))
     assert kinds.count("heat") == (min(3, wrong) + 3) * 2
