@@ -158,6 +158,27 @@ def grade_legend(click_derived: bool) -> Text:
     return Text(text=f"Grades {by}: {names}, – not judged.", tone="quiet")
 
 
+def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:
+    """What was made by what, for the record."""
+    tables: list[tuple[str, Sequence[str], list[list[Any]]]] = [
+        ("Outputs", ("Stage", "Digest", "Path"), [list(row) for row in outputs]),
+        (
+            "Settings",
+            ("Name", "Value"),
+            [[name, "—" if value is None else str(value)] for name, value in settings.items()],
+        ),
+        ("Versions", ("Name", "Value"), [[*row] for row in software.items()]),
+    ]
+    return Section(
+        title="For the record",
+        blocks=[
+            Section(title=name, folded=True, blocks=[Table(caption=name, header=header, rows=rows, left=range(3))])
+            for name, header, rows in tables
+            if rows
+        ],
+    )
+
+
 def counted(count: int, thing: str) -> str:
     """1 row, 2 rows, 3 queries."""
     many = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"

@@ -22,15 +22,13 @@ from flows.report.blocks import (
     grade_legend,
     measure_name,
     ranked,
+    record,
 )
 from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
 from flows.report.figures import interval_pictures
-from flows.report.training_page import read_json, record, training_blocks
 from schemas.release import read_decision
 from schemas.search_log import FATES, Ledger
 from schemas.stage import open_result
-from training.recipes.recipe import Recipe
-from training.recipes.section import flat
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}
 SYSTEM_NAMES = {"model": "Ours", "bm25": "BM25", "random": "Random"}
@@ -79,6 +77,10 @@ def write_report(path: str, title: str, results: Results, commands: Sequence[str
 
 def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:
     """A run from its results and the files that these point to."""
+    from flows.report.training_page import read_json, training_blocks  # numpy and the recipes take long to load
+    from training.recipes.recipe import Recipe
+    from training.recipes.section import flat
+
     build, train, release = results["build"], results["train"], results["publish"]
     manifest = open_result(train["path"]).manifest
     return Run(

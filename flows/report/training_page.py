@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from flows.report import renderers
-from flows.report.blocks import SIMULATED, Beside, Block, Page, Picture, Section, Table, Text, duration
+from flows.report.blocks import (
+    SIMULATED,
+    Beside,
+    Block,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    duration,
+    record,
+)
 from flows.report.figures import Line, line_chart
 from schemas import storage
 from schemas.stage import open_result
@@ -44,27 +55,6 @@ def write_training_page(path: str, result: Mapping[str, Any]) -> None:
         ],
     )
     renderers.write_page(path, page)
-
-
-def record(settings: Mapping[str, Any], software: Mapping[str, str], outputs: Sequence[Sequence[str]] = ()) -> Section:
-    """What was made by what, for the record."""
-    tables: list[tuple[str, Sequence[str], list[list[Any]]]] = [
-        ("Outputs", ("Stage", "Digest", "Path"), [list(row) for row in outputs]),
-        (
-            "Settings",
-            ("Name", "Value"),
-            [[name, "—" if value is None else str(value)] for name, value in settings.items()],
-        ),
-        ("Versions", ("Name", "Value"), [[*row] for row in software.items()]),
-    ]
-    return Section(
-        title="For the record",
-        blocks=[
-            Section(title=name, folded=True, blocks=[Table(caption=name, header=header, rows=rows, left=range(3))])
-            for name, header, rows in tables
-            if rows
-        ],
-    )
 
 
 def training_blocks(result: Mapping[str, Any]) -> list[Block]:
