@@ -48,7 +48,16 @@ def read_documents(uri: str) -> Documents:
 
     Raises UsageError (no file, unknown form) and StageError (no title at all, an id twice, bytes of another form).
     """
-    table = _read_table(uri)
+    form = require_documents(uri)
+    content = storage.read_bytes(uri)
+    if uri.endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise StageError(asked=_asked(uri), found="it is not a whole gzip file", do="copy it again") from None
+    if not content.strip():
+        raise _empty(uri)
+    table = parse_documents(uri, form, content)
     if error := repeated_ids(uri, table["id"]):
         raise error
     titled = pa.array([bool(words(title)) for title in table["title"].fill_null("").to_pylist()], pa.bool_())
@@ -72,8 +81,12 @@ def require_documents(uri: str) -> str:
     if size is None:
         raise UsageError(asked=asked, found="there is no such file", do="check the path")
     if not size:
-        raise StageError(asked=asked, found="the file is empty", do="give a file with at least one document")
+        raise _empty(uri)
     return form
+
+
+def _empty(uri: str) -> StageError:
+    return StageError(asked=_asked(uri), found="the file is empty", do="give a file with at least one document")
 
 
 def parse_documents(uri: str, form: str, content: bytes) -> pa.Table:
@@ -127,19 +140,6 @@ def no_title(uri: str, num_documents: int) -> StageError:
 
 def _asked(uri: str) -> str:
     return f"documents were to be read from {uri}"
-
-
-def _read_table(uri: str) -> pa.Table:
-    form = require_documents(uri)
-    content = storage.read_bytes(uri)
-    if uri.endswith(".gz"):
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise StageError(asked=_asked(uri), found="it is not a whole gzip file", do="copy it again") from None
-    if not content.strip():
-        raise StageError(asked=_asked(uri), found="the file is empty", do="give a file with at least one document")
-    return parse_documents(uri, form, content)
 
 
 def _parse(form: str, content: bytes) -> pa.Table:

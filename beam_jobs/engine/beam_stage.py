@@ -48,22 +48,18 @@ class Tally:
 
 def add_up(tallies: Iterable[Tally]) -> Tally:
     """The tally of all parts together."""
-    lines, fates, counts = 0, Counter[str](), Counter[str]()
-    firsts, lasts, sampled = list[int](), list[int](), list[bytes]()
-    for tally in tallies:
-        lines += tally.lines
-        fates.update(tally.fates)
-        counts.update(tally.counts)
-        firsts += [] if tally.first_ms is None else [tally.first_ms]
-        lasts += [] if tally.last_ms is None else [tally.last_ms]
-        sampled.append(tally.sampled)
+    parts = list(tallies)
+    fates, counts = Counter[str](), Counter[str]()
+    for part in parts:
+        fates.update(part.fates)
+        counts.update(part.counts)
     return Tally(
-        lines=lines,
+        lines=sum(part.lines for part in parts),
         fates=dict(fates),
         counts=dict(counts),
-        first_ms=min(firsts, default=None),
-        last_ms=max(lasts, default=None),
-        sampled=b"".join(sampled),
+        first_ms=min((part.first_ms for part in parts if part.first_ms is not None), default=None),
+        last_ms=max((part.last_ms for part in parts if part.last_ms is not None), default=None),
+        sampled=b"".join(part.sampled for part in parts),
     )
 
 

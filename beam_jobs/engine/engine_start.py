@@ -79,7 +79,10 @@ def started(
             if name == "PrismRunner":
                 command, preload = _prism(options), ""
             else:
-                command, preload = _flink_job_server(options, log_folder), _for_this_machine_alone(options)
+                command = _flink_job_server(options, log_folder)
+                # Made by `make engines`, it keeps the ports of server and mini cluster from other machines.
+                beside = os.path.join(os.path.dirname(command[command.index("-jar") + 1]), LOOPBACK)
+                preload = beside if os.path.isfile(beside) else ""
         if name in ("PrismRunner", "FlinkRunner", "PortableRunner") and _is_loopback(name, options):
             portable.environment_type = "EXTERNAL"
             portable.environment_config = stack.enter_context(
@@ -148,12 +151,6 @@ def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
         "--flink-master", flink.flink_master, "--artifacts-dir", artifacts,
         "--job-port", PORT, "--artifact-port", str(server.artifact_port), "--expansion-port", "-1",
     ]  # fmt: skip
-
-
-def _for_this_machine_alone(options: PipelineOptions) -> str:
-    """What keeps the job server's and the mini cluster's ports from other machines, where `make engines` made it."""
-    beside = os.path.join(os.path.dirname(options.view_as(FlinkRunnerOptions).flink_job_server_jar or ""), LOOPBACK)
-    return beside if os.path.isfile(beside) else ""
 
 
 def _require(path: str | None, asked: str, option: str, what: str) -> None:

@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.compiled.log_library import NO_TEXT, text_hashes
 from beam_jobs.engine.arrow_files import Record, explained, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
+from schemas.negatives import absorb
 
 # A bucket is held in memory as a whole, a few times over: this many bytes of input each keep a worker below 1 GiB.
 BUCKET_BYTES = 32 << 20
@@ -54,7 +55,7 @@ def bucket_of(keys: pa.Array | pa.ChunkedArray, num_buckets: int) -> np.ndarray:
         hashes = distinct[pc.fill_null(keys.indices, len(distinct) - 1).to_numpy(zero_copy_only=False)]
     else:
         hashes = text_hashes(keys)
-    return (_splitmix64(hashes) & np.uint64(num_buckets - 1)).astype(np.int64)
+    return (absorb(hashes, 0) & np.uint64(num_buckets - 1)).astype(np.int64)
 
 
 def split_by_bucket(table: pa.Table, key: str, num_buckets: int | None) -> Iterator[tuple[int, pa.Table]]:
@@ -129,14 +130,6 @@ class CutIntoRecords(beam.DoFn):
 @carries_errors
 def _bucket_table(bucket: int, records: Iterable[Record]) -> tuple[int, pa.Table]:
     return bucket, get(records)
-
-
-def _splitmix64(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # arithmetic is modulo 2^64
-        mixed = values + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return mixed ^ (mixed >> np.uint64(31))
 
 
 # Several kinds of tables regrouped together by a common key: what `exchange` does for one kind.

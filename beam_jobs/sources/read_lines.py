@@ -34,11 +34,8 @@ _MAGICS = {
     b"ARROW1": "Arrow",
 }
 _SUFFIXES = {".gz": GZIP, ".zst": ZSTD, ".zstd": ZSTD}
-_DO = {
+_DO = dict.fromkeys(("bzip2", "xz", "zip"), "unpack it, or pack it with gzip or zstd") | {
     PARQUET: "read it with --format parquet and a mapping",
-    "bzip2": "unpack it, or pack it with gzip or zstd",
-    "xz": "unpack it, or pack it with gzip or zstd",
-    "zip": "unpack it, or pack it with gzip or zstd",
     "Arrow": "write it as Parquet, or as JSON lines",
 }
 
