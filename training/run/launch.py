@@ -9,13 +9,12 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill cont
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
-from schemas.manifest import Outcome, OutputFile, Request
-from schemas.stage import Progress, StageResult, open_result, run_stage, silent
+from schemas.manifest import Outcome, Request
+from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named
 from training.models.text_vectors import recipe_taught, teacher_in
 from training.models.word_vectors import recipe_with
@@ -108,15 +107,13 @@ def train(
         teacher=taught_by.digest if taught_by else None,
     )  # fmt: skip
     watched = Judged(**{k: storage.absolute(v) for k, v in asdict(judged).items()}) if judged else None
-    checkpoints = ""
+    checkpoints = storage.join(storage.absolute(stage_folder(store, request)), "checkpoints")
+    inside = f"{built.manifest.attempt}/"
 
     def produce(attempt: str) -> Outcome:
-        nonlocal checkpoints
-
-        checkpoints = storage.join(storage.absolute(attempt).rpartition("/")[0], "checkpoints")
         job = TrainingJob(
             shards=storage.absolute(built.data),
-            shard_files=_files_of(built),
+            shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
             recipe=recipe,
             judged=watched,
             threads=threads,
@@ -131,7 +128,15 @@ def train(
             arithmetic=str(request.config["arithmetic"]),
             stop_after=stop_after,
         )
-        metrics = _run(job, workers, min_workers, progress)
+        if workers > 1:
+            from training.run.ray_workers import run_on_ray
+
+            metrics = run_on_ray(job, workers, progress, min_workers=min_workers)
+        else:
+            from training.compute.reduction import Workers
+            from training.run.worker import work
+
+            metrics = work(job, Workers(), progress)
         if not metrics:
             raise StoppedEarly(
                 asked=f"training was to stop after {stop_after} of {recipe.epochs} epochs",
@@ -146,20 +151,8 @@ def train(
         )
 
     result = run_stage(store, request, produce, progress)
-    if checkpoints:
-        storage.remove(checkpoints)
+    storage.remove(checkpoints)
     return result
-
-
-def _run(job: TrainingJob, workers: int, min_workers: int | None, progress: Progress) -> dict[str, Any]:
-    if workers > 1:
-        from training.run.ray_workers import run_on_ray
-
-        return run_on_ray(job, workers, progress, min_workers=min_workers)
-    from training.compute.reduction import Workers
-    from training.run.worker import work
-
-    return work(job, Workers(), progress)
 
 
 def pretraining(recipe: Recipe) -> Recipe | None:
@@ -239,9 +232,3 @@ def fingerprints(judged: Judged | None) -> dict[str, str] | None:
                 do="check the path, or train without judged documents",
             )
     return {what: storage.fingerprint(uri) for what, uri in asdict(judged).items()} if judged else None
-
-
-def _files_of(built: StageResult) -> tuple[OutputFile, ...]:
-    """The files of the build, relative to its data folder."""
-    inside = f"{built.manifest.attempt}/"
-    return tuple(replace(file, path=file.path.removeprefix(inside)) for file in built.manifest.files)

@@ -10,7 +10,6 @@ A run is named by its request. Ray would answer a second run of a name with the 
 belongs to one attempt and is removed with it.
 """
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -21,7 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -64,8 +63,8 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     own and ends it. `min_workers`: see launch.train.
     """
     v2: Any = ray.train  # whose declared types are those of Train V1
-    with contextlib.ExitStack() as at_the_end:
-        at_the_end.enter_context(told_as_losses(workers))
+    with ExitStack() as at_the_end:
+        at_the_end.enter_context(errors_for_a_user(workers))
         at_the_end.enter_context(cluster(workers * job.threads))
         num_gpus = _gpus(job)
         board = at_the_end.enter_context(_board(job, progress))
@@ -83,7 +82,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
             ),
             run_config=v2.RunConfig(
                 name=job.digest,
-                **storage_of(scratch_folder(job.output)),
+                **_storage_of(scratch_folder(job.output)),
                 # Without limits of Ray's own: see ray_workers.
                 failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
                 callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
@@ -146,7 +145,7 @@ class RayGroup(ProcessGroup):
 
 def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
     job, board = config["job"], config["board"]
-    return work(job, RayGroup(job.checkpoints), lambda *told: board.tell.remote(*told))
+    return work(job, RayGroup(job.checkpoints), lambda *progress: board.post.remote(*progress))
 
 
 def _gpus(job: TrainingJob) -> int:
@@ -162,7 +161,7 @@ def _gpus(job: TrainingJob) -> int:
     return num_gpus
 
 
-def storage_of(uri: str) -> dict[str, Any]:
+def _storage_of(uri: str) -> dict[str, Any]:
     """The storage for Ray's files of a run, on the file system of the store, in Ray's form."""
     fs, path = storage.filesystem(uri)
     if storage.is_local(uri):
@@ -171,19 +170,18 @@ def storage_of(uri: str) -> dict[str, Any]:
 
 
 class _Board:
-    """A board on which the first worker posts its progress for the process that started the run."""
+    """Where the first worker posts its progress for the process that started the run."""
 
-    def __init__(self) -> None:
-        self._told: tuple | None = None
+    _progress: tuple | None = None
 
-    def tell(self, *told: Any) -> None:
-        self._told = told
+    def post(self, *progress: Any) -> None:
+        self._progress = progress
 
     def read(self) -> tuple | None:
-        return self._told
+        return self._progress
 
 
-@contextlib.contextmanager
+@contextmanager
 def _board(job: TrainingJob, progress: Progress) -> Iterator[Any]:
     """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
 
@@ -202,33 +200,35 @@ def _board(job: TrainingJob, progress: Progress) -> Iterator[Any]:
     try:
         yield board
     finally:
-        with contextlib.suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
+        with suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
             ray.kill(board)
 
 
-@contextlib.contextmanager
+@contextmanager
 def _relay(board: Any, progress: Progress) -> Iterator[None]:
+    """Within, a thread passes on what is posted."""
     stop, last = threading.Event(), None
 
     def relay() -> None:
         nonlocal last
-        while not stop.wait(POLL_SECONDS):
-            with contextlib.suppress(ray.exceptions.RayError):
-                told = ray.get(board.read.remote())
-                if told and told != last:
-                    last = told
-                    progress(*told)
+        with suppress(ray.exceptions.RayError):
+            posted = ray.get(board.read.remote())
+            if posted and posted != last:
+                last = posted
+                progress(*posted)
 
-    thread = threading.Thread(target=relay, daemon=True)
+    def relay_all() -> None:
+        while not stop.wait(POLL_SECONDS):
+            relay()
+        relay()
+
+    thread = threading.Thread(target=relay_all, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        with contextlib.suppress(ray.exceptions.RayError):
-            if (told := ray.get(board.read.remote())) and told != last:
-                progress(*told)
 
 
 LOSSES_IN_VAIN = 4
@@ -237,14 +237,12 @@ WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 WAIT_SECONDS = 1.0
 
 
+# Ray Train has a limit on losses in all, which a long run reaches however well it goes on, and none on waiting for
+# room. These two are called in its controller, before it starts the workers again; what they raise ends the run.
+
+
 class EndInVain(ray.train.UserCallback):
-    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint.
-
-    When a run on Ray ends instead of being taken up again. Ray Train has a limit on losses in all, which a long run
-    reaches however well it goes on, and none on waiting for room.
-
-    Both are called in Ray Train's controller, before it starts the workers again; what they raise ends the run.
-    """
+    """Ends a run where trying again would not help: at an error that says so, or at losses without a checkpoint."""
 
     def __init__(self, checkpoints: str, workers: int) -> None:
         self._checkpoints, self._workers = checkpoints, workers
@@ -252,8 +250,8 @@ class EndInVain(ray.train.UserCallback):
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
-            if told := error_for_a_user(error):
-                raise told
+            if cause := error_for_a_user(error):
+                raise cause
         newest = next(iter(list_updates(self._checkpoints)), 0)
         self._losses = self._losses + 1 if newest == self._newest else 1
         self._newest = newest
@@ -263,13 +261,13 @@ class EndInVain(ray.train.UserCallback):
                 asked=f"training was to run on {self._workers} Ray workers",
                 found=f"some were lost {self._losses} times in a row without a new checkpoint in between"
                 f" (the last time: {kinds}); Ray's own log has the traceback",
-                follows=_kept(newest),
+                follows=f"the checkpoint of update {newest:,} is kept" if newest else "there is no checkpoint yet",
                 do="run the same command again to go on from there, or with --workers 1",
             )
 
 
 class EndWithoutRoom(ControllerCallback):
-    """End a run that has waited too long for room for its workers."""
+    """Ends a run that has waited too long for room for its workers."""
 
     def __init__(self, workers: int, seconds: float) -> None:
         self._workers, self._seconds = workers, seconds
@@ -292,26 +290,19 @@ class EndWithoutRoom(ControllerCallback):
 
 
 @contextmanager
-def told_as_losses(workers: int) -> Iterator[None]:
+def errors_for_a_user(workers: int) -> Iterator[None]:
     """Turn Ray's exceptions into errors that a user can act on: one of ours, or that the cluster was lost."""
     try:
         yield
-    except ray.train.TrainingFailedError as error:
-        raise error_for_a_user(error) or error from None
-    except (ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
+    except (ray.train.TrainingFailedError, ray.exceptions.RayTaskError, ray.exceptions.AuthenticationError) as error:
         raise error_for_a_user(error) or error from None
     except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
-        raise error_for_a_user(error) or cluster_lost(workers, error) from None
-
-
-def cluster_lost(workers: int, error: Exception) -> TransientError:
-    """The error for a cluster that does not answer, or not any more."""
-    return TransientError(
-        asked=f"training was to run on {workers} Ray workers",
-        found=f"the cluster does not answer ({type(error).__name__})",
-        follows="the last checkpoint is kept",
-        do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
-    )
+        raise error_for_a_user(error) or TransientError(
+            asked=f"training was to run on {workers} Ray workers",
+            found=f"the cluster does not answer ({type(error).__name__})",
+            follows="the last checkpoint is kept",
+            do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",
+        ) from None
 
 
 def error_for_a_user(error: BaseException | None) -> Exception | None:
@@ -320,15 +311,11 @@ def error_for_a_user(error: BaseException | None) -> Exception | None:
         if isinstance(error, StageError) or (isinstance(error, OSError) and error.errno in WRITE_ERRORS):
             return error
         failures = getattr(error, "worker_failures", {})
-        told = [found for failure in failures.values() if (found := error_for_a_user(failure))]
-        if told:
-            return told[0]
+        for failure in failures.values():
+            if found := error_for_a_user(failure):
+                return found
         error = getattr(error, "controller_failure", None) or getattr(error, "cause", None) or error.__cause__
     return None
-
-
-def _kept(newest: int) -> str:
-    return f"the checkpoint of update {newest:,} is kept" if newest else "there is no checkpoint yet"
 
 
 os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")

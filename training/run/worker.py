@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from schemas.errors import Diverged, StageError, UsageError
-from schemas.stage import Progress
+from schemas.stage import Progress, silent
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.data.micro_batch import MicroBatch, Order
@@ -48,8 +48,8 @@ def work(job: TrainingJob, workers: Workers, progress: Progress) -> dict[str, An
 
 def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: ExitStack) -> dict[str, Any]:
     # Build.
-    if workers.rank == 0:
-        progress("reading the shards", 0, None)
+    tell = silent if workers.rank else progress
+    tell("reading the shards", 0, None)
     torch.set_num_threads(1)  # threads compute the share's micro-batches in parallel
     device = open_device(job.device)
     threads = compute_threads(job.threads if device.place.type == "cpu" else 1)  # a GPU has one queue
@@ -58,11 +58,11 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
     files = ShardFiles(local_folder(job.shards), job.shard_files)
     files.compare("before training")
     objective = recipe.objective.make()
-    if job.word_vectors and workers.rank == 0:
-        progress("reading the word vectors", 0, None)
+    if job.word_vectors:
+        tell("reading the word vectors", 0, None)
     known = word_vectors_of(files.folder, job.word_vectors)
-    if job.teacher and workers.rank == 0:
-        progress("the teacher reads the texts", 0, None)
+    if job.teacher:
+        tell("the teacher reads the texts", 0, None)
     task = objective.load(files.folder, recipe, known.words, job.teacher)
     watch = task.watched(job.judged)
     order = Order(
@@ -282,11 +282,8 @@ BITS = {4: np.int32, 8: np.int64}  # of numbers of so many bytes
 
 def state_sums(rows: Mapping[str, RowState]) -> list[int]:
     """Checksums of a state that change with any bit: its bits, added up as integers."""
-    sums = []
-    for tower in sorted(rows):
-        for values in rows[tower].arrays().values():
-            sums.append(int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)))
-    return sums
+    arrays = (values for tower in sorted(rows) for values in rows[tower].arrays().values())
+    return [int(values.view(BITS[values.dtype.itemsize]).sum(dtype=np.int64)) for values in arrays]
 
 
 def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int, since: int, checkpoints: str) -> None:
@@ -301,19 +298,15 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
     all_of_them = torch.zeros(workers.size, len(own), dtype=torch.int64)
     all_of_them[workers.rank] = own
     workers.add_up(all_of_them)
-    others = [rank + 1 for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
+    others = [f"{rank + 1}" for rank in range(workers.size) if not torch.equal(all_of_them[rank], all_of_them[0])]
     if not others:
         return
     if workers.rank == 0:
         remove_checkpoints_after(checkpoints, since)
     raise StageError(
         asked=f"after update {update:,} all workers must hold the same state",
-        found=f"{_listed(others)} of {workers.size} hold another than worker 1; after update {since:,} all were equal",
+        found=f"worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size} hold another than worker 1; after update {since:,} all were equal",
         follows="the model would depend on which of them writes it",
         do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
         f" after update {since:,} were removed",
     )
-
-
-def _listed(others: list[int]) -> str:
-    return "worker " + str(others[0]) if len(others) == 1 else "workers " + ", ".join(map(str, others))
