@@ -82,7 +82,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
             ),
             run_config=v2.RunConfig(
                 name=job.digest,
-                **_storage_of(scratch_folder(job.output)),
+                **storage_of(scratch_folder(job.output)),
                 # Without limits of Ray's own: see ray_workers.
                 failure_config=v2.FailureConfig(max_failures=-1, controller_failure_limit=-1),
                 callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
@@ -161,7 +161,7 @@ def _gpus(job: TrainingJob) -> int:
     return num_gpus
 
 
-def _storage_of(uri: str) -> dict[str, Any]:
+def storage_of(uri: str) -> dict[str, Any]:
     """The storage for Ray's files of a run, on the file system of the store, in Ray's form."""
     fs, path = storage.filesystem(uri)
     if storage.is_local(uri):

@@ -305,7 +305,8 @@ def require_equal(workers: Workers, rows: Mapping[str, RowState], *, update: int
         remove_checkpoints_after(checkpoints, since)
     raise StageError(
         asked=f"after update {update:,} all workers must hold the same state",
-        found=f"worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size} hold another than worker 1; after update {since:,} all were equal",
+        found=f"worker{'s' * (len(others) > 1)} {', '.join(others)} of {workers.size} hold another than worker 1;"
+        f" after update {since:,} all were equal",
         follows="the model would depend on which of them writes it",
         do="look for a machine with other software or faulty memory, then run the same command again: checkpoints"
         f" after update {since:,} were removed",
