@@ -48,7 +48,7 @@ class LabelledShards:
 def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> LabelledShards:
     """The labelled shards in a folder, their texts as long as the recipe reads.
 
-    `words`: those that have a row of their own (ragged).
+    `words`: those that have a row of their own (text_batch.WordRows).
     Raises StageError (missing or unreadable files, labels that are none of the classes, too few rows) and
     UnknownVersionError.
     """

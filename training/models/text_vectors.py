@@ -1,4 +1,4 @@
-"""Vectors of texts that some other encoder made, to be learnt from (teacher): any transformer, any service.
+"""Vectors of texts that some other encoder made, to be learnt from (objectives.clicks): any transformer, any service.
 
 A Parquet file with a column `text` and a column `vector` of as many numbers each. Both sides of a comparison are
 normalised, so it may hold texts as they were written or as `clicktower texts` lists them; of those that

@@ -117,23 +117,18 @@ class ClassifyTask:
 
     def examples(self, micro_batch: MicroBatch, epoch: int) -> LabelledExamples:
         shard, rows = self.shards.train[micro_batch.shard], micro_batch.pairs
-        masks = draw_masks(self.head, len(rows), draws(self.recipe, micro_batch, epoch))
-        return _examples(shard, rows, self.head, masks)
+        taken = [side[rows] for side in shard.sides]
+        distinct, places = np.unique(np.concatenate(taken), return_inverse=True)
+        return LabelledExamples(
+            texts=(shard.texts, distinct),
+            sides=tuple(places.astype(np.int64).reshape(len(taken), -1)),
+            labels=shard.labels[rows].astype(np.int64),
+            masks=draw_masks(self.head, len(rows), draws(self.recipe, micro_batch, epoch)),
+            head=self.head,
+        )
 
     def watched(self, judged: Judged | None) -> "WatchedLabels":
         return WatchedLabels([shard for shard in self.shards.dev if len(shard)], self.head)
-
-
-def _examples(shard: LabelledShard, rows: np.ndarray, head: Head, masks: Masks | None) -> LabelledExamples:
-    taken = [side[rows] for side in shard.sides]
-    distinct, places = np.unique(np.concatenate(taken), return_inverse=True)
-    return LabelledExamples(
-        texts=(shard.texts, distinct),
-        sides=tuple(places.astype(np.int64).reshape(len(taken), -1)),
-        labels=shard.labels[rows].astype(np.int64),
-        masks=masks,
-        head=head,
-    )
 
 
 class WatchedLabels:

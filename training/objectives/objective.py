@@ -69,7 +69,7 @@ class Objective(Protocol):
     def load(self, folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | None = None) -> Task:
         """The shards in a folder of this machine; `words` have rows of their own (text_batch.WordRows).
 
-        `teacher`: a model folder or a file of vectors (teacher), for clicks alone.
+        `teacher`: a model folder or a file of vectors, for clicks alone.
 
         Raises StageError, UnknownVersionError.
         """

@@ -71,7 +71,7 @@ class Pool(NegativeSettings):
 
 @section
 class Teaching:
-    """Agreeing with a given teacher (teacher) instead of the clicks."""
+    """Agreeing with a given teacher (objectives.clicks) instead of the clicks."""
 
     share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of the loss
     gamma: Positive = 5.0  # γ of the teacher's softmax

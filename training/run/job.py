@@ -40,9 +40,9 @@ class TrainingJob:
     output: str
     checkpoint_seconds: float
     word_vectors: str | None = None  # a file (word_vectors)
-    teacher: str | None = None  # a model folder or a file of vectors (teacher)
-    device: str = "cpu"  # device: cpu, cuda or cuda-eager
-    arithmetic: str = REFERENCE  # arithmetic: every worker adds up like this
+    teacher: str | None = None  # a model folder or a file of vectors (objectives.clicks)
+    device: str = "cpu"  # cpu, cuda or cuda-eager
+    arithmetic: str = REFERENCE  # every worker adds up like this
     stop_after: int | None = None  # epochs, after which a checkpoint is kept instead of a model written
 
 

@@ -51,11 +51,11 @@ def train(
     With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after each
     epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `device`: cpu, cuda, cuda-eager, or
     auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves
-    the recipe. Each adds up in its own way and is another request (arithmetic). `stop_after`: so many epochs keep a
+    the recipe. Each adds up in its own way and is another request (job). `stop_after`: so many epochs keep a
     checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
     (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
-    models side by side, or a file of vectors, that this one is to agree with (teacher), by half of the loss
+    models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
     unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
     request of its own in the same store.
     Raises UsageError and StageError.

@@ -106,7 +106,8 @@ class Trials:
         self._number, self._goal, self._epochs = 0, 0, 0  # of the rung: where it ends, and how long it is
         self._running: set[Key] = set()
         self._trained: set[Key] = set()
-        self._began, self._told = time.monotonic(), 0.0
+        self._began = self._last_end = time.monotonic()
+        self._told = 0.0
         self._epochs_made, self._epochs_to_come = 0, 0
         self.ended: dict[Key, Trial] = {}
         self.broken: list[StageError] = []
@@ -220,6 +221,7 @@ class Trials:
     def _end(self, key: Key, trial: Trial) -> None:
         self.ended[key] = trial
         self._num_ended += 1
+        self._last_end = time.monotonic()
         self._epochs_made += 0 if trial.reused else self._epochs
         self._epochs_to_come -= self._epochs
         self._trial_ended(self._points[key[1]], trial, self._num_ended, self._num_to_end)
@@ -233,7 +235,8 @@ class Trials:
         num_running = len(self._running)
         parts.append(f"{num_running} running, {self._num_to_end - self._num_ended - num_running} to come")
         if self._epochs_made:  # those to come take as long as those so far
-            seconds = self._epochs_to_come * (self._told - self._began) / self._epochs_made
+            an_epoch = (self._last_end - self._began) / self._epochs_made
+            seconds = max(0.0, self._epochs_to_come * an_epoch - (self._told - self._last_end))
             parts.append(f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left")
         self._progress("; ".join(parts), self._num_ended, self._num_to_end)
 
