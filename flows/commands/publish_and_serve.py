@@ -1,8 +1,9 @@
 """clicktower publish, releases, rollback, verify, export, search, serve: what is done with releases."""
 
 from dataclasses import asdict
-from typing import Literal
+from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
@@ -10,12 +11,15 @@ from flows.config.toml_file import with_fields
 from flows.show import console, present
 from schemas.errors import StageError
 
+ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
+Json = Annotated[bool, Parameter(help="Print the result as one JSON object; progress goes to stderr.")]
+
 
 def publish(
     *,
     model: str,
     documents: str,
-    to: str,
+    to: ReleaseUri,
     evaluation: str | None = None,
     candidate: bool = False,
     if_better: bool = False,
@@ -26,7 +30,7 @@ def publish(
     rule: list[str] | None = None,
     workers: int = 1,
     set: list[str] | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Encode all documents into a release and make it the live one.
 
@@ -43,8 +47,6 @@ def publish(
         The folder that `train` printed.
     documents
         The documents that are searched.
-    to
-        The folder or URI of the releases, as for `search --release`.
     evaluation
         The folder that `evaluate` printed; its table becomes part of the release.
     candidate
@@ -69,8 +71,6 @@ def publish(
         a Ray cluster, the one that RAY_ADDRESS names or one started here.
     set
         field=value for any field of the publish settings; may be repeated.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.releases import publish as publishing
 
@@ -91,19 +91,12 @@ def publish(
 _STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "damaged": "bold red"}
 
 
-def releases(*, to: str, json: bool = False) -> None:
+def releases(*, to: ReleaseUri, json: Json = False) -> None:
     """List the releases that are kept: which is live, and which was before.
 
     For a candidate it says why it is not live.
 
         clicktower releases --to release
-
-    Parameters
-    ----------
-    to
-        The folder or URI of the releases, as given to `publish`.
-    json
-        Print the list as one JSON object.
     """
     from flows.releases.publish import list_releases
 
@@ -136,7 +129,7 @@ def _show_releases(result: dict) -> None:
             console.output.print(Text(f"{row['digest']}: {console.plain(said)}", style="dim"), soft_wrap=True)
 
 
-def rollback(*, to: str, release: str | None = None, json: bool = False) -> None:
+def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) -> None:
     """Make the previous release live again, or any that is kept.
 
     Nothing is encoded or copied: every byte of the release is checked, and the
@@ -147,13 +140,9 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
 
     Parameters
     ----------
-    to
-        The folder or URI of the releases, as given to `publish`.
     release
         The digest of a release or candidate that `clicktower releases` lists; by
         default the release that was live before.
-    json
-        Print the result as one JSON object.
     """
     from flows.releases.publish import rollback
 
@@ -161,7 +150,7 @@ def rollback(*, to: str, release: str | None = None, json: bool = False) -> None
     console.emit(result.to_json(), json, present.stage_with_details)
 
 
-def verify(folder: str, *, json: bool = False) -> None:
+def verify(folder: str, *, json: Json = False) -> None:
     """Check every byte of a stage's output, of a whole store, or of a release.
 
     Each file is compared with the hash that was recorded when it was made.
@@ -173,8 +162,6 @@ def verify(folder: str, *, json: bool = False) -> None:
     ----------
     folder
         A folder that a stage printed, a store, or a release.
-    json
-        Print the findings as one JSON object.
     """
     from flows.releases import verify
 
@@ -194,7 +181,9 @@ def verify(folder: str, *, json: bool = False) -> None:
     )
 
 
-def export(*, release: str, form: str, into: str, queries: str | None = None, k: int = 100, json: bool = False) -> None:
+def export(
+    *, release: ReleaseUri, form: str, into: str, queries: str | None = None, k: int = 100, json: Json = False
+) -> None:
     """Export the live release in a format that another system reads.
 
     parquet: a file of id, title and vector. opensearch: a folder with the
@@ -206,8 +195,6 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
 
     Parameters
     ----------
-    release
-        The folder or URI that `publish` wrote to.
     form
         parquet, opensearch or trec.
     into
@@ -216,8 +203,6 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
         For trec: queries as `id<TAB>text` lines.
     k
         For trec: documents per query.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.releases.export_release import export
 
@@ -229,12 +214,12 @@ def export(*, release: str, form: str, into: str, queries: str | None = None, k:
 def search(
     text: str,
     *,
-    release: str,
+    release: ReleaseUri,
     k: int = 10,
     mode: Literal["vector", "bm25", "hybrid"] = "vector",
     weight: float | None = None,
     rerank: int | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Rank the documents of the live release for a query.
 
@@ -248,8 +233,6 @@ def search(
     ----------
     text
         The query, as a person would type it.
-    release
-        The folder or URI that `publish` wrote to.
     k
         How many documents to show.
     mode
@@ -260,8 +243,6 @@ def search(
     rerank
         Rerank this many of the nearest by the confidence of the model's own classifier that they are of the query's
         class, for example duplicates. For a model that was trained on labelled pairs.
-    json
-        Print the hits as one JSON object.
     """
     from flows.releases import search
     from flows.releases.search import WEIGHT
@@ -297,7 +278,7 @@ def _show_search(result: dict) -> None:
 
 def serve(
     *,
-    release: str,
+    release: ReleaseUri,
     host: str = "127.0.0.1",
     port: int = 8080,
     workers: int = 1,
@@ -318,8 +299,6 @@ def serve(
 
     Parameters
     ----------
-    release
-        The folder or URI that `publish` wrote to.
     host
         The address to listen on.
     port
