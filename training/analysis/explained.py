@@ -22,7 +22,7 @@ from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 
 CONFIDENCE, RESAMPLES = 0.95, 2_000
-POSITIONS = 12  # of the reading order that are told apart
+POSITIONS = 12  # of the reading order that are shown apart
 CELLS = 5
 LEAST_QUERIES = 2  # that a word must be taken from by a cell to be named
 

@@ -39,7 +39,7 @@ from training.sweep.trial_process import Told, TrialProcess, interrupts_held
 STAGE_VERSION = 2
 _LISTEN_SECONDS = 0.5
 
-# Told of each row when it has ended: itself, how many have ended, of how many.
+# Called with each row that has ended, how many have ended, and of how many.
 RowEnded = Callable[[EndedRow, int, int], None]
 
 
@@ -92,7 +92,7 @@ def compare(
     def produce(attempt: str) -> Outcome:
         ended: list[EndedRow] = []
         progress("read the documents and the judgments", 0, len(rows))
-        collection = work.material.collection  # what cannot be measured is told before anything is trained
+        collection = work.material.collection  # what cannot be measured is refused before anything is trained
         for row in sorted(rows, key=_when):
             ended.append(work.end(row, ended, progress))
             row_ended(ended[-1], len(ended), len(rows))
@@ -162,7 +162,7 @@ class _Work:
         collection = judged_collection(
             documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
-        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # a grade too high is told before anything is made
+        gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is made
         return Material(documents=documents, collection=collection, training_queries=list(self.clicks), config=config)
 
     @cached_property
@@ -271,13 +271,13 @@ class _Work:
                 let_interrupts_through()
                 if not wait([process.pipe], _LISTEN_SECONDS):
                     continue
-                told = process.read()
-                if isinstance(told, Told):
-                    tell(told.what, told.done, told.total)
-                elif told.result:
-                    return told.result
-                elif told.error:
-                    raise told.error
+                message = process.read()
+                if isinstance(message, Told):
+                    tell(message.what, message.done, message.total)
+                elif message.result:
+                    return message.result
+                elif message.error:
+                    raise message.error
 
 
 def _best_model(ended: Sequence[EndedRow]) -> EndedRow | None:

@@ -28,7 +28,7 @@ def comparison(
     config: EvaluateConfig,
     against: str,
 ) -> dict[str, Any]:
-    """The comparison as JSON, whose fields docs/compare.md tells. `against`: the row that others are set against."""
+    """The comparison as JSON, whose fields docs/compare.md lists. `against`: the row that others are set against."""
     done = [one for one in ended if one.state == "done"]
     per_query = {one.row.name: one.per_query() for one in done}
     measures = list(next(iter(per_query.values()))) if per_query else []

@@ -189,14 +189,14 @@ def _systems(model: str, documents: Documents, config: EvaluateConfig, progress:
 
 def warnings(collection: JudgedCollection) -> list[str]:
     counts = collection.counts
-    told = {
+    sentences = {
         "queries_left_out_without_text": "judged queries have no text in the queries file and were left out",
         "judgments_of_unknown_documents": "judgments are of unknown documents: no system can return them",
         "judgments_of_several_grades": "judged pairs were given different grades: the lower median counts",
         "queries_without_words": "queries have no word: they have no results and count 0",
         "queries_of_one_grade": "queries have judgments of one single grade: they cannot tell two systems apart",
     }
-    found = [f"{counts[name]:,} {sentence}" for name, sentence in told.items() if counts[name]]
+    found = [f"{counts[name]:,} {sentence}" for name, sentence in sentences.items() if counts[name]]
     return [CLICK_DERIVED_SENTENCE, *found] if are_click_derived(collection.qrels) else found
 
 

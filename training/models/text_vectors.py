@@ -25,7 +25,7 @@ from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 
-SUFFIX = ".parquet"  # what tells such a file from a model's folder
+SUFFIX = ".parquet"  # by which such a file differs from a model's folder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

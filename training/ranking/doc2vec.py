@@ -109,7 +109,7 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
             do="give titles or queries with words",
         )
 
-    class Told(CallbackAny2Vec):
+    class Epochs(CallbackAny2Vec):
         epoch = 0
 
         def on_epoch_begin(self, model: Any) -> None:
@@ -125,7 +125,7 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
         negative=5,
         **settings,
         workers=1,
-        callbacks=[Told()],
+        callbacks=[Epochs()],
     )
 
 
