@@ -256,7 +256,7 @@ def _as_stored(
         "recipe": asdict(recipe),
         "text_contract": contract | rows.text_contract(),
         "dimensions": tower_of(recipe).dimensions,
-        "outputs": layout.outputs.to_json(),
+        "outputs": asdict(layout.outputs),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
         **({"words": rows.words} if rows.words else {}),
     }

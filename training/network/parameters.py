@@ -10,7 +10,7 @@ stepping, adding gradients over workers, norms, checkpoints) is done to rows and
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -37,12 +37,9 @@ class Outputs:
     classes: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()  # of the decoder (targets)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @staticmethod
     def from_json(value: Mapping[str, Any] | None) -> "Outputs":
-        """The inverse of `to_json`; None: those of a model from before there were any."""
+        """The inverse of `asdict`; None: those of a model from before there were any."""
         if value is None:
             return Outputs()
         return Outputs(unit=value["unit"], classes=tuple(value["classes"]), vocabulary=tuple(value["vocabulary"]))
