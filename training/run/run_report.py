@@ -24,7 +24,7 @@ from training.network.encoder import Encoder
 from training.objectives.objective import Measured, Watched
 from training.run.job import TrainingJob
 from training.update.checkpoint import Position, write_checkpoint, writing
-from training.update.large_update import Summed, Towers
+from training.update.large_update import Towers, UpdateReport
 
 REPORT_SECONDS = 0.25
 FLUSH_SECONDS = 2
@@ -88,7 +88,7 @@ class Report:
         epoch: int,
         num_pairs: int,
         position: Position,
-        made: Summed,
+        made: UpdateReport,
         *,
         pairs: int,
         seconds: float,
@@ -115,7 +115,7 @@ class Report:
         if time.monotonic() - self._told >= REPORT_SECONDS:
             self._tell(epoch, num_pairs, position, made.norms)
 
-    def epoch(self, epoch: int, position: Position, made: Summed) -> None:
+    def epoch(self, epoch: int, position: Position, made: UpdateReport) -> None:
         """Begin the evaluation of epoch `epoch` (from 0) on held-out data; `made` was its last update."""
         num_pairs, sums = self._order.num_pairs, self._epoch
         trained = {

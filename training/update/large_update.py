@@ -48,6 +48,14 @@ class Towers:
         return Encoder(self.recipe, self.layout, rows_at, self.device)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateReport:
+    """What stays of an update when the memory of its gradients goes."""
+
+    loss: float  # summed over the minibatch
+    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
+
+
 def large_update(
     towers: Towers,
     share: Sequence[Any],
@@ -56,7 +64,7 @@ def large_update(
     num_micro_batches: int,
     workers: Workers,
     threads: Executor,
-) -> "Summed":
+) -> UpdateReport:
     """Make update `update` (from 1) out of this worker's share of the minibatch, which may be empty.
 
     `share`: micro-batches that `towers.path` prepared. `num_micro_batches`: of the minibatch on all workers together.
@@ -72,7 +80,7 @@ def large_update(
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
-    return total
+    return UpdateReport(loss=total.loss, norms=total.norms)
 
 
 def _touched(tower: str, share: Sequence[Any], towers: Towers, workers: Workers) -> torch.Tensor:
@@ -169,7 +177,7 @@ class Summed:
     """A minibatch's gradient, summed over all workers."""
 
     loss: float
-    norms: Mapping[str, float]  # of each tower's gradient, before re-normalisation
+    norms: Mapping[str, float]
     # Makes the update on each tower's rows, with its gradient times its scale. Once.
     step: Callable[[Mapping[str, float]], None]
 
