@@ -21,8 +21,8 @@ from flows.report.run_page import ledger_table, promotion, ranking, usual
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError
+from schemas.ledger import Ledger
 from schemas.release import CARD
-from schemas.search_log import Ledger
 
 NAMES = ("ledger", "ndcg", "drift", "promotion", "model-card", "links", "failure")
 

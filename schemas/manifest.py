@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.search_log import Ledger
+from schemas.ledger import Ledger
 
 SCHEMA_VERSION = "1.0"
 FILE_NAME = "manifest.json"

@@ -1,11 +1,18 @@
-"""The lines of a log: each is read into a row of one common form, and has exactly one terminal fate in the ledger."""
+"""Tables of a search log: its lines as rows of one common form, and the private daily aggregate that they become.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+A day has no text of a line and no raw client ids. It is private all the same: it contains queries that a single person
+may have typed, and keyed person hashes. It never leaves the store; only the output of `build` does, behind the k-gate.
+Days merge: rows of one query are added up, sets of people united.
+
+Two Arrow IPC file sets, both split by hash bucket of the query, so that all rows of a query are in one bucket:
+
+    queries-BBBBB.arrow     QUERIES: one row per normalised query
+    exposures-BBBBB.arrow   EXPOSURES: one row per query, document and position
+
+and `rejects-BBBBB.arrow` (REJECT), split by the place of the line.
+"""
 
 import pyarrow as pa
-
-from schemas.errors import StageError
 
 
 def not_null(metadata: dict[bytes, bytes] | None = None, **columns: pa.DataType) -> pa.Schema:
@@ -36,106 +43,29 @@ LOG_ROW = pa.schema(
 )
 
 # A line that could not be read. Its text may be private and can no longer be counted, so only its place is kept.
-# `offset` is in bytes of the uncompressed file, in rows of a Parquet file. `reason` is one of FATES.
+# `offset` is in bytes of the uncompressed file, in rows of a Parquet file. `reason` is a fate (ledger).
 REJECT = not_null(file=pa.string(), offset=pa.int64(), reason=pa.string())
 
 # Every line made by the simulator says so in its `application` field, and what is made from it inherits the label.
 SIMULATED_APPLICATION = "clicktower-simulated"
 
-# The ledger: the fates of all lines add up to the lines read. Line mass travels as a column through every partial
-# aggregate; engine metrics are not used, because a retried bundle counts twice there.
+# A day.
 
-# fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
-FATES: Mapping[str, tuple[str, str]] = {
-    "unreadable_not_utf8": ("unreadable", "not UTF-8 text"),
-    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),
-    "unreadable_no_query_id": ("unreadable", "no query_id, and no query of its own"),
-    "unreadable_field": ("unreadable", "a field is missing or of the wrong type"),
-    "unreadable_label": ("unreadable", "a label is missing, or is not one that was asked for"),
-    "time_implausible": ("dropped", "time far from the day of the log"),
-    "repeat": ("dropped", "exact repeat of another line"),
-    "action_line": ("dropped", "bulk action line, which carries no data"),
-    "other_action": ("dropped", "event that is neither impression nor click"),
-    "search_repeated": ("dropped", "second search line of one query_id"),
-    "search_unknown": ("dropped", "event whose search is not in the log"),
-    "document_missing": ("dropped", "event without a document id"),
-    "bot_user_agent": ("dropped", "bot by its user agent"),
-    "bot_behaviour": ("dropped", "bot by its behaviour"),
-    "bot_crowd": ("dropped", "one of a crowd of fresh clients behind one query"),
-    "bot_unsure": ("dropped", "may be a bot: kept out to be sure"),
-    "query_empty": ("dropped", "query without a word"),
-    "query_adult": ("dropped", "adult query"),
-    "query_spam": ("dropped", "spam query"),
-    "erased": ("dropped", "erased with a person who asked"),
-    "query_judged": ("dropped", "query kept aside for evaluation"),
-    "query_below_k": ("dropped", "query that fewer than k people issued"),
-    "document_unknown": ("dropped", "document unknown or without a title"),
-    "search": ("kept", "search line of a published query"),
-    "impression": ("kept", "impression kept as exposure"),
-    "click_train": ("kept", "click in the training pairs"),
-    "click_dev": ("kept", "click in the held-out pairs"),
-    # Labelled pairs and texts (beam_jobs.labelled).
-    "sentence_empty": ("dropped", "sentence without a word"),
-    "label_repeated": ("dropped", "same texts and label as another line"),
-    "label_conflict": ("dropped", "same texts as another line, with another label"),
-    "sentence_in_dev": ("dropped", "training line with a sentence of the dev file"),
-    "label_untrained": ("dropped", "held-out line whose label no training line has"),
-    "labelled_train": ("kept", "labelled line to train on"),
-    "labelled_dev": ("kept", "labelled line held out"),
-    # Fates between two stages: what ingest hands on and build brings to an end.
-    "day_search": ("kept", "search line in the daily aggregate"),
-    "day_impression": ("kept", "impression in the daily aggregate"),
-    "day_click": ("kept", "click in the daily aggregate"),
-}
+SCHEMA_VERSION = "1.0"
+VERSION_KEY = b"clicktower.day"
 
+# A day keeps at most this many distinct person hashes of a query (the smallest ones): enough to answer "at least k?"
+# exactly for every k up to it, after any merging of days, in constant size for the hottest query.
+PEOPLE_CAP = 32
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ledger:
-    """Lines by fate. `total` is counted where lines are read, on its own, so that `check` can fail."""
+_METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
 
-    total: int
-    lines: Mapping[str, int] = field(default_factory=dict)
+# `people`: the smallest PEOPLE_CAP distinct keyed person hashes, ascending. `searches`: search lines.
+QUERIES = not_null(_METADATA, query=pa.string(), people=pa.list_(pa.uint64()), searches=pa.int64())
 
-    def __post_init__(self) -> None:
-        unknown = sorted(set(self.lines) - set(FATES))
-        if unknown:
-            raise ValueError(f"fates without a name in FATES: {unknown}")
-
-    def of_kind(self, kind: str) -> int:
-        """The number of lines whose fate is of a kind: kept, dropped or unreadable."""
-        return sum(count for fate, count in self.lines.items() if FATES[fate][0] == kind)
-
-    def check(self) -> "Ledger":
-        """This ledger, if it adds up. Raises StageError otherwise: a line was lost or counted twice."""
-        accounted = sum(self.lines.values())
-        if accounted != self.total:
-            raise StageError(
-                asked=f"the ledger must account for all {self.total:,} lines",
-                found=f"its fates add up to {accounted:,}",
-                follows="lines were lost or counted twice, so no figure of this run can be trusted",
-                do="report this as a defect; nothing was published",
-            )
-        return self
-
-    def to_json(self) -> dict:
-        return {"total": self.total, "lines": {fate: self.lines[fate] for fate in FATES if self.lines.get(fate)}}
-
-    @staticmethod
-    def from_json(value: Mapping) -> "Ledger":
-        return Ledger(total=int(value["total"]), lines={k: int(v) for k, v in value["lines"].items()})
-
-
-def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
-    """The ledger of several disjoint inputs together."""
-    total, lines = 0, dict[str, int]()
-    for ledger in ledgers:
-        total += ledger.total
-        for fate, count in ledger.lines.items():
-            lines[fate] = lines.get(fate, 0) + count
-    return Ledger(total=total, lines=lines)
-
-
-def continue_with(before: Ledger, after: Mapping[str, int]) -> Ledger:
-    """The ledger from the log to the shards: the day_* lines of `before` replaced by the fates that build gave them."""
-    ended = {fate: count for fate, count in before.lines.items() if not fate.startswith("day_")}
-    return merge_ledgers([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()
+# `position` as in the log, -1 unknown. `impressions` and `clicks` are lines: each counts for the ledger.
+# `dwell_ms`: the sum over clicks whose dwell is known, -1 where none is.
+EXPOSURES = not_null(
+    _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(),
+    impressions=pa.int64(), clicks=pa.int64(), dwell_ms=pa.int64(),
+)  # fmt: skip

@@ -7,7 +7,7 @@
               -> content filters, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts, pairs
               -> one last step: names for the folders that count, the ledger, the manifest
 
-Reads schemas.day from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST.
+Reads schemas.search_log from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST.
 Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
 """
 
@@ -35,12 +35,12 @@ from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, adva
 from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
 from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
-from schemas.day import QUERIES
 from schemas.documents import no_title, repeated_ids
 from schemas.errors import StageError
 from schemas.judgments import read_queries
+from schemas.ledger import Ledger, continue_with
 from schemas.manifest import Outcome
-from schemas.search_log import Ledger, continue_with
+from schemas.search_log import QUERIES
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION, normalise
 
 READING, PAIRING = "reading the days (files)", "pairing queries with titles (buckets)"

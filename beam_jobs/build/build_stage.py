@@ -14,10 +14,10 @@ from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from schemas import storage
-from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
+from schemas.ledger import merge_ledgers
 from schemas.manifest import Request
-from schemas.search_log import merge_ledgers
+from schemas.search_log import PEOPLE_CAP
 from schemas.stage import Progress, StageResult, silent
 from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS
 

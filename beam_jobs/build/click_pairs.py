@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
-from schemas.day import PEOPLE_CAP
+from schemas.search_log import PEOPLE_CAP
 
 # A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
 # `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the

@@ -24,9 +24,9 @@ from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, SEARCH, aggregate_joine
 from beam_jobs.ingest.person_key import KEY_BYTES
 from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
-from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError
-from schemas.search_log import KINDS, LOG_ROW, SIMULATED_APPLICATION, Ledger
+from schemas.ledger import Ledger
+from schemas.search_log import EXPOSURES, KINDS, LOG_ROW, QUERIES, SIMULATED_APPLICATION
 from schemas.stage import Progress, silent
 from schemas.text_contract import normalise_column
 

@@ -20,7 +20,7 @@ from beam_jobs.checking.guess import (
 from beam_jobs.checking.log_sample import Sample
 from beam_jobs.sources.mapping import Mapping
 from schemas.errors import StageError
-from schemas.search_log import FATES
+from schemas.ledger import FATES
 
 FAILS, LOOK, NOTE = "fails", "look", "note"  # would stop ingest; costs something; worth knowing
 LEVELS = (FAILS, LOOK, NOTE)

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
-from schemas.day import PEOPLE_CAP
 from schemas.errors import UsageError
-from schemas.search_log import KINDS
+from schemas.search_log import KINDS, PEOPLE_CAP
 
 # A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule, and the fate
 # (schemas.search_log) of the lines of whom it catches. The first that holds for a client is what it is counted under.

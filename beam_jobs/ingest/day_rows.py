@@ -18,8 +18,7 @@ from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.bots import FATE_OF_RULE, NO_RULE, RULES, Bots, is_bot_user_agent, rule_of_lines
 from beam_jobs.ingest.content_filters import says_nothing
 from beam_jobs.ingest.person_key import hash_people
-from schemas.day import EXPOSURES, PEOPLE_CAP, QUERIES
-from schemas.search_log import KINDS
+from schemas.search_log import EXPOSURES, KINDS, PEOPLE_CAP, QUERIES
 from schemas.shard import LogicalDigest
 from schemas.text_contract import normalise_column
 

@@ -19,7 +19,18 @@ import pyarrow as pa
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.engine.arrow_files import read_table, write_table
 from schemas import manifest, storage
-from schemas.day import AGAIN, ANEW, ERASED, FIRST, LATE, REPLACED, DayPart, DayVersion, newest_version, write_version
+from schemas.day_version import (
+    AGAIN,
+    ANEW,
+    ERASED,
+    FIRST,
+    LATE,
+    REPLACED,
+    DayPart,
+    DayVersion,
+    newest_version,
+    write_version,
+)
 from schemas.errors import StageError, require_major
 from schemas.manifest import Request
 from schemas.stage import StageResult, open_result

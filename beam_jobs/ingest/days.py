@@ -1,6 +1,6 @@
 """The days a window is built from: found, checked to be countable together, and read as Arrow tables.
 
-What a store stands for: of every date the newest version (schemas.day), and all ingests without a date. A
+What a store stands for: of every date the newest version (schemas.day_version), and all ingests without a date. A
 window takes dates only. What an older version of a day was made of stays readable: by the folder
 of an ingest, or by the version's file.
 """
@@ -17,16 +17,9 @@ import pyarrow as pa
 
 from beam_jobs.ingest.day_versions import data_date, finished_ingests, follow, read_sample
 from schemas import manifest, storage
-from schemas.day import (
-    SCHEMA_VERSION,
-    VERSION_KEY,
-    DayVersion,
-    is_version_file,
-    list_dates,
-    newest_version,
-    read_version,
-)
+from schemas.day_version import DayVersion, is_version_file, list_dates, newest_version, read_version
 from schemas.errors import StageError, UsageError, require_major
+from schemas.search_log import SCHEMA_VERSION, VERSION_KEY
 from schemas.stage import StageResult, open_result
 
 NUM_EXAMPLES = 10

@@ -37,10 +37,10 @@ from beam_jobs.ingest.day_versions import (
 from beam_jobs.ingest.days import DayFile, day_files, read_day_file
 from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
 from schemas import manifest, storage
-from schemas.day import list_dates, newest_version
+from schemas.day_version import list_dates, newest_version
 from schemas.errors import StageError, UsageError
+from schemas.ledger import Ledger
 from schemas.manifest import Manifest, Outcome, Request
-from schemas.search_log import Ledger
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 

@@ -1,4 +1,4 @@
-"""Job 1: a search log -> the private daily aggregate (schemas.day), under STORE/ingest/DIGEST.
+"""Job 1: a search log -> the private daily aggregate (schemas.search_log), under STORE/ingest/DIGEST.
 
     files -> blocks of lines -> LOG_ROW batches
           -> exchange by query id  -> repeats dropped, events joined to searches
@@ -51,8 +51,9 @@ from beam_jobs.sources.read_lines import ReadingPlan, Unit
 from beam_jobs.sources.source import ParsedBlock, Source
 from schemas import storage
 from schemas.errors import StageError, TransientError
+from schemas.ledger import FATES, Ledger
 from schemas.manifest import Outcome
-from schemas.search_log import FATES, REJECT, SIMULATED_APPLICATION, Ledger
+from schemas.search_log import REJECT, SIMULATED_APPLICATION
 from schemas.shard import LogicalDigest
 from schemas.storage import join
 

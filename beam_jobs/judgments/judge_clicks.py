@@ -30,11 +30,10 @@ from beam_jobs.judgments.click_model import (
     most_probable_attractiveness,
     relative_errors,
 )
-from schemas.day import PEOPLE_CAP
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
 from schemas.manifest import Request
-from schemas.search_log import not_null
+from schemas.search_log import PEOPLE_CAP, not_null
 
 # Raised on purpose when the same days give other files: 2 wrote the first logged.run.
 STAGE_VERSION = 2
@@ -137,7 +136,7 @@ def gated_cells(
 ) -> tuple[pa.Table, Counter[str]]:
     """CELLS of the queries that at least k people issued, and counts.
 
-    `queries`, `exposures`: schemas.day, all rows of each of their queries, from any number of days. The counts are
+    `queries`, `exposures`: schemas.search_log, all rows of each of their queries, from any number of days. The counts are
     `impressions:FATE` and `clicks:FATE` of what is left out; `impressions:all`, `clicks:all`; `clicks_unseen`, those
     beyond the impressions of their row, of all queries; `queries`, and `queries_at_k`, those behind the gate.
     """

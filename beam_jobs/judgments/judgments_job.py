@@ -44,10 +44,10 @@ from beam_jobs.judgments.judge_clicks import (
     sample_of,
 )
 from schemas import storage
-from schemas.day import EXPOSURES, QUERIES
 from schemas.errors import StageError
 from schemas.judgments import run_lines
 from schemas.manifest import Outcome
+from schemas.search_log import EXPOSURES, QUERIES
 from schemas.shard import LogicalDigest
 
 QUERIES_FILE, QRELS_FILE, LOGGED_FILE = "queries.tsv", "qrels.txt", "logged.run"

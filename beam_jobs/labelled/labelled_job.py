@@ -44,8 +44,9 @@ from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import StageError
+from schemas.ledger import FATES, Ledger
 from schemas.manifest import Outcome
-from schemas.search_log import FATES, Ledger, not_null
+from schemas.search_log import not_null
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 

@@ -12,7 +12,7 @@ from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, 
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
-from schemas.search_log import Ledger
+from schemas.ledger import Ledger
 
 if TYPE_CHECKING:
     from beam_jobs.checking.check_log import Checked

@@ -31,8 +31,8 @@ from flows.config.pipeline_config import PipelineConfig, is_dated
 from flows.show.console import errors
 from schemas import storage
 from schemas.errors import StageError, require_major
+from schemas.ledger import Ledger, merge_ledgers
 from schemas.manifest import canonical_json
-from schemas.search_log import Ledger, merge_ledgers
 from schemas.stage import open_result
 
 SCHEMA_VERSION = "1.0"

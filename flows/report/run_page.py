@@ -26,8 +26,8 @@ from flows.report.blocks import (
 )
 from flows.report.comparison_page import comparison_blocks, comparison_headline, measured
 from flows.report.figures import interval_pictures
+from schemas.ledger import FATES, Ledger
 from schemas.release import read_decision
-from schemas.search_log import FATES, Ledger
 from schemas.stage import open_result
 
 KINDS = {"kept": "Kept", "dropped": "Dropped by a rule", "unreadable": "Unreadable"}

@@ -12,8 +12,8 @@ from rich.text import Text as Line
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
 from flows.report.run_page import drift, headline, ledger_table, promotion, ranking
 from flows.show.console import errors, output, plain, show
-from schemas.day import newest_version, version_uri
-from schemas.search_log import Ledger
+from schemas.day_version import newest_version, version_uri
+from schemas.ledger import Ledger
 from schemas.stage import StageResult
 
 NUM_EXAMPLES = 5  # of days

@@ -24,7 +24,8 @@ from flows.simulation.simulated_searches import (
 )
 from flows.simulation.simulated_shop import document_id
 from flows.simulation.simulation_config import SimulationConfig, bits, uniform
-from schemas.search_log import FATES, SIMULATED_APPLICATION
+from schemas.ledger import FATES
+from schemas.search_log import SIMULATED_APPLICATION
 
 FATE_NAMES = tuple(FATES)
 FATE = {name: number for number, name in enumerate(FATE_NAMES)}

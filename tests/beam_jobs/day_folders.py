@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from beam_jobs.engine.arrow_files import write_table
 from schemas import storage
-from schemas.day import EXPOSURES, QUERIES
+from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.search_log import Ledger
+from schemas.search_log import EXPOSURES, QUERIES
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, open_table
 from schemas.stage import StageResult, run_stage
 

@@ -12,8 +12,8 @@ from beam_jobs.engine.beam_stage import Attempt, Tally
 from schemas import manifest, storage
 from schemas.documents import DOCUMENT
 from schemas.errors import StageError
+from schemas.ledger import Ledger
 from schemas.manifest import Request
-from schemas.search_log import Ledger
 from schemas.stage import open_result
 from tests.beam_jobs.pools import pool_of
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.build.click_pairs import click_pairs, held_out
 from beam_jobs.build.titles import SHOWN_TITLED
-from schemas.day import QUERIES
+from schemas.search_log import QUERIES
 
 _QUERY = st.sampled_from(["a", "b", "c", "d e", "é", "porn", "www.a.example", "a rude word"])
 _TITLE = st.sampled_from([(None, -1), ("hose", 4), ("paint", 2), ("screw", -1)])  # screw is not in the pool

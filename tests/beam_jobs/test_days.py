@@ -14,7 +14,7 @@ from beam_jobs.ingest.day_versions import finished_ingests
 from beam_jobs.ingest.days import Window, open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas import storage
-from schemas.day import ANEW, FIRST, LATE, newest_version
+from schemas.day_version import ANEW, FIRST, LATE, newest_version
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request, damage
 from schemas.stage import Outcome, run_stage

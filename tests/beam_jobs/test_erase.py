@@ -17,9 +17,10 @@ from beam_jobs.ingest.erase import erase, without_people
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, read_key
 from schemas import storage
-from schemas.day import EXPOSURES, QUERIES, newest_version
+from schemas.day_version import newest_version
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damage
+from schemas.search_log import EXPOSURES, QUERIES
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
 from tests.beam_jobs.ubi_lines import event, search

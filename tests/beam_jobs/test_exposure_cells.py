@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.judgments.judge_clicks import CELLS, FATES, gated_cells, merge_samples, numbered, sample_of
-from schemas.day import EXPOSURES, QUERIES
+from schemas.search_log import EXPOSURES, QUERIES
 
 TERMS = shipped_list(ADULT_ENGLISH).terms
 

@@ -12,7 +12,7 @@ from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find
 from beam_jobs.ingest.day_rows import aggregate_joined, join_search_events, merge_bucket
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, open_source
 from beam_jobs.sources.read_lines import Unit
-from schemas.search_log import FATES
+from schemas.ledger import FATES
 from tests.beam_jobs.fuzzed_lines import DAMAGES, MEGABYTE, fuzzed_line, fuzzed_lines, good_line
 
 KEY = b"k" * 32

@@ -16,8 +16,7 @@ from beam_jobs.engine.arrow_files import read_table
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest, ingest_request
 from schemas import storage
-from schemas.day import EXPOSURES, QUERIES
-from schemas.search_log import REJECT, SIMULATED_APPLICATION
+from schemas.search_log import EXPOSURES, QUERIES, REJECT, SIMULATED_APPLICATION
 from schemas.stage import StageResult
 from tests.beam_jobs.day_folders import read_pairs
 from tests.beam_jobs.reference_ingest import is_any_bot_agent, reference_ingest

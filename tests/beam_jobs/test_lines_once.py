@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from beam_jobs.ingest.day_versions import LineSample, read_sample, sampled, write_sample, zero_bits_for
 from beam_jobs.ingest.days import open_window
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from schemas.day import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
+from schemas.day_version import AGAIN, FIRST, LATE, REPLACED, list_dates, newest_version
 from schemas.errors import StageError, TransientError, UsageError
 from schemas.stage import open_result
 from tests.beam_jobs.dated_logs import day_lines

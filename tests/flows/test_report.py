@@ -12,7 +12,7 @@ from flows.report import renderers
 from flows.report.blocks import duration, measure_name
 from flows.report.run_page import Run, ledger_table, percent, result, run_page, verdict
 from flows.report.training_page import pictures
-from schemas.search_log import FATES, Ledger
+from schemas.ledger import FATES, Ledger
 from tests.flows.sample_run import EPOCHS, LEDGER, NASTY, RECIPE, RESULTS, STEPS, TABLE, TRAIN, sample_run
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

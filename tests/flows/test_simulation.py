@@ -21,7 +21,8 @@ from flows.simulation.write_simulation import simulate, simulate_block
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import read_qrels, read_queries
-from schemas.search_log import SIMULATED_APPLICATION, Ledger
+from schemas.ledger import Ledger
+from schemas.search_log import SIMULATED_APPLICATION
 from schemas.text_contract import normalise, words
 
 CONFIG = SimulationConfig(num_searches=12_000, seed=7, searches_per_bot=200)

@@ -10,8 +10,8 @@ import pytest
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, UnknownVersionError
+from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.search_log import Ledger
 from schemas.stage import commit, find_finished, open_result, run_stage, stage_folder
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from flows.config.pipeline_config import DocumentsSection, JudgmentsSection, LogSection, PipelineConfig
 from flows.guards.drift import observe
+from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.search_log import Ledger
 from schemas.stage import run_stage
 
 DATE = "2026-09-01"

@@ -13,8 +13,8 @@ from flows.releases.publish import publish
 from flows.releases.query_onnx import query_onnx
 from flows.releases.release_documents import open_table
 from flows.releases.search import search
+from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.search_log import Ledger
 from schemas.stage import open_result, run_stage
 from schemas.storage import write_atomic
 from tests.flows.releases.catalogue import CONFIG

@@ -100,5 +100,5 @@ def test_what_cannot_be_measured_says_why(model, tmp_path):
     texts = _built(tmp_path / "texts", lines, {"text": 1, "label": 2})
     with pytest.raises(UsageError, match=r"The model was not trained on labels. It has nothing to say of a single"):
         evaluate_labelled(model, texts.folder, **store)
-    with pytest.raises(StageError, match=r"There is no readable labelled\.json"):
+    with pytest.raises(StageError, match=r"A file is missing or unreadable"):
         evaluate_labelled(model, model, **store)

@@ -1,14 +1,10 @@
-"""The private daily aggregate of one ingested log, without any text of a line and without raw client ids.
+"""The versions of a date: each is a small immutable file that lists its ingests; the newest counts.
 
-Private: it contains queries that a single person may have typed, and keyed person hashes. It never leaves the store;
-only the output of `build` does, behind the k-gate. Days merge: rows of one query are added up, sets of people united.
+    STORE/days/2026-09-01/version-00002.json
 
-Two Arrow IPC file sets, both split by hash bucket of the query, so that all rows of a query are in one bucket:
-
-    queries-BBBBB.arrow     QUERIES: one row per normalised query
-    exposures-BBBBB.arrow   EXPOSURES: one row per query, document and position
-
-and `rejects-BBBBB.arrow` (search_log.REJECT), split by the place of the line.
+A late log file is ingested alone, and the next version lists its aggregate beside those that were there: aggregates
+merge where they are read. Versions are numbered from 1 without a gap, since a version is only written where the one
+before it is the newest, and of two writers of one number exactly one wins.
 """
 
 import json
@@ -16,39 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.search_log import not_null
-
-SCHEMA_VERSION = "1.0"
-VERSION_KEY = b"clicktower.day"
-
-# A day keeps at most this many distinct person hashes of a query (the smallest ones): enough to answer "at least k?"
-# exactly for every k up to it, after any merging of days, in constant size for the hottest query.
-PEOPLE_CAP = 32
-
-_METADATA = {VERSION_KEY: SCHEMA_VERSION.encode()}
-
-# `people`: the smallest PEOPLE_CAP distinct keyed person hashes, ascending. `searches`: search lines.
-QUERIES = not_null(_METADATA, query=pa.string(), people=pa.list_(pa.uint64()), searches=pa.int64())
-
-# `position` as in the log, -1 unknown. `impressions` and `clicks` are lines: each counts for the ledger.
-# `dwell_ms`: the sum over clicks whose dwell is known, -1 where none is.
-EXPOSURES = not_null(
-    _METADATA, query=pa.string(), document_id=pa.string(), position=pa.int32(),
-    impressions=pa.int64(), clicks=pa.int64(), dwell_ms=pa.int64(),
-)  # fmt: skip
-
-
-# The versions of a date: each is a small immutable file that lists its ingests; the newest counts.
-#
-#     STORE/days/2026-09-01/version-00002.json
-#
-# A late log file is ingested alone, and the next version lists its aggregate beside those that were there: aggregates
-# merge where they are read. Versions are numbered from 1 without a gap, since a version is only written where the one
-# before it is the newest, and of two writers of one number exactly one wins.
 
 _VERSION_SCHEMA = "1.0"
 _FOLDER = "days"

@@ -1,0 +1,105 @@
+"""The ledger: each line of a log has exactly one fate, and the fates of all lines add up to the lines read.
+
+Line mass travels as a column through every partial aggregate; engine metrics are not used, because a retried bundle
+counts twice there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from schemas.errors import StageError
+
+# fate -> (kind, what it means in plain words). Kinds: kept, dropped (by a named rule), unreadable.
+FATES: Mapping[str, tuple[str, str]] = {
+    "unreadable_not_utf8": ("unreadable", "not UTF-8 text"),
+    "unreadable_not_json": ("unreadable", "not a JSON object (cut off, say)"),
+    "unreadable_no_query_id": ("unreadable", "no query_id, and no query of its own"),
+    "unreadable_field": ("unreadable", "a field is missing or of the wrong type"),
+    "unreadable_label": ("unreadable", "a label is missing, or is not one that was asked for"),
+    "time_implausible": ("dropped", "time far from the day of the log"),
+    "repeat": ("dropped", "exact repeat of another line"),
+    "action_line": ("dropped", "bulk action line, which carries no data"),
+    "other_action": ("dropped", "event that is neither impression nor click"),
+    "search_repeated": ("dropped", "second search line of one query_id"),
+    "search_unknown": ("dropped", "event whose search is not in the log"),
+    "document_missing": ("dropped", "event without a document id"),
+    "bot_user_agent": ("dropped", "bot by its user agent"),
+    "bot_behaviour": ("dropped", "bot by its behaviour"),
+    "bot_crowd": ("dropped", "one of a crowd of fresh clients behind one query"),
+    "bot_unsure": ("dropped", "may be a bot: kept out to be sure"),
+    "query_empty": ("dropped", "query without a word"),
+    "query_adult": ("dropped", "adult query"),
+    "query_spam": ("dropped", "spam query"),
+    "erased": ("dropped", "erased with a person who asked"),
+    "query_judged": ("dropped", "query kept aside for evaluation"),
+    "query_below_k": ("dropped", "query that fewer than k people issued"),
+    "document_unknown": ("dropped", "document unknown or without a title"),
+    "search": ("kept", "search line of a published query"),
+    "impression": ("kept", "impression kept as exposure"),
+    "click_train": ("kept", "click in the training pairs"),
+    "click_dev": ("kept", "click in the held-out pairs"),
+    # Labelled pairs and texts (beam_jobs.labelled).
+    "sentence_empty": ("dropped", "sentence without a word"),
+    "label_repeated": ("dropped", "same texts and label as another line"),
+    "label_conflict": ("dropped", "same texts as another line, with another label"),
+    "sentence_in_dev": ("dropped", "training line with a sentence of the dev file"),
+    "label_untrained": ("dropped", "held-out line whose label no training line has"),
+    "labelled_train": ("kept", "labelled line to train on"),
+    "labelled_dev": ("kept", "labelled line held out"),
+    # Fates between two stages: what ingest hands on and build brings to an end.
+    "day_search": ("kept", "search line in the daily aggregate"),
+    "day_impression": ("kept", "impression in the daily aggregate"),
+    "day_click": ("kept", "click in the daily aggregate"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """Lines by fate. `total` is counted where lines are read, on its own, so that `check` can fail."""
+
+    total: int
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.lines) - set(FATES))
+        if unknown:
+            raise ValueError(f"fates without a name in FATES: {unknown}")
+
+    def of_kind(self, kind: str) -> int:
+        """The number of lines whose fate is of a kind: kept, dropped or unreadable."""
+        return sum(count for fate, count in self.lines.items() if FATES[fate][0] == kind)
+
+    def check(self) -> "Ledger":
+        """This ledger, if it adds up. Raises StageError otherwise: a line was lost or counted twice."""
+        accounted = sum(self.lines.values())
+        if accounted != self.total:
+            raise StageError(
+                asked=f"the ledger must account for all {self.total:,} lines",
+                found=f"its fates add up to {accounted:,}",
+                follows="lines were lost or counted twice, so no figure of this run can be trusted",
+                do="report this as a defect; nothing was published",
+            )
+        return self
+
+    def to_json(self) -> dict:
+        return {"total": self.total, "lines": {fate: self.lines[fate] for fate in FATES if self.lines.get(fate)}}
+
+    @staticmethod
+    def from_json(value: Mapping) -> "Ledger":
+        return Ledger(total=int(value["total"]), lines={k: int(v) for k, v in value["lines"].items()})
+
+
+def merge_ledgers(ledgers: Iterable[Ledger]) -> Ledger:
+    """The ledger of several disjoint inputs together."""
+    total, lines = 0, dict[str, int]()
+    for ledger in ledgers:
+        total += ledger.total
+        for fate, count in ledger.lines.items():
+            lines[fate] = lines.get(fate, 0) + count
+    return Ledger(total=total, lines=lines)
+
+
+def continue_with(before: Ledger, after: Mapping[str, int]) -> Ledger:
+    """The ledger from the log to the shards: the day_* lines of `before` replaced by the fates that build gave them."""
+    ended = {fate: count for fate, count in before.lines.items() if not fate.startswith("day_")}
+    return merge_ledgers([Ledger(total=before.total, lines=ended), Ledger(total=0, lines=after)]).check()
