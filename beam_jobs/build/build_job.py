@@ -7,7 +7,7 @@
               -> content filters, privacy gate, split, pairs -> exchange by shard -> negatives, words, texts, pairs
               -> one last step: names for the folders that count, the ledger, the manifest
 
-Reads schemas.search_log from the ingests of a window and the documents file; writes schemas.shard to STORE/build/DIGEST.
+Reads the days of a window (schemas.search_log) and the documents file; writes schemas.shard to STORE/build/DIGEST.
 Whatever the runner, the number of workers and the cut of the days, the logical rows are the same.
 """
 

@@ -136,7 +136,7 @@ def gated_cells(
 ) -> tuple[pa.Table, Counter[str]]:
     """CELLS of the queries that at least k people issued, and counts.
 
-    `queries`, `exposures`: schemas.search_log, all rows of each of their queries, from any number of days. The counts are
+    `queries`, `exposures`: all rows of each of their queries, from any number of days (search_log). The counts are
     `impressions:FATE` and `clicks:FATE` of what is left out; `impressions:all`, `clicks:all`; `clicks_unseen`, those
     beyond the impressions of their row, of all queries; `queries`, and `queries_at_k`, those behind the gate.
     """
