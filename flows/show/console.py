@@ -74,7 +74,7 @@ class _TwoLines(Progress):
 def show(blocks: Sequence[Block]) -> None:
     """Print blocks on stdout."""
     for line in renderers.terminal(blocks, output.width):
-        output.print(line)
+        output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not broken
 
 
 def plain(text: str) -> str:

@@ -12,7 +12,6 @@ from schemas.judgments import read_queries
 from schemas.shard import PAIRS, TEXTS, open_table
 from schemas.stage import open_result
 from schemas.text_contract import normalise, words
-from training.data.shard_data import local_folder
 from training.ranking.measure import JudgedCollection
 
 LONGEST = 4  # words from which on queries are one part
@@ -104,6 +103,8 @@ def training_clicks(shards: str) -> dict[str, int]:
 
     Raises StageError where they cannot be read.
     """
+    from training.data.shard_data import local_folder  # which loads torch
+
     built = open_result(shards)
     clicks: Counter[str] = Counter()
     try:
