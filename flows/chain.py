@@ -15,7 +15,7 @@ from typing import Any
 
 from flows.config.guard_rules import PromotionRules
 from flows.config.pipeline_config import PipelineConfig, check_inputs, dated, is_dated
-from flows.config.toml_file import assignment
+from flows.config.toml_file import assignments
 from flows.guards.drift import WatchedFigure, alarms_of_newest, require_usual, watched
 from flows.show import present
 from flows.submit import run_stage_command, tell
@@ -136,7 +136,7 @@ def compare(config: PipelineConfig, shards: dict) -> dict:
         "seeds": section.seeds,
         "logged": section.logged,
         "threads": config.train.threads or None,
-        "evaluate": [assignment(name, value) for name, value in config.evaluate.items()],
+        "evaluate": assignments(config.evaluate),
         "into": config.store,
     }
     return _run(config, ["compare"], options, section.set)
@@ -154,7 +154,7 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
         "if-better": True,
         **_judged(config),
         "into": config.store,
-        "rule": [assignment(name, value) for name, value in changed.items()],
+        "rule": assignments(changed),
     }
     return _run(config, ["publish"], options, config.publish.set)
 
@@ -182,7 +182,7 @@ def _run(
 ) -> dict:
     """The JSON result of a command with options by name. One that is None, False or empty is left out."""
     stage, arguments = command[0], list(command)
-    sets = [assignment(name, value) for name, value in fields.items()]
+    sets = assignments(fields)
     for name, value in {**options, "set": sets}.items():
         for one in value if isinstance(value, list | tuple) else [value]:
             if one is True:

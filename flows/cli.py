@@ -25,43 +25,42 @@ answers "reused" when its result is there already, and prints one JSON object
 with --json. Exit code: 0 done or reused, 1 failed, 2 wrong usage.
 """
 
+# The file in flows/commands that holds a command, and what the command does.
 COMMANDS = {
-    "demo": "Simulate a log and run everything from it to a searchable release.",
-    "run": "Run the whole pipeline that a TOML file describes.",
-    "backfill": "Run it for a range of dates: missed nights, or the past.",
-    "simulate": "Make a search log with known truth, labelled simulated.",
-    "check": "Report what a log contains and what looks wrong with it, from a sample.",
-    "ingest": "Read a search log into a private daily aggregate.",
-    "build": "Turn days and documents into training shards, behind the privacy gate.",
-    "build-labelled": "Turn labelled pairs or texts into shards, with no sentence on both sides of the split.",
-    "texts": "Write the texts that training meets, for your own teacher to encode.",
-    "train": "Train the twin towers on shards.",
-    "combine": "Make an ensemble of trained models.",
-    "sweep": "Train many variants of a recipe, and rank them on held-out data.",
-    "judgments": "Derive graded judgments from the clicks of a later period.",
-    "pool": "Make a sheet of several systems' best documents for people to judge, and qrels from sheets.",
-    "evaluate": "Evaluate a model by NDCG, compared with BM25 and a random order.",
-    "evaluate-labelled": "Evaluate a model on labelled pairs or texts, compared with lexical baselines.",
-    "compare": "Compare all rows of the paper's table on your data, with intervals and tests.",
-    "publish": "Encode all documents into a release and make it the live one.",
-    "releases": "List the releases that are kept: which is live, and why a candidate is not.",
-    "rollback": "Make the previous release live again, or any that is kept.",
-    "export": "Export the live release as Parquet, for OpenSearch, or as a TREC run.",
-    "explain": "Show what a recurrent model reads in a text: keywords, traces of every gate.",
-    "search": "Rank the documents of the live release for a query.",
-    "serve": "Answer searches over HTTP from the live release, with a search page.",
-    "encode": "Turn lines of text into vectors.",
-    "erase": "Erase people, on their request, from the private days of a store.",
-    "verify": "Check every byte of an output against its manifest.",
-    "doctor": "Report whether this machine can run everything, which path training takes, and what to fix.",
-}
-
-# The files in flows/commands that hold several commands; any other command has a file of its name.
-FILES = {
-    "pipelines": ("demo", "run", "backfill"),
-    "preprocess": ("simulate", "ingest", "erase", "build", "build-labelled", "judgments"),
-    "train_and_evaluate": ("train", "texts", "combine", "evaluate", "evaluate-labelled", "encode"),
-    "publish_and_serve": ("publish", "releases", "rollback", "verify", "export", "search", "serve"),
+    "demo": ("pipelines", "Simulate a log and run everything from it to a searchable release."),
+    "run": ("pipelines", "Run the whole pipeline that a TOML file describes."),
+    "backfill": ("pipelines", "Run it for a range of dates: missed nights, or the past."),
+    "simulate": ("preprocess", "Make a search log with known truth, labelled simulated."),
+    "check": ("check", "Report what a log contains and what looks wrong with it, from a sample."),
+    "ingest": ("preprocess", "Read a search log into a private daily aggregate."),
+    "build": ("preprocess", "Turn days and documents into training shards, behind the privacy gate."),
+    "build-labelled": (
+        "preprocess",
+        "Turn labelled pairs or texts into shards, no sentence on both sides of the split.",
+    ),
+    "texts": ("train_and_evaluate", "Write the texts that training meets, for your own teacher to encode."),
+    "train": ("train_and_evaluate", "Train the twin towers on shards."),
+    "combine": ("train_and_evaluate", "Make an ensemble of trained models."),
+    "sweep": ("sweep", "Train many variants of a recipe, and rank them on held-out data."),
+    "judgments": ("preprocess", "Derive graded judgments from the clicks of a later period."),
+    "pool": ("pool", "Make a sheet of several systems' best documents for people to judge, and qrels from sheets."),
+    "evaluate": ("train_and_evaluate", "Evaluate a model by NDCG, compared with BM25 and a random order."),
+    "evaluate-labelled": (
+        "train_and_evaluate",
+        "Evaluate a model on labelled pairs or texts, beside lexical baselines.",
+    ),
+    "compare": ("compare", "Compare all rows of the paper's table on your data, with intervals and tests."),
+    "publish": ("publish_and_serve", "Encode all documents into a release and make it the live one."),
+    "releases": ("publish_and_serve", "List the releases that are kept: which is live, and why a candidate is not."),
+    "rollback": ("publish_and_serve", "Make the previous release live again, or any that is kept."),
+    "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, or as a TREC run."),
+    "explain": ("explain", "Show what a recurrent model reads in a text: keywords, traces of every gate."),
+    "search": ("publish_and_serve", "Rank the documents of the live release for a query."),
+    "serve": ("publish_and_serve", "Answer searches over HTTP from the live release, with a search page."),
+    "encode": ("train_and_evaluate", "Turn lines of text into vectors."),
+    "erase": ("preprocess", "Erase people, on their request, from the private days of a store."),
+    "verify": ("publish_and_serve", "Check every byte of an output against its manifest."),
+    "doctor": ("doctor", "Report whether this machine can run everything, which path training takes, and what to fix."),
 }
 
 # What they run is Beam and Arrow, in a process of their own.
@@ -78,9 +77,8 @@ def build_app(command: str) -> App:
         default_parameter=cyclopts.Parameter(negative=()),
         suppress_keyboard_interrupt=False,  # `run` says what an interrupt leaves
     )
-    file_of = {name: file for file, names in FILES.items() for name in names}
-    for order, (name, line) in enumerate(COMMANDS.items()):
-        where = f"flows.commands.{file_of.get(name, name)}:{name.replace('-', '_')}"
+    for order, (name, (file, line)) in enumerate(COMMANDS.items()):
+        where = f"flows.commands.{file}:{name.replace('-', '_')}"
         app.command(where, name=name, help=None if name == command else line, sort_key=order)
     return app
 

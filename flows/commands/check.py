@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.filesize import decimal as size
 
+from flows.commands.options import Json, K
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, sentence
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console
@@ -24,9 +25,9 @@ def check(
     format: str | None = None,
     mapping: str | None = None,
     documents: str | None = None,
-    k: int = 5,
+    k: K = 5,
     sample_lines: int = 500_000,
-    json: bool = False,
+    json: Json = False,
 ) -> int:
     """Report what a log contains and what looks wrong with it, from a sample, before
     it is ingested.
@@ -47,12 +48,8 @@ def check(
         TOML file that says what the columns are; where one is needed and none is given, one is proposed.
     documents
         The documents file, to report how many clicks are on a document with a title.
-    k
-        How many distinct people must have issued a query.
     sample_lines
         About how many lines to look at; a log with fewer is read whole.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     import time
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.text import Text
 
+from flows.commands.options import Documents, Into, Json, Qrels, Queries, Shards
 from flows.config.toml_file import with_fields
 from flows.report import renderers
 from flows.report.blocks import duration, measure_name
@@ -17,11 +18,11 @@ from schemas.errors import UsageError
 
 def compare(
     *,
-    shards: str,
-    documents: str,
-    queries: str,
-    qrels: str,
-    into: str,
+    shards: Shards,
+    documents: Documents,
+    queries: Queries,
+    qrels: Qrels,
+    into: Into,
     rows: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     against: str = "bm25",
     seeds: Annotated[list[int] | None, Parameter(consume_multiple=True)] = None,
@@ -36,7 +37,7 @@ def compare(
     frequencies: str | None = None,
     threads: int = 0,
     report: str | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Compare every row of the paper's Table IV on your data: all baselines and towers
     under one protocol, with intervals and tests.
@@ -54,16 +55,6 @@ def compare(
 
     Parameters
     ----------
-    shards
-        The folder that `build` printed.
-    documents
-        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
-    queries
-        Judged queries, id<TAB>text.
-    qrels
-        Judgments in TREC format: query id, 0, document id, grade.
-    into
-        The store: a folder or URI that holds the output of all stages.
     rows
         Only these: random, logged, skip-thought, doc2vec, ulm, bm25, plsa, dssm, clsm-1, clsm-3, clsm-5, rnn-288,
         lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, lstm-pool-96,
@@ -96,8 +87,6 @@ def compare(
         Threads of a training; by default the cores of this machine.
     report
         The file for a page about the comparison (self-contained HTML).
-    json
-        Print the comparison as one JSON object; progress goes to stderr.
     """
     from schemas.judgments import Judged
     from training.compare import compare_stage

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from rich.table import Table
 from rich.text import Text
 
+from flows.commands.options import Json
 from flows.show.console import NEEDS, emit, errors, output, plain
 from training.compute.device import has_driver
 from training.kernel.kernel_library import Status, status
@@ -46,7 +47,7 @@ class Finding:
     do: str = ""
 
 
-def doctor(*, json: bool = False) -> int:
+def doctor(*, json: Json = False) -> int:
     """Report whether this machine can run everything: which path training takes and why,
     the packages, memory and engines, and what to do about what is missing.
 
@@ -55,11 +56,6 @@ def doctor(*, json: bool = False) -> int:
 
         clicktower doctor
         clicktower doctor --json
-
-    Parameters
-    ----------
-    json
-        Print the findings as one JSON object.
     """
     from beam_jobs.compiled.log_library import why_not
     from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER

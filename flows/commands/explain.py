@@ -3,6 +3,7 @@
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
+from flows.commands.options import Json
 from flows.show import console
 from schemas import storage
 from schemas.errors import UsageError
@@ -24,7 +25,7 @@ def explain(
     into: str | None = None,
     colours: Literal["shared", "panel"] = "shared",
     set: list[str] | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Show what a recurrent model reads in a text: keywords, traces of every gate, and the
     score of a pair.
@@ -63,8 +64,6 @@ def explain(
     set
         field=value for any field of the counting rule: top_cells, threshold, share; may
         be repeated.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.config.toml_file import with_fields
     from flows.report.explain_page import Readings, explain_blocks

@@ -11,13 +11,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.text import Text
 
+from flows.commands.options import Json
 from flows.show import console, present
 from flows.submit import run_stage_command
 from schemas.errors import StageError, UsageError
 from schemas.process import sigterm_as_exit
 
 
-def run(config: str, *, date: str | None = None, json: bool = False) -> None:
+def run(config: str, *, date: str | None = None, json: Json = False) -> None:
     """Run the whole pipeline that a TOML file describes: log -> day -> shards -> model
     -> evaluation -> release.
 
@@ -48,8 +49,6 @@ def run(config: str, *, date: str | None = None, json: bool = False) -> None:
         The TOML file. Relative paths in it are relative to its folder.
     date
         Fills {date} in log.files (2026-09-01); by default yesterday.
-    json
-        Print the results of all stages as one JSON object; progress goes to stderr.
     """
     results = run_locally(config, date)
     console.emit(present.as_one("run", results), json, present.run_results)
@@ -279,7 +278,7 @@ def run_on_server(config_file: str, date: str, until: str = "report") -> dict:
     return {"flow_run": str(run.id)}
 
 
-def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: bool = False) -> None:
+def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0, json: Json = False) -> None:
     """Simulate a log and run everything, up to a searchable release and a report,
     in minutes.
 
@@ -296,8 +295,6 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
         Size of the simulated log.
     seed
         The seed of the simulated shop.
-    json
-        Print the results of all stages as one JSON object; progress goes to stderr.
     """
     folder = Path(work)
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from flows.commands.options import Json
 from flows.report.blocks import Block, Items, Table
 from flows.show import console
 from flows.show.console import output, plain
@@ -27,7 +28,7 @@ def pool(
     write_queries: str | None = None,
     merge: Literal["median", "refuse"] = "median",
     allow_partial: bool = False,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Make a sheet of what several systems found for people to judge, and read it back
     as qrels.
@@ -75,8 +76,6 @@ def pool(
         Where assessors differ: median (of an even number the lower middle grade), or refuse.
     allow_partial
         Accept incomplete sheets. What is not judged later counts as not relevant.
-    json
-        Print the result as one JSON object.
     """
     if read and not runs:
         if not qrels or sheet:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from flows.config.toml_file import with_fields
+from flows.commands.options import Documents, Into, Json, K, Set
+from flows.config.toml_file import assignments, with_fields
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from beam_jobs.ingest.erase import Erasure
 
 
-def simulate(
-    out: str, *, searches: int = 30_000, seed: int = 0, set: list[str] | None = None, json: bool = False
-) -> None:
+def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None, json: Json = False) -> None:
     """Make a search log with known truth: documents, searches, clicks, bots, noise, judgments.
 
     Everything made from it is labelled simulated.
@@ -35,10 +34,6 @@ def simulate(
         The number of searches by people and bots; the log has about ten lines per search.
     seed
         The same seed makes the same bytes.
-    set
-        field=value for any field of the simulation's settings; may be repeated.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.simulation import write_simulation
     from flows.simulation.simulation_config import SimulationConfig
@@ -56,20 +51,14 @@ class StageFlags:
 
     Parameters
     ----------
-    into
-        The store: a folder or URI that holds the output of all stages.
-    set
-        field=value for any field of the stage's settings; may be repeated.
     beam_options
         Options of the Beam runner; write them after a bare `--`.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
 
-    into: str
-    set: list[str] | None = None
+    into: Into
+    set: Set = None
     beam_options: list[str] | None = None
-    json: bool = False
+    json: Json = False
 
     def engine_options(self) -> tuple[str, ...]:
         from beam_jobs.engine.engine_options import with_engines
@@ -147,20 +136,20 @@ def ingest(
     replace_day
         Make the date from these files alone; whatever it was made from before is superseded.
     """
-    from json import dumps
-
     from beam_jobs.ingest import ingest_stage
     from beam_jobs.ingest.ingest_stage import IngestConfig
     from beam_jobs.sources.mapping import Mapping, read_mapping
     from flows.show.present import day_of
 
-    fields = [*(flags.set or []), f"format={format}"]
-    fields += [f"mapping={dumps(asdict(read_mapping(mapping, Mapping)))}"] if mapping else []
-    fields += [f"person_key={person_key}"] if person_key else []
-    fields += [f"date={date}"] if date else []
-    fields += ["renew_key=true"] if renew_key else []
-    fields += ["replace_day=true"] if replace_day else []
-    config = with_fields(IngestConfig(), fields)
+    fields = {
+        "format": format,
+        "mapping": asdict(read_mapping(mapping, Mapping)) if mapping else None,
+        "person_key": person_key or None,
+        "date": date or None,
+        "renew_key": renew_key or None,
+        "replace_day": replace_day or None,
+    }
+    config = with_fields(IngestConfig(), [*(flags.set or []), *assignments(fields)])
     with console.progress_bar("ingest") as progress:
         result = ingest_stage.ingest(
             logs,
@@ -212,7 +201,7 @@ def erase(
     client_id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     client_ids_file: str | None = None,
     person_key: str | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Erase people, on their request, from the private days of a store.
 
@@ -234,8 +223,6 @@ def erase(
         A file with one client id per line.
     person_key
         The key file that logs were ingested with, if it was not the store's own.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from beam_jobs.ingest import erase
 
@@ -296,7 +283,7 @@ def _list(title: str, lines: list[str]) -> None:
 def build(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
-    documents: str,
+    documents: Documents,
     dates: WindowFlags = WindowFlags(),
     k: int = 5,
     judged_queries: str | None = None,
@@ -318,8 +305,6 @@ def build(
     days
         A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
         ingested without a date; with --from, --to or --last only the dates of that window.
-    documents
-        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
     k
         How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
     judged_queries
@@ -330,9 +315,8 @@ def build(
     from beam_jobs.build import build_stage
     from beam_jobs.build.build_stage import BuildConfig
 
-    fields = [f"k={k}", *(flags.set or [])]
-    fields += [f"adult_list={adult_list}"] if adult_list else []
-    config = with_fields(BuildConfig(), fields)
+    fields = {"k": k, "adult_list": adult_list or None}
+    config = with_fields(BuildConfig(), [*assignments(fields), *(flags.set or [])])
     with console.progress_bar("build") as progress:
         result = build_stage.build(
             days,
@@ -439,7 +423,7 @@ def judgments(
     *,
     days: Annotated[list[str], Parameter(consume_multiple=True)],
     dates: WindowFlags = WindowFlags(),
-    k: int = 5,
+    k: K = 5,
     trained_on: str | None = None,
     min_impressions: int = 10,
     flags: StageFlags,
@@ -457,8 +441,6 @@ def judgments(
     ----------
     days
         A store, or folders that `ingest` printed, as in `build`: days after those of training.
-    k
-        How many distinct people must have issued a query.
     trained_on
         The folder of a build; days that it was made from, or that are not later, are refused.
     min_impressions

@@ -7,18 +7,18 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
+from flows.commands.options import Documents, Json, Set
 from flows.config.toml_file import with_fields
 from flows.show import console, present
 from schemas.errors import StageError
 
 ReleaseUri = Annotated[str, Parameter(help="The folder or URI of the releases, which `publish` writes to.")]
-Json = Annotated[bool, Parameter(help="Print the result as one JSON object; progress goes to stderr.")]
 
 
 def publish(
     *,
     model: str,
-    documents: str,
+    documents: Documents,
     to: ReleaseUri,
     evaluation: str | None = None,
     candidate: bool = False,
@@ -29,7 +29,7 @@ def publish(
     into: str | None = None,
     rule: list[str] | None = None,
     workers: int = 1,
-    set: list[str] | None = None,
+    set: Set = None,
     json: Json = False,
 ) -> None:
     """Encode all documents into a release and make it the live one.
@@ -45,8 +45,6 @@ def publish(
     ----------
     model
         The folder that `train` printed.
-    documents
-        The documents that are searched.
     evaluation
         The folder that `evaluate` printed; its table becomes part of the release.
     candidate
@@ -69,8 +67,6 @@ def publish(
     workers
         Workers that encode: 1 is this machine with all its cores; more are tasks of
         a Ray cluster, the one that RAY_ADDRESS names or one started here.
-    set
-        field=value for any field of the publish settings; may be repeated.
     """
     from flows.releases import publish as publishing
 

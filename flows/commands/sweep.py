@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
+from flows.commands.options import Json
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from flows.config.sweep_config import SweepConfig
 
 
-def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
+def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     """Train many variants of a recipe that a TOML file describes, and rank them on held-out
     data.
 
@@ -50,8 +51,6 @@ def sweep(config: str, *, plan: bool = False, json: bool = False) -> None:
         The TOML file. Relative paths in it are relative to its folder.
     plan
         Only print what would be trained, and what is there already.
-    json
-        Print the table as one JSON object; progress goes to stderr.
     """
     from flows.config.settings import Surroundings
     from flows.config.sweep_config import measure_of, points_of, read_sweep

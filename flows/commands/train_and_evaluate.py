@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows.config.toml_file import with_fields
+from flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
+from flows.config.toml_file import assignments, with_fields
 from flows.show import console, present
 from schemas import storage
 from schemas.errors import UsageError
@@ -12,8 +13,8 @@ from schemas.errors import UsageError
 
 def train(
     *,
-    shards: str,
-    into: str,
+    shards: Shards,
+    into: Into,
     recipe: str = "lstm-96",
     start: str | None = None,
     epochs: int | None = None,
@@ -24,13 +25,13 @@ def train(
     path: Literal["auto", "compiled", "torch"] = "auto",
     device: Literal["auto", "cpu", "cuda", "cuda-eager"] = "auto",
     documents: str | None = None,
-    queries: str | None = None,
-    qrels: str | None = None,
+    queries: Queries | None = None,
+    qrels: Qrels | None = None,
     word_vectors: str | None = None,
     teacher: str | None = None,
     set: list[str] | None = None,
     report: str | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Train towers on shards; a killed run continues from its last checkpoint.
 
@@ -46,10 +47,6 @@ def train(
 
     Parameters
     ----------
-    shards
-        The folder that `build` printed.
-    into
-        The store: a folder or URI that holds the output of all stages.
     recipe
         The tower and its settings: lstm-96 (the paper's, default), lstm-64, lstm-32, lstm-full-96, bilstm-96, rnn-288,
         dssm, clsm-1, clsm-3, clsm-5, or, not in the paper, lstm-pool-192, lstm-pool-96, lstm-long-96, bag-pool-512,
@@ -77,10 +74,6 @@ def train(
         round differently, so each gives a different model.
     documents
         With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
-    queries
-        Judged queries, id<TAB>text.
-    qrels
-        Judgments in TREC format.
     word_vectors
         A file of word vectors (GloVe text, word2vec text or binary): words in it start from their vectors, all others
         are read by their letter trigrams. They are trained further unless you --set word_vectors=frozen.
@@ -91,8 +84,6 @@ def train(
         field=value for any field of the recipe; may be repeated.
     report
         The file for a page about the training, with its curves (self-contained HTML).
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.config.recipe_file import recipe_named
     from training.run import launch
@@ -105,8 +96,7 @@ def train(
             found="only some of the three files were given",
             do="give --documents, --queries and --qrels together, or none",
         )
-    fields = [f"epochs={epochs}"] if epochs is not None else []
-    fields += [f"reduction={reduction}"] if reduction else []
+    fields = assignments({"epochs": epochs, "reduction": reduction})
     judged = Judged(documents=documents, queries=queries, qrels=qrels) if documents and queries and qrels else None
     named, its_vectors = recipe_named(recipe)
     with console.progress_bar("train", share=True) as progress:
@@ -133,7 +123,7 @@ def train(
     console.emit(value, json, present.stage_with_details)
 
 
-def texts(*, shards: str, to: str, json: bool = False) -> None:
+def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     """Write the texts that training meets, for your own teacher to encode.
 
     Give each text a vector with any encoder, a transformer or a service, as a
@@ -147,13 +137,9 @@ def texts(*, shards: str, to: str, json: bool = False) -> None:
 
     Parameters
     ----------
-    shards
-        The folder that `build` printed.
     to
         The Parquet file to write, with a column `text`: each text once. A file that
         exists is not overwritten.
-    json
-        Print the result as one JSON object.
     """
     from training.data.shard_data import write_texts
 
@@ -165,7 +151,7 @@ def texts(*, shards: str, to: str, json: bool = False) -> None:
     )
 
 
-def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: str, json: bool = False) -> None:
+def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], into: Into, json: Json = False) -> None:
     """Make an ensemble of trained models: its score is the mean of their cosines.
 
     Models of different seeds and, even more, of different towers make different
@@ -179,10 +165,6 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
     ----------
     models
         Folders that `train` printed, two or more, trained on shards of one table size.
-    into
-        The store: a folder or URI that holds the output of all stages.
-    json
-        Print the result as one JSON object.
     """
     from training.models import model
 
@@ -191,15 +173,15 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
 
 def evaluate(
     *,
-    model: str,
-    documents: str,
-    queries: str,
-    qrels: str,
-    into: str,
+    model: Model,
+    documents: Documents,
+    queries: Queries,
+    qrels: Qrels,
+    into: Into,
     min_judged: int = 1,
     frequencies: str | None = None,
-    set: list[str] | None = None,
-    json: bool = False,
+    set: Set = None,
+    json: Json = False,
 ) -> None:
     """Evaluate a model by NDCG@1/3/10, compared with BM25 and a random order.
 
@@ -210,24 +192,10 @@ def evaluate(
 
     Parameters
     ----------
-    model
-        The folder that `train` printed, or the URI of a release, whose live model is used.
-    documents
-        The documents that are searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
-    queries
-        Judged queries, id<TAB>text.
-    qrels
-        Judgments in TREC format: query id, 0, document id, grade.
-    into
-        The store: a folder or URI that holds the output of all stages.
     min_judged
         Skip queries with fewer judged documents than this; the output says how many.
     frequencies
         How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
-    set
-        field=value for any field of the evaluation settings; may be repeated.
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from training.evaluate import evaluate_stage
     from training.evaluate.evaluate_stage import EvaluateConfig
@@ -244,12 +212,12 @@ def evaluate(
 
 def evaluate_labelled(
     *,
-    model: str,
+    model: Model,
     labelled: str,
-    into: str,
+    into: Into,
     set: list[str] | None = None,
     report: str | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Evaluate a model on labelled pairs or texts, compared with baselines that see
     words alone: majority, TF-IDF, BM25 and word mover's distance, naive Bayes.
@@ -268,18 +236,12 @@ def evaluate_labelled(
 
     Parameters
     ----------
-    model
-        The folder that `train` printed, or the URI of a release, whose live model is used.
     labelled
         The folder that `build-labelled` printed.
-    into
-        The store: a folder or URI that holds the output of all stages.
     set
         field=value for any field of the settings, such as sides=document; may be repeated.
     report
         The file for a page about the result (self-contained HTML).
-    json
-        Print the result as one JSON object; progress goes to stderr.
     """
     from flows.report.labelled_page import labelled_blocks, write_labelled_page
     from training.evaluate import evaluate_labelled_stage

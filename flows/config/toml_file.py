@@ -39,9 +39,10 @@ def with_fields(config: Config, assignments: Sequence[str]) -> Config:
         raise UsageError(asked=f"--set {' '.join(assignments)}", found=error.found, do=error.do) from None
 
 
-def assignment(name: str, value: Any) -> str:
-    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON."""
-    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+def assignments(fields: Mapping[str, Any]) -> list[str]:
+    """`field=value` as `with_fields` reads it: text as it is, anything else as JSON; nothing for a None."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+    return [f"{name}={text}" for name, text in texts.items() if fields[name] is not None]
 
 
 def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Parsed:
@@ -90,7 +91,7 @@ Uri = Annotated[str, pydantic.AfterValidator(beside_file)]
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:
     """Raise UsageError where `config` would refuse one of the `fields` that a section of the file sets."""
-    given = [assignment(name, value) for name, value in flat(fields, type(config)).items()]
+    given = assignments(flat(fields, type(config)))
     try:
         with_fields(config, given)
     except UsageError as error:

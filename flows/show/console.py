@@ -160,30 +160,13 @@ _OS_REASONS = {
 
 
 # Which of clicktower's extras a command needs, for an image that was given others.
-
-
-EVERYTHING = ("beam", "train", "publish", "flows")
-NEEDS = {
-    "demo": EVERYTHING,
-    "run": EVERYTHING,
-    "check": ("beam",),
-    "ingest": ("beam",),
-    "build": ("beam",),
-    "build-labelled": ("beam",),
-    "judgments": ("beam",),
-    "erase": ("beam",),
-    "texts": ("train",),
-    "train": ("train",),
-    "combine": ("train",),
-    "sweep": ("train",),
-    "evaluate": ("train",),
-    "evaluate-labelled": ("train", "compare"),
-    "explain": ("train",),
-    "compare": ("train", "compare"),
-    "publish": ("publish",),
-    "search": ("publish",),
+NEEDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("demo", "run"), ("beam", "train", "publish", "flows")),
+    **dict.fromkeys(("check", "ingest", "build", "build-labelled", "judgments", "erase"), ("beam",)),
+    **dict.fromkeys(("texts", "train", "combine", "sweep", "evaluate", "explain", "encode"), ("train",)),
+    **dict.fromkeys(("evaluate-labelled", "compare"), ("train", "compare")),
+    **dict.fromkeys(("publish", "search"), ("publish",)),
     "serve": ("serve",),
-    "encode": ("train",),
 }
 OURS = ("schemas", "beam_jobs", "training", "flows")
 

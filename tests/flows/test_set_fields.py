@@ -2,7 +2,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from flows.config.toml_file import assignment, with_fields
+from flows.config.toml_file import assignments, with_fields
 from schemas.errors import UsageError
 
 
@@ -44,5 +44,5 @@ def test_a_wrong_assignment_says_why(assignment, words):
 def test_a_table_of_a_pipeline_file_reaches_the_config_inside_a_config():
     from beam_jobs.ingest.ingest_stage import IngestConfig
 
-    made = with_fields(IngestConfig(), [assignment("bots", {"searches_per_hour": 90}), "max_unreadable_share=0.1"])
+    made = with_fields(IngestConfig(), [*assignments({"bots": {"searches_per_hour": 90}}), "max_unreadable_share=0.1"])
     assert made.bots == replace(IngestConfig().bots, searches_per_hour=90)

@@ -1,0 +1,24 @@
+"""Options that several commands take: what they mean is said once."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Documents = Annotated[
+    str,
+    Parameter(
+        help="The documents that are searched: `id<TAB>title` lines, or JSON lines or Parquet with id and title."
+    ),
+]
+Into = Annotated[str, Parameter(help="The store: a folder or URI that holds the output of all stages.")]
+Json = Annotated[bool, Parameter(help="Print the result as one JSON object; progress goes to stderr.")]
+K = Annotated[int, Parameter(help="How many distinct people must have issued a query.")]
+Model = Annotated[
+    str, Parameter(help="The folder that `train` printed, or the URI of a release, whose live model is used.")
+]
+Qrels = Annotated[str, Parameter(help="Judgments in TREC format: query id, 0, document id, grade.")]
+Queries = Annotated[str, Parameter(help="Judged queries, `id<TAB>text`.")]
+Set = Annotated[
+    list[str] | None, Parameter(help="field=value for any field of the command's settings; may be repeated.")
+]
+Shards = Annotated[str, Parameter(help="The folder that `build` printed.")]
