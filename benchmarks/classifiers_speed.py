@@ -44,13 +44,8 @@ from training.network.encoder import Encoder  # noqa: E402
 from training.network.parameters import layout_of  # noqa: E402
 from training.objectives.classify import batch as batch_of  # noqa: E402
 from training.objectives.classify import classify_task  # noqa: E402
-from training.recipes.recipe import (  # noqa: E402
-    GATED_ATTENTION,
-    SIAMESE_LSTM,
-    SIAMESE_MAX,
-    VAR_SIAMESE,
-    Recipe,
-)
+from training.recipes.label_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
+from training.recipes.recipe import Recipe  # noqa: E402
 from training.recipes.section import changed  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"

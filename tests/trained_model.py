@@ -6,7 +6,8 @@ from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 from tests.recipes import varied
 from training.models.model import Model, write_model
 from training.network.parameters import NOTHING, Outputs, initial_parameters, layout_of
-from training.recipes.recipe import LSTM_96, Recipe
+from training.recipes.click_recipes import LSTM_96
+from training.recipes.recipe import Recipe
 
 TABLE_ROWS = 51_000
 

@@ -12,7 +12,8 @@ from pydantic import ConfigDict
 
 from flows.config.toml_file import absolute, read_toml
 from schemas.errors import UsageError
-from training.recipes.recipe import Recipe, recipe
+from training.recipes.named_recipes import recipe
+from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 
 _STRICT = ConfigDict(extra="forbid")

@@ -20,7 +20,7 @@ from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
 from training.labelled.classifying import of_vectors
 from training.models.model import load_model, write_model
-from training.recipes.recipe import recipe
+from training.recipes.named_recipes import recipe
 
 torch.set_num_threads(1)
 SIAMESE = made(

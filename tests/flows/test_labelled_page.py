@@ -21,7 +21,8 @@ from training.analysis.traces import overlap, trace
 from training.evaluate.evaluate_labelled_stage import RULES, EvaluateLabelledConfig, evaluate_labelled
 from training.labelled.labelled_shards import read_labelled
 from training.models.model import load_model
-from training.recipes.recipe import GATED_ATTENTION, recipe
+from training.recipes.label_recipes import GATED_ATTENTION
+from training.recipes.named_recipes import recipe
 from training.run.launch import train
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
 from schemas.errors import UsageError
-from training.recipes.recipe import LSTM_96, RNN_288
+from training.recipes.click_recipes import LSTM_96, RNN_288
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -14,7 +14,7 @@ from tests.trained_model import TABLE_ROWS, trained_stage
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import write_model
 from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import LSTM_96
+from training.recipes.click_recipes import LSTM_96
 
 CONFIG = EvaluateConfig(num_resamples=50, top_k=10)
 GIVEN = {

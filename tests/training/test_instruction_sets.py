@@ -22,7 +22,7 @@ from tests.instruction_sets import forced, sets_here
 from tests.recipes import varied
 from training.kernel.kernel_library import serves
 from training.models.model import load_model
-from training.recipes.recipe import LSTM_POOL_96
+from training.recipes.click_recipes import LSTM_POOL_96
 from training.run.launch import train
 
 # Started by how rare trigrams are, one tower, a shared pool, weights by the logarithm of clicks: all that is computed

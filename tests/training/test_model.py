@@ -13,7 +13,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from training.models.model import Model, load_model, write_model
 from training.network.parameters import initial_parameters, layout_of
-from training.recipes.recipe import names, recipe
+from training.recipes.named_recipes import names, recipe
 from training.towers import tower_of
 
 torch.set_num_threads(1)

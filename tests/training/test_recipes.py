@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
+from training.recipes.click_recipes import LSTM_96
+from training.recipes.named_recipes import names, recipe
 from training.recipes.objectives import Generate
-from training.recipes.recipe import LSTM_96, Recipe, names, recipe
+from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 from training.recipes.towers import LSTM, RNN
 from training.run.launch import pretraining
@@ -102,7 +104,7 @@ def test_a_name_of_before_there_were_sections_and_a_misspelt_one_are_answered_wi
 
 
 def test_naming_and_checking_a_recipe_does_not_import_torch():
-    code = "import sys; from training.recipes.recipe import recipe; recipe('variational')"
+    code = "import sys; from training.recipes.named_recipes import recipe; recipe('variational')"
     code += "; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -15,7 +15,8 @@ from training.data.micro_batch import apart
 from training.data.text_batch import text_batch
 from training.network.encoder import Encoder, encode_batch
 from training.network.parameters import initial_parameters, layout_of, tower_name
-from training.recipes.recipe import Recipe, recipe
+from training.recipes.named_recipes import recipe
+from training.recipes.recipe import Recipe
 from training.towers import tower_of
 from training.towers.bilstm import SIGMA_MIN
 from training.towers.tower import highest, word_inputs

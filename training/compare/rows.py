@@ -18,7 +18,8 @@ from training.ranking.measure import JudgedCollection, RandomOrder
 from training.ranking.ndcg import CUTOFFS
 from training.ranking.plsa import ITERATIONS, TitlePLSA
 from training.ranking.skip_thought import SkipThought
-from training.recipes.recipe import Recipe, recipe
+from training.recipes.named_recipes import recipe
+from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 
 HYBRID, BASELINE = "hybrid", "bm25"

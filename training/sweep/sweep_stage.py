@@ -26,8 +26,9 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compute.device import device_named
+from training.recipes.named_recipes import names
 from training.recipes.objectives import Classify
-from training.recipes.recipe import Recipe, names
+from training.recipes.recipe import Recipe
 from training.recipes.section import flat
 from training.run.job import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request

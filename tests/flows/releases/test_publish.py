@@ -20,7 +20,7 @@ from tests.rounding import rounded
 from tests.trained_model import trained_stage
 from training.models.model import combine, load_encoder, load_model
 from training.ranking.embedding import TitleEmbeddings
-from training.recipes.recipe import recipe
+from training.recipes.named_recipes import recipe
 
 
 def test_a_release_says_what_it_holds_and_verifies(published, model):

@@ -20,7 +20,7 @@ from tests.flows.releases.catalogue import CONFIG
 from tests.recipes import varied
 from tests.trained_model import trained_stage
 from training.models.model import load_model
-from training.recipes.recipe import LSTM_96
+from training.recipes.click_recipes import LSTM_96
 
 
 @pytest.fixture(scope="module")

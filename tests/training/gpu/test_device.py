@@ -8,7 +8,7 @@ import torch
 from schemas.errors import UsageError
 from training.compute.device import DEVICES, device_named, gpu_share, process_group_backend
 from training.network.encoder import CPU, open_device
-from training.recipes.recipe import LSTM_96
+from training.recipes.click_recipes import LSTM_96
 from training.run.job import arithmetic_of
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,78 @@
+"""The recipes that learn from labels.
+
+Values were chosen on the held-out questions of `question_pairs` and the held-out sentences of `snli`, by single trials
+(docs/labelled.md has figures over seeds). The step of Adam and the batches are about the papers'.
+"""
+
+from dataclasses import replace
+
+from training.recipes.objectives import (
+    MLP,
+    Classify,
+    GatedFeatures,
+    PlainFeatures,
+    Pretraining,
+    Pruned,
+    SiameseFeatures,
+    W2Features,
+)
+from training.recipes.recipe import Adam, Recipe
+from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
+
+_ATTENTION = SelfAttentive(cells=48, attention_units=32, hops=4, penalty=0.1)
+_SIAMESE = Classify(features=SiameseFeatures(), head=MLP(units=64), dropout=0.3)
+
+# Two texts through one bidirectional LSTM, the four features of InferSent, a layer of 64 ReLU units.
+SIAMESE_LSTM = Recipe(
+    name="siamese-lstm",
+    tower=BiLSTM(cells=48),
+    objective=_SIAMESE,
+    optimiser=Adam(step=0.001),
+    minibatch=128,
+    micro_batch=64,
+    epochs=4,
+)
+
+# siamese-lstm with the maximum over all states instead of the last ones: InferSent's encoder.
+SIAMESE_MAX = replace(SIAMESE_LSTM, name="siamese-max", tower=MaxPooled(cells=48))
+
+# Lin et al.'s model of entailment: self-attention with four hops, the gated encoder of both texts.
+# Sizes are ours: 48 cells a direction for 300, d_a 32 for 150, r 4 for 30, 128 hidden units for 4,000.
+GATED_ATTENTION = replace(
+    SIAMESE_LSTM,
+    name="gated-attention",
+    tower=_ATTENTION,
+    objective=Classify(features=GatedFeatures(factors=48), head=MLP(units=128), dropout=0.3),
+)
+
+# Lin et al.'s classifier of single texts: self-attention with four hops, the pruned layer (p = 16, q = 4).
+ATTENTIVE_TEXTS = replace(
+    GATED_ATTENTION,
+    name="attentive-texts",
+    objective=Classify(features=PlainFeatures(), head=Pruned(row_units=16, column_units=4), dropout=0.3),
+)
+
+# Deudon's VAR-Siamese: distributions of texts, learnt by reconstruction, then classified by the terms of W₂.
+# `paraphrase` names the class of pairs that mean the same. Sizes are ours: 48 cells a direction and h = 96 for 1,000,
+# and so is the schedule of κ. With the paper's (rate 0.002, middle 2,500) 38,000 questions end with a divergence of 0.5
+# nats: the decoder no longer listens to z. Word dropout, which the author's program has, keeps it listening.
+VAR_SIAMESE = replace(
+    SIAMESE_LSTM,
+    name="var-siamese",
+    tower=Variational(cells=48, latent=96),
+    objective=replace(
+        _SIAMESE,
+        features=W2Features(),
+        l1=1e-5,
+        pretrain=Pretraining(
+            epochs=10,
+            reformulate=True,
+            paraphrase="1",
+            word_dropout=0.4,
+            kappa_rate=0.001,
+            kappa_middle=6000,
+        ),
+    ),
+)
+
+LABEL_RECIPES = (SIAMESE_LSTM, SIAMESE_MAX, GATED_ATTENTION, ATTENTIVE_TEXTS, VAR_SIAMESE)

@@ -1,0 +1,24 @@
+"""The recipes that have a name."""
+
+from schemas.errors import UsageError
+from training.recipes.click_recipes import CLICK_RECIPES
+from training.recipes.label_recipes import LABEL_RECIPES
+from training.recipes.recipe import Recipe
+
+_NAMED = {made.name: made for made in (*CLICK_RECIPES, *LABEL_RECIPES)}
+
+
+def names() -> list[str]:
+    """The names `recipe` knows."""
+    return list(_NAMED)
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a name. Raises UsageError for an unknown one."""
+    if name not in _NAMED:
+        raise UsageError(
+            asked=f"the recipe {name!r} was to be trained",
+            found="there is no recipe of that name",
+            do=f"use one of {', '.join(_NAMED)}",
+        )
+    return _NAMED[name]
