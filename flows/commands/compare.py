@@ -33,6 +33,7 @@ def compare(
     run: list[str] | None = None,
     logged: str | None = None,
     topics: int = 500,
+    word_prior: float = 0.01,
     skip_thought: str | None = None,
     frequencies: str | None = None,
     threads: int = 0,
@@ -56,10 +57,10 @@ def compare(
     Parameters
     ----------
     rows
-        Only these: random, logged, skip-thought, doc2vec, ulm, bm25, plsa, dssm, clsm-1, clsm-3, clsm-5, rnn-288,
-        lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96, lstm-pool-96,
-        lstm-pool-192, lstm-long-96, self-attentive, max-pooled, variational, bag-512, bag-pool-512, hybrid (the best
-        tower and BM25), and the names of --model and --run.
+        Only these: random, logged, skip-thought, doc2vec, doc2vec-printed, ulm, bm25, plsa, plsa-printed, dssm, clsm-1,
+        clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96,
+        lstm-pool-96, lstm-pool-192, lstm-long-96, self-attentive, max-pooled, variational, bag-512, bag-pool-512,
+        hybrid (the best tower and BM25), and the names of --model and --run.
     against
         The row that all others are tested against.
     seeds
@@ -78,6 +79,8 @@ def compare(
         A TREC run of the ranking that your search engine showed (`judgments` writes one).
     topics
         Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
+    word_prior
+        The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
     skip_thought
         The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy, uni_skip.npz and
         bi_skip.npz.
@@ -96,6 +99,7 @@ def compare(
     every_row = all_rows(
         change=lambda made: with_fields(made, set or []),
         topics=topics,
+        word_prior=word_prior,
         skip_thought=skip_thought,
         logged=logged,
         models=_named(model, "--model"),

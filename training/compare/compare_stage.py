@@ -163,7 +163,9 @@ class _Work:
             documents, queries, qrels, min_judged=config.min_judged, relevant_grade=config.relevant_grade
         )
         gains_of(judged_pairs(collection.qrels).grades, config.gain)  # refuses before anything is made
-        return Material(documents=documents, collection=collection, training_queries=list(self.clicks), config=config)
+        clicked = list(training_clicks(self.shards, "clicked"))
+        return Material(documents=documents, collection=collection, config=config, training_queries=list(self.clicks),
+                        training_titles=clicked)  # fmt: skip
 
     @cached_property
     def slices(self) -> dict[str, Slice]:
@@ -241,7 +243,7 @@ class _Work:
             names = storage.list_files(row.source)
             of_files = {name: storage.fingerprint(storage.join(row.source, name)) for name in names}
             return of_files or storage.fingerprint(row.source)
-        return self.built.manifest.digest if row.learns_from_queries else None
+        return self.built.manifest.digest if row.learns_from_shards else None
 
     def _models(self, row: Row, tell: Progress) -> list[StageResult]:
         """The models of a row, one for each seed: those in the store, the others trained."""

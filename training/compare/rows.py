@@ -5,6 +5,7 @@ A new baseline is a file in training/ranking and an entry in `all_rows`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from schemas.documents import Documents
@@ -35,6 +36,7 @@ class Material:
     documents: Documents
     collection: JudgedCollection
     training_queries: Sequence[str]
+    training_titles: Sequence[str]  # those that were clicked
     config: EvaluateConfig
 
 
@@ -53,7 +55,7 @@ class Row:
     family: Family
     paper: Figures | None = None
     make: Callable[[Material, Progress], Any] | None = None
-    learns_from_queries: bool = False  # those of the shards
+    learns_from_shards: bool = False  # from their queries or clicked titles
     recipe: Recipe | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None
@@ -97,6 +99,7 @@ def all_rows(
     *,
     change: Callable[[Recipe], Recipe] = lambda made: made,
     topics: int = 500,
+    word_prior: float = 0.01,
     skip_thought: str | None = None,
     logged: str | None = None,
     models: Mapping[str, str] | None = None,
@@ -104,10 +107,14 @@ def all_rows(
 ) -> list[Row]:
     """Every row there can be, in the order they are shown.
 
-    `change` is applied to each tower's recipe. `topics`: of PLSA. `skip_thought`: the folder of its published weights.
-    `logged`: a TREC run of the ranking that the search engine showed. `models` and `runs`: trained models' folders and
-    TREC runs by the names the user gives them. Raises UsageError for a name that is taken, or no topic.
+    `change` is applied to each tower's recipe. `topics`: of PLSA; `word_prior`: of PLSA as printed. `skip_thought`: the
+    folder of its published weights. `logged`: a TREC run of the ranking that the search engine showed. `models` and
+    `runs`: trained models' folders and TREC runs by the names the user gives them. Raises UsageError for a name that is
+    taken, no topic or a prior below 0.
     """
+    if not word_prior >= 0:
+        raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is added to counts",
+                         do="give 0 (none) or more, such as 0.01")  # fmt: skip
     if topics < 1:
         raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
     rows = [
@@ -123,7 +130,11 @@ def all_rows(
         ),
         Row(
             name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4),
-            make=_doc2vec, learns_from_queries=True,
+            make=_doc2vec, learns_from_shards=True,
+        ),
+        Row(
+            name="doc2vec-printed", title="Doc2Vec as printed", family="paragraph", paper=(29.1, 31.8, 38.4),
+            make=partial(_doc2vec, memory=True), learns_from_shards=True,
         ),
         Row(
             name="ulm", title="ULM, Dirichlet", family="lexical", paper=(30.4, 32.7, 38.5),
@@ -135,11 +146,12 @@ def all_rows(
         ),
         Row(
             name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2),
-            make=lambda given, progress: TitlePLSA(
-                given.documents.titles, topics=topics, seed=given.config.seed,
-                tell=lambda step: progress("train topics", step, ITERATIONS),
-            ),
-            settings={"topics": topics},
+            make=partial(_plsa, topics=topics), settings={"topics": topics},
+        ),
+        Row(
+            name="plsa-printed", title="PLSA as printed", family="topics", paper=(30.8, 33.7, 40.2),
+            make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
+            settings={"topics": topics, "word_prior": word_prior}, learns_from_shards=True,
         ),
         *(
             Row(name=name, title=title, family="tower", paper=paper, recipe=change(_tower(name, negatives)))
@@ -159,10 +171,20 @@ def all_rows(
     return rows
 
 
-def _doc2vec(given: Material, progress: Progress) -> TitleDoc2Vec:
+def _plsa(
+    given: Material, progress: Progress, *, topics: int, word_prior: float = 0.0, as_printed: bool = False
+) -> TitlePLSA:
+    return TitlePLSA(
+        given.documents.titles, topics=topics, seed=given.config.seed, word_prior=word_prior,
+        training_titles=given.training_titles if as_printed else (),
+        tell=lambda step: progress("train topics", step, ITERATIONS),
+    )  # fmt: skip
+
+
+def _doc2vec(given: Material, progress: Progress, *, memory: bool = False) -> TitleDoc2Vec:
     judged = [given.collection.queries[query_id] for query_id in given.collection.searchable]
     texts = [*given.training_queries, *judged]
-    return TitleDoc2Vec(given.documents.titles, texts, seed=given.config.seed, progress=progress)
+    return TitleDoc2Vec(given.documents.titles, texts, memory=memory, seed=given.config.seed, progress=progress)
 
 
 def _tower(name: str, num_negatives: int | None) -> Recipe:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -98,8 +99,8 @@ def _frequency(query_ids: Sequence[str], frequencies: Mapping[str, int]) -> Slic
     return parts, [part_of.get(query_id) for query_id in query_ids]
 
 
-def training_clicks(shards: str) -> dict[str, int]:
-    """The clicks of each query, normalised, that the shards of a build hold to train on.
+def training_clicks(shards: str, of: Literal["query", "clicked"] = "query") -> dict[str, int]:
+    """The clicks of each query, or each clicked title, normalised, that the shards of a build hold to train on.
 
     Raises StageError where they cannot be read.
     """
@@ -112,9 +113,8 @@ def training_clicks(shards: str) -> dict[str, int]:
         for name in sorted(name for name in os.listdir(folder) if name.startswith("train-")):
             texts = open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"]
             pairs = open_table(f"{folder}/{name}/pairs.arrow", PAIRS)
-            summed = pairs.group_by("query").aggregate([("clicks", "sum")])
-            of_query = texts.take(summed["query"]).to_pylist()
-            clicks.update(dict(zip(of_query, summed["clicks_sum"].to_pylist(), strict=True)))
+            summed = pairs.group_by(of).aggregate([("clicks", "sum")])
+            clicks.update(dict(zip(texts.take(summed[of]).to_pylist(), summed["clicks_sum"].to_pylist(), strict=True)))
     except (OSError, pa.ArrowInvalid, ValueError) as error:
         raise StageError(
             asked=f"the queries of the shards in {shards} were to be read",

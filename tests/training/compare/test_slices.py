@@ -69,6 +69,7 @@ def test_training_clicks_are_those_of_the_training_shards_alone(tmp_path):
     held_out = [("hose", "garden hose", ["steel bracket"])]
     folder = write_build(str(tmp_path), {"train-00000": pairs, "train-00001": pairs[:1], "dev-00000": held_out}, ["x"])
     assert training_clicks(folder) == {"bracket": 3}
+    assert training_clicks(folder, "clicked") == {"steel bracket": 2, "angle bracket": 1}
 
 
 def test_a_frequency_that_is_no_number_is_named(tmp_path: Path):

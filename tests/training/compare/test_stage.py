@@ -67,6 +67,22 @@ def compared(inputs, tmp_path_factory):
     return store, result, ended
 
 
+def test_the_printed_baselines_are_rows_beside_ours_and_their_settings_are_in_the_request(inputs, tmp_path):
+    pytest.importorskip("gensim")
+    names = ["bm25", "doc2vec", "doc2vec-printed", "plsa", "plsa-printed"]
+
+    def made(prior: float) -> dict[str, dict]:
+        chosen_rows = rows(names, topics=4, word_prior=prior)
+        result = compare(chosen_rows, **inputs, store=str(tmp_path), config=CONFIG)
+        return {row["name"]: row for row in result.manifest.outcome.metrics["rows"]}
+
+    first, other = made(0.01), made(0.0)
+    assert len({first[name]["digest"] for name in names}) == len(names)
+    assert {name for name in names if first[name]["digest"] != other[name]["digest"]} == {"plsa-printed"}
+    assert {name for name in names if not other[name]["reused"]} == {"plsa-printed"}
+    assert first["plsa-printed"]["paper_to_bm25"] == first["plsa"]["paper_to_bm25"]
+
+
 @pytest.mark.slow
 def test_every_row_is_there_in_the_papers_order_with_its_figures_beside_the_papers(compared):
     _, result, ended = compared

@@ -17,25 +17,43 @@ def counts_of(titles: list[str]) -> np.ndarray:
     return np.array([[words(title).count(word) for word in vocabulary] for title in titles], np.float64)
 
 
-def dense_steps(counts_DV, topics_VZ, titles_DZ, iterations):
+def dense_steps(counts_DV, topics_VZ, titles_DZ, iterations, teaching=None, word_prior=0.0):
     """Textbook EM with the whole posterior p(z | d, w) held as one array."""
     for _ in range(iterations):
         joint_DVZ = titles_DZ[:, None, :] * topics_VZ[None, :, :]
-        posterior_DVZ = joint_DVZ / joint_DVZ.sum(axis=2, keepdims=True)
+        posterior_DVZ = joint_DVZ / np.maximum(joint_DVZ.sum(axis=2, keepdims=True), 1e-30)  # 0: no topic has the word
         expected_DVZ = counts_DV[:, :, None] * posterior_DVZ
-        topics_VZ = expected_DVZ.sum(axis=0)
+        topics_VZ = expected_DVZ[:teaching].sum(axis=0) + word_prior
         topics_VZ = topics_VZ / topics_VZ.sum(axis=0)
         titles_DZ = expected_DVZ.sum(axis=1) + TITLE_PRIOR
         titles_DZ = titles_DZ / titles_DZ.sum(axis=1, keepdims=True)
     return topics_VZ, titles_DZ
 
 
-def test_training_equals_a_dense_em():
+@pytest.mark.parametrize(("teaching", "word_prior"), [(None, 0.0), (None, 0.02), (3, 0.02), (4, 0.0)])
+def test_training_equals_a_dense_em(teaching, word_prior):
     terms = count_terms(TITLES)
     start = (table.astype(np.float64) for table in train_topics(terms, 3, iterations=0, seed=5))
-    found = train_topics(terms, 3, iterations=12, seed=5)
-    for table, expected in zip(found, dense_steps(counts_of(TITLES), *start, 12), strict=True):
+    found = train_topics(terms, 3, num_teaching=teaching, word_prior=word_prior, iterations=12, seed=5)
+    for table, expected in zip(found, dense_steps(counts_of(TITLES), *start, 12, teaching, word_prior), strict=True):
         np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_one_topic_is_the_counts_of_the_training_titles_and_the_priors():
+    """p(hose) of "hose hose tap" alone, with a prior of 0.5 for each of three words, is (2 + 0.5) / (3 + 3 * 0.5)."""
+    system = TitlePLSA(["pipe tap"], training_titles=["hose hose tap"], topics=1, word_prior=0.5, iterations=1)
+    topic = np.array([2.5, 1.5, 0.5]) / 4.5  # hose, tap, and pipe, which no training title has
+    shares = np.array([2, 2, 1]) / 5  # of all words
+    np.testing.assert_allclose(system.scores(["hose", "tap", "pipe"])[:, 0], np.log((topic + shares) / 2), rtol=1e-5)
+
+
+def test_a_title_that_taught_no_topic_is_near_to_those_of_its_words():
+    plumbing, fastening = ["hose tap", "tap pipe", "pipe hose"], ["nail screw", "screw bolt", "bolt nail"]
+    system = TitlePLSA(["tap", "bolt", "novel"], training_titles=[*plumbing, *fastening] * 4, topics=2, seed=1)
+    pipe, nail = system.scores(["pipe", "nail"])
+    assert pipe[0] > pipe[1] + 1
+    assert nail[1] > nail[0] + 1
+    assert np.isfinite([pipe, nail]).all()
 
 
 def test_blocks_change_nothing(monkeypatch):
@@ -47,13 +65,18 @@ def test_blocks_change_nothing(monkeypatch):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(TEXTS, min_size=1, max_size=8).filter(lambda t: any(words(x) for x in t)), st.integers(1, 4))
-def test_the_log_posterior_never_falls_and_shares_are_shares(titles, topics):
+@given(
+    st.lists(TEXTS, min_size=1, max_size=8).filter(lambda t: any(words(x) for x in t)),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.1]),
+)
+def test_the_log_posterior_never_falls_and_shares_are_shares(titles, topics, prior):
     terms, counts_DV, before = count_terms(titles), counts_of(titles), -np.inf
     for iterations in range(1, 12):
-        topics_VZ, titles_DZ = train_topics(terms, topics, iterations=iterations, seed=0)
+        topics_VZ, titles_DZ = train_topics(terms, topics, word_prior=prior, iterations=iterations, seed=0)
         share_DV = np.maximum(titles_DZ.astype(np.float64) @ topics_VZ.T, 1e-30)
         posterior = (counts_DV * np.log(share_DV)).sum() + TITLE_PRIOR * np.log(titles_DZ).sum(dtype=np.float64)
+        posterior += prior * np.log(topics_VZ, where=topics_VZ > 0, out=np.zeros_like(topics_VZ)).sum(dtype=np.float64)
         assert posterior >= before - 1e-4 * (1 + abs(posterior))
         before = posterior
     np.testing.assert_allclose(topics_VZ.sum(axis=0), 1, rtol=1e-5)
