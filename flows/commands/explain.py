@@ -23,6 +23,8 @@ def explain(
     beside: str | None = None,
     queries: str | None = None,
     into: str | None = None,
+    grid: int = 0,
+    label: str = "",
     colours: Literal["shared", "panel"] = "shared",
     set: list[str] | None = None,
     json: Json = False,
@@ -57,6 +59,10 @@ def explain(
     queries
         Queries, id<TAB>text, to show which words each cell represents, and whether the
         input gate closes at unimportant words. With --side document they are titles.
+    grid
+        Also show the first so many of --queries, and which cell takes which of their words.
+    label
+        What a person said of the pair, such as Good, to stand beside the scores.
     into
         A folder to write explain.html and traces.arrow to.
     colours
@@ -75,6 +81,16 @@ def explain(
     from training.models.model import load_model
 
     texts, rule = _texts(text, title, side, queries), with_fields(CountingRule(), set or [])
+    for option, lacks, needed in (
+        ("label", label and title is None, "a query and a title"),
+        ("grid", grid and not queries, "--queries"),
+    ):
+        if lacks:
+            raise UsageError(
+                asked=f"--{option} was given",
+                found="there is nothing that it could be of",
+                do=f"give {needed} too, or leave --{option} out",
+            )
     asked = list(read_queries(queries).values()) if queries else []
     paths = [model, beside] if beside else [model]
     folders, are_simulated = zip(*map(_model_folder, paths), strict=True)
@@ -87,22 +103,31 @@ def explain(
     with console.progress_bar("explain") as progress:
         found = tuple(
             explained(
-                name, one, texts, asked, rule, side=side or "query", cost=training_cost(folder), progress=progress
+                name,
+                one,
+                texts,
+                asked,
+                rule,
+                side=side or "query",
+                grid=grid,
+                cost=training_cost(folder),
+                progress=progress,
             )
             for name, one, folder in zip(names, models, folders, strict=True)
         )
-        readings = Readings(models=found, rule=rule, colours=colours, simulated=any(are_simulated))
+        readings = Readings(models=found, rule=rule, colours=colours, label=label, simulated=any(are_simulated))
         files = _write(into, readings) if into else {}
     result = {
         "stage": "explain",
         "rule": rule.to_json(),
         "models": [{**as_json(one), "path": path} for one, path in zip(found, paths, strict=True)],
+        "label": label or None,
         "labels": {"simulated": True} if readings.simulated else {},
         "files": files,
     }
 
     def show(_: dict) -> None:
-        console.show(explain_blocks(Readings(models=found, rule=rule)))
+        console.show(explain_blocks(readings))
         if readings.simulated:
             console.output.print("[bold yellow]A model of a simulated log.[/]")
         for path in files.values():

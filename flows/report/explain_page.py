@@ -34,7 +34,6 @@ from flows.report.figures import (
     own_scale,
     row_chart,
     word_columns,
-    word_lines,
 )
 from training.analysis.explained import Explained, called, gates_json, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active
@@ -55,6 +54,7 @@ PANELS = {
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 40  # of a text
+GRID_CELLS = 12  # whose columns fit beside each other
 HOPS = 8  # whose columns fit beside each other
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
@@ -76,6 +76,7 @@ class Readings:
     models: tuple[Explained, ...]
     rule: CountingRule
     colours: Range = "shared"
+    label: str = ""  # what a person said of the pair
     simulated: bool = False
 
 
@@ -103,7 +104,7 @@ def explain_blocks(readings: Readings) -> list[Block]:
     private = "This page holds the texts as they were given, and words of the queries: it is as private as they are."
     numbers = "Cells are numbered from 0 in each direction. Two models’ cells have nothing to do with each other."
     return [
-        *_scores(models),
+        *_scores(readings),
         *(_text(readings, number) for number in range(len(models[0].texts))),
         *(_topics(one) for one in models if one.topics),
         *_gates(models),
@@ -112,9 +113,9 @@ def explain_blocks(readings: Readings) -> list[Block]:
     ]
 
 
-def _scores(models: Sequence[Explained]) -> list[Block]:
+def _scores(readings: Readings) -> list[Block]:
     blocks: list[Block] = []
-    for one in models:
+    for one in readings.models:
         if one.score is not None:
             meaning = SCORES[one.recipe.objective.similarity]
             blocks.append(Text(text=f"Score of the pair by {one.name}: {one.score:.3f}, {meaning}.", tone="unknown"))
@@ -123,6 +124,8 @@ def _scores(models: Sequence[Explained]) -> list[Block]:
             said = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
             told = f"Classes of the {of} by {one.name}: {said}, how likely each is by the head of the model."
             blocks.append(Text(text=told, tone="unknown"))
+    if readings.label:
+        blocks.append(Text(text=f"Label of the pair by a person: {readings.label}.", tone="unknown"))
     return blocks
 
 
@@ -193,7 +196,7 @@ def _count(count: int | None, of: int) -> Cell:
 
 
 def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
-    """The gates and states of one direction, and how the most active cells change."""
+    """The gates and states of one direction, and y of the most active cells alone (Fig. 6, 11, 12)."""
     cells, shared = readings.rule.top_cells, readings.colours == "shared"
     columns, active, panels = word_columns(text.words), most_active(trace, cells), []
     for name, (title, meaning) in PANELS.items():
@@ -207,15 +210,13 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
         picture = partial(heat_map, values, columns, active, scale, f"{title} {name}(t)")
         panels.append(Picture(picture=picture, remark=told, legend=[] if shared else _scale(scale)))
-    of_active = trace.states["y"][trace.reading][:, active].T  # words in reading order
-    end = "in the embedding" if trace.becomes == "embedding" else "after the last word"
-    lines = Picture(
-        title="The most active cells, word by word",
-        remark=f"y(t) of each; left is what is read first; on the right the cell’s number and its value {end}",
-        picture=partial(
-            word_lines, active, of_active, word_columns(text.words[trace.reading]),
-            f"y of the most active cells, {one.name}",
-        ),
+    y = trace.states["y"][:, active]
+    scale = own_scale(y)
+    names = [f"{cell}  {value:+.2f}" for cell, value in zip(active, trace.vector[[*active]], strict=True)]
+    apart = Picture(
+        title="The most active cells alone",
+        remark="y(t) on a scale of its own; beside a cell’s number the value by which it is one of them",
+        picture=partial(heat_map, y, columns, range(len(active)), scale, "output y(t)", names), legend=_scale(scale),
     )  # fmt: skip
     of_all = f"Every gate and state: a column is a word, a row a cell, the {cells} most active on top in that order."
     notes = [f"{of_all} Colours: −1 orange, 0 none, 1 green." if shared else of_all]
@@ -225,7 +226,7 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             " Every word is in traces.arrow."
         )
     return [
-        Heading(text=f"{one.name}, read {trace.direction}", only="page"), lines,
+        Heading(text=f"{one.name}, read {trace.direction}", only="page"), apart,
         Text(text=" ".join(notes), tone="quiet", only="page"), Beside(blocks=panels, natural=True, only="page"),
     ]  # fmt: skip
 
@@ -277,7 +278,31 @@ def _topics(one: Explained) -> Section:
         for cell in found["cells"]
     ]
     table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
-    return Section(title=f"Which words which cells stand for: {one.name}", blocks=[Text(text=told), table])
+    blocks = [Text(text=told), table, *_grid(found["grid"])]
+    return Section(title=f"Which words which cells stand for: {one.name}", blocks=blocks)
+
+
+def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """A row for each query, a column for each cell that took a word of any, those of most queries first (Table III)."""
+    taken = [{f"{of['cell']} {ARROWS[of['direction']]}": ", ".join(of["words"]) for of in q["cells"]} for q in queries]
+    cells = [cell for cell, _ in Counter(cell for row in taken for cell in row).most_common()]
+    tables: list[Block] = []
+    for start in range(0, len(cells), GRID_CELLS):
+        shown = cells[start : start + GRID_CELLS]
+        rows = [
+            [of["query"], *(Cell(text=row.get(cell, ""), shade=0.2 * (cell in row)) for cell in shown)]
+            for of, row in zip(queries, taken, strict=True)
+        ]
+        caption = f"Words by query and cell: cells {start + 1} to {start + len(shown)} of {len(cells)}"
+        left = range(1 + len(shown))
+        tables.append(Table(caption=caption, header=("Query", *shown), rows=rows, left=left, only="page"))
+    rest = [Section(title="The other cells", blocks=tables[1:], folded=True, only="page")] if tables[1:] else []
+    lines = ["; ".join(f"{cell} {words}" for cell, words in row.items()) for row in taken]
+    rows = [[of["query"], line] for of, line in zip(queries, lines, strict=True)]
+    terminal = Table(
+        caption="Words by query and cell", header=("Query", "Cells"), rows=rows, left=(0, 1), only="terminal"
+    )
+    return [*tables[:1], *rest, terminal] if queries else []
 
 
 def _gates(models: Sequence[Explained]) -> list[Block]:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 WIDE, HALF = 920, 520  # pixels of a figure alone and of one of two
 SERIES = ("ours", "dropped", "other")
-CELLS = ("cell0", "cell1", "cell2", "cell3")
-NAMES = ("ink", "quiet", "grid", "line", "plain", "card", "unreadable", "kept", *SERIES, *CELLS)
+NAMES = ("ink", "quiet", "grid", "line", "plain", "card", "unreadable", "kept", *SERIES)
 COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # as matplotlib knows them
 KINDS = {  # of a dot: (colour, whether it is full)
     "": ("quiet", True), "ours": ("ours", True), "above": ("ours", True), "below": ("unreadable", True),
@@ -375,31 +374,6 @@ def word_columns(words: Sequence[str]) -> WordColumns:
     return WordColumns(labels=labels, starts=starts, words_each=each)
 
 
-def word_lines(cells: Sequence[int], values: np.ndarray, columns: WordColumns, name: str) -> Markup:
-    """How the most active cells change from word to word, as lines (Fig. 6, 11, 12).
-
-    values: [cells, words], most active first; what is read first is on the left, whichever way the tower reads.
-    """
-    means, last = columns.means(values.T), values[:, -1]  # of the last word itself, also where its column is a mean
-    gap = min(720, max(260, 54 * len(means))) / max(1, len(means) - 1)
-
-    def draw() -> Any:
-        figure = _figure(gap * max(1, len(means) - 1) + 170, 300)
-        axes = figure.add_subplot()
-        axes.axhline(0, color=COLOUR["quiet"], ls=":", lw=1.4)
-        for rank in reversed(range(len(cells))):  # the most active above all others
-            colour, lw = (COLOUR[CELLS[rank]], 2.2) if rank < len(CELLS) else (COLOUR["plain"], 1)
-            axes.plot(means[:, rank], "o-" if len(means) <= 40 else "-", color=colour, lw=lw, ms=2 * lw, mec="none",
-                      label=f"{cells[rank]}  {last[rank]:+.2f}")  # fmt: skip
-        columns.label(axes, gap)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=11, handlelength=1.2)
-        return figure
-
-    told = ", ".join(f"cell {cell} ends at {y:+.2f}" for cell, y in zip(cells, last, strict=True))
-    return _drawn(draw, f"{name}: {told}", "curves words")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
     """What the colours of a heat map mean: `low` and `high` are the ends; one around zero has -high for its low."""
@@ -440,7 +414,7 @@ def heat_map(
     title: str,
     names: Sequence[str] = (),
 ) -> Markup:
-    """A column for each word, a row for each cell (Fig. 4, 5, 9, 10) or hop, those of `active` on top.
+    """A column for each word, a row for each cell (Fig. 4 to 6, 9 to 12) or hop, those of `active` on top.
 
     values: [words, cells] in the order in which the words stand. names: of the active rows, if not their numbers.
     """

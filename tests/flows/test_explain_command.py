@@ -18,6 +18,8 @@ from tests.flows.test_report import Page, loads_nothing
 from tests.recipes import made, varied
 from tests.trained_model import trained_stage
 from tests.training.analysis.small_models import small_model
+from training.analysis.keywords import most_active
+from training.analysis.traces import trace
 from training.labelled.classifying import of_vectors
 from training.models.model import load_model, write_model
 from training.recipes.named_recipes import recipe
@@ -97,8 +99,9 @@ def test_two_models_stand_side_by_side(lstm, rnn, tmp_path, capsys):
     page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
     assert page.open == []
     assert "Training loss per pair" in page.words
-    # Of each text 5 panels of the LSTM (no forget gate) and 1 of the RNN; all pictures say what they show.
-    assert [s["class"] for s in page.all("svg")].count("heat") == 2 * (5 + 1)
+    # Of each text 5 panels of the LSTM (no forget gate) and 1 of the RNN, and the most active cells of each alone; all
+    # pictures say what they show.
+    assert [s["class"] for s in page.all("svg")].count("heat") == 2 * (5 + 1 + 1 + 1)
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
 
 
@@ -134,13 +137,50 @@ def test_a_self_attentive_model_shows_where_its_hops_look(rnn, tmp_path, capsys)
     assert set(storage.list_files(str(into))) == {"attention.arrow", "explain.html", "traces.arrow"}
 
 
-def test_lines_of_other_towers_end_after_the_last_word(tmp_path, capsys):
+def test_the_most_active_cells_stand_alone_with_the_value_that_chose_them(tmp_path, capsys):
+    """Of a max-pooled tower the largest y, of a variational one the last, from which μ and σ are computed."""
     pooled = folder_of(tmp_path, "max_pooled", name="pooled")
     normal = folder_of(tmp_path, "variational", name="normal")
     explain(capsys, "--model", pooled, "--beside", normal, QUERY, "--into", str(tmp_path / "out"))
+    html = (tmp_path / "out" / "explain.html").read_text(encoding="utf-8")
+    assert Page(html).open == []
+    alone = [picture for picture in re.findall(r'<svg class="heat".*?</svg>', html, re.S) if "and 10 rows" in picture]
+    assert len(alone) == 4  # of each model both directions
+    for picture, model in zip(alone, [pooled, pooled, normal, normal], strict=True):
+        made = trace(load_model(model), QUERY, "query").traces
+        direction = made[0] if picture in (alone[0], alone[2]) else made[1]
+        cells = most_active(direction, 10)
+        named = [f"{cell} {direction.vector[cell]:+.2f}" for cell in cells]
+        assert re.findall(r">(\d+ [+-]\d\.\d\d)</text>", picture) == named
+
+
+def test_a_label_of_the_pair_stands_beside_both_scores(lstm, rnn, tmp_path, capsys):
+    pair = ("--model", lstm, "--beside", rnn, QUERY, TITLE, "--label", "Good [b]")
+    result = explain(capsys, *pair, "--into", str(tmp_path))
+    assert result["label"] == "Good [b]"
+    words = Page((tmp_path / "explain.html").read_text(encoding="utf-8")).words
+    scores = [f"Score of the pair by {model['name']}: {model['score']:.3f}" for model in result["models"]]
+    places = [words.index(told) for told in (*scores, "Label of the pair by a person: Good [b].")]
+    assert places == sorted(places)
+    assert run(["explain", *pair]) == 0
+    assert "by a person: Good [b]." in capsys.readouterr().out
+
+
+def test_queries_are_shown_as_a_grid_only_where_it_is_asked_for(lstm, tmp_path, capsys):
+    queries = tmp_path / "queries.tsv"
+    queries.write_text("a\toak shelf\nb\tzinc <b>angle</b>\nc\tred lamp\n")
+    asked = ("--model", lstm, "--queries", str(queries), "--set", "share=0", "--into", str(tmp_path / "out"))
+    assert explain(capsys, *asked)["models"][0]["topics"]["grid"] == []
+    grid = explain(capsys, *asked, "--grid", "2")["models"][0]["topics"]["grid"]
+    assert [row["query"] for row in grid] == ["oak shelf", "zinc <b>angle</b>"]
+    assert {tuple(cell["words"]) for row in grid for cell in row["cells"]} == {("shelf",), ("<b>angle</b>",)}
     page = Page((tmp_path / "out" / "explain.html").read_text(encoding="utf-8"))
     assert page.open == []
-    assert "in the embedding" not in page.words
+    assert page.words.count("zinc <b>angle</b>") == 1
+    assert "red lamp" not in page.words
+    assert page.words.count("<b>angle</b>") == 1 + len(grid[1]["cells"])
+    assert run(["explain", *asked, "--grid", "3"]) == 0
+    assert "red lamp" in capsys.readouterr().out
 
 
 def test_a_score_by_distance_is_called_one(tmp_path, capsys):
@@ -205,18 +245,13 @@ def test_queries_give_topics_and_gates(lstm, rnn, tmp_path, capsys):
     assert titles["models"][0]["attenuation"] != model["attenuation"]
 
 
-def test_lines_are_in_reading_order_and_heat_maps_in_that_of_the_text(tmp_path, capsys):
+def test_heat_maps_are_in_the_order_of_the_text_whichever_way_it_is_read(tmp_path, capsys):
     model = folder_of(tmp_path, "full bilstm", name="both")
     explain(capsys, "--model", model, "one two three", "--into", str(tmp_path))
     html = (tmp_path / "explain.html").read_text(encoding="utf-8")
-    pictures = re.findall(r'<svg class="(curves words|heat)".*?</svg>', html, re.S)
-    assert pictures == (["curves words"] + ["heat"] * 6) * 2
-    labels = [
-        re.findall(r">(one|two|three)</text>", picture)
-        for picture in re.findall(r'<svg class="(?:curves words|heat)".*?</svg>', html, re.S)
-    ]
-    forward = ["one", "two", "three"]
-    assert labels == [forward] * 7 + [forward[::-1]] + [forward] * 6
+    pictures = re.findall(r'<svg class="heat".*?</svg>', html, re.S)
+    labels = [re.findall(r">(one|two|three)</text>", picture) for picture in pictures]
+    assert labels == [["one", "two", "three"]] * (1 + 6) * 2
 
 
 @pytest.mark.parametrize("colours", ["shared", "panel"])
@@ -296,6 +331,8 @@ def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
         (("",), "no word"),
         (("angle", " \t "), "no word"),
         (("a", "b", "--side", "query"), "the first is the query"),
+        (("a", "--label", "Good"), "nothing that it could be of"),
+        (("a", "b", "--grid", "3"), "nothing that it could be of"),
         (("angle \udcff",), "not valid UTF-8"),
         (("a", "--queries", "/nowhere/queries.tsv"), "no such file"),
         (("a", "--set", "threshold=7"), "above 0 and at most 1"),

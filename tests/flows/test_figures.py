@@ -23,7 +23,6 @@ from flows.report.figures import (
     scale_of,
     shortened,
     word_columns,
-    word_lines,
 )
 from tests.flows.test_report import loads_nothing
 
@@ -154,15 +153,6 @@ def test_long_texts_become_runs_of_words_whose_means_keep_the_whole(num_words):
 def test_names_are_short():
     assert shortened("a" * 16) == "a" * 14 + "…"
     assert shortened("a" * 15) == "a" * 15
-
-
-def test_lines_end_where_the_cells_end():
-    picture = word_lines((7, 3), np.array([[0.1, 0.5], [0.0, -0.4]]), word_columns(["a", "b"]), "name")
-    assert "cell 7 ends at +0.50, cell 3 ends at -0.40" in picture
-    assert path_of(picture, "cell0")[0][1] > path_of(picture, "cell0")[1][1]  # it rises: y points downwards
-    values = np.linspace(-0.5, 0.5, 200)[None]
-    assert "cell 7 ends at +0.50" in word_lines((7,), values, word_columns(["a"] * 200), "name")  # no mean of three
-    assert "nan" not in word_lines((7,), np.array([[0.0]]), word_columns(["a"]), "name")
 
 
 def test_each_kind_of_dot_has_a_colour_of_the_page():

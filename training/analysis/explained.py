@@ -33,28 +33,36 @@ class Topics:
 
     Of each query the 5 cells with the largest |y| of the final vector take part; a cell takes a keyword of the query if
     it declares that word itself. A word that a cell took from one query only is counted but not named: it says nothing
-    about the cell, and might tell who typed it.
+    about the cell, and might tell who typed it. The grid has the first `rows` queries as they were typed, each with the
+    words that its cells took.
     """
 
     cells: dict[tuple[Direction, int], Counter[str]] = field(default_factory=dict)
     keywords: Counter[str] = field(default_factory=Counter)
     num_queries: int = 0
+    rows: int = 0
+    grid: list[tuple[str, dict[tuple[Direction, int], list[str]]]] = field(default_factory=list)
 
     def add(self, query: TracedText, found: Keywords) -> None:
         """Collect one more query. A word that is twice in it counts once."""
         self.num_queries += 1
         self.keywords.update({query.words[at] for at in found.keywords})
+        taken: dict[tuple[Direction, int], list[str]] = {}
         for one in found.counted:
             for column, cell in enumerate(one.cells[:CELLS]):
-                taken = {query.words[at] for at in found.keywords if one.declared[at, column]}
-                if taken:
-                    self.cells.setdefault((one.direction, cell), Counter()).update(taken)
+                of_cell = [*dict.fromkeys(query.words[at] for at in found.keywords if one.declared[at, column])]
+                if of_cell:
+                    taken[one.direction, cell] = of_cell
+                    self.cells.setdefault((one.direction, cell), Counter()).update(of_cell)
+        if len(self.grid) < self.rows:
+            self.grid.append((query.text, taken))
 
 
 def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> dict[str, Any]:
     """The cells that took keywords of the most queries, each with its most frequent words.
 
-    Of each word {"word", "queries": in how many the cell took it, "of": in how many it was a keyword}.
+    Of each word {"word", "queries": in how many the cell took it, "of": in how many it was a keyword}; of each query of
+    the grid {"query", "cells"}, a cell with the words that it took.
     """
     busiest = sorted(found.cells.items(), key=lambda item: (-item[1].total(), item[0]))[:num_cells]
     return {
@@ -75,6 +83,13 @@ def topics_json(found: Topics, *, num_cells: int = 10, num_words: int = 12) -> d
                 ],
             }
             for (direction, cell), words in busiest
+        ],
+        "grid": [
+            {
+                "query": query,
+                "cells": [{"direction": way, "cell": cell, "words": words} for (way, cell), words in taken.items()],
+            }
+            for query, taken in found.grid
         ],
     }
 
@@ -180,10 +195,13 @@ def explained(
     rule: CountingRule | None = None,
     *,
     side: Side = "query",
+    grid: int = 0,
     cost: Sequence[dict[str, Any]] = (),
     progress: Progress = silent,
 ) -> Explained:
     """A model's reading of one text, or of a query and a title, and of a set of queries (or titles, as `side` says).
+
+    grid: so many of the queries are shown themselves.
 
     Raises UsageError for a tower without traces, a text without a word, or queries none of which has one.
     """
@@ -191,7 +209,7 @@ def explained(
     rule = rule or CountingRule()
     traced = tuple(trace(model, text, side) for text, side in texts)
     counted = tuple(keywords(text.traces, rule) for text in traced)
-    gates, topics = InputGates(), Topics()
+    gates, topics = InputGates(), Topics(rows=grid)
     for number, query in enumerate(queries):
         progress(f"{name}: queries", number, len(queries))
         if words(query):  # one without a word has no embedding
