@@ -54,7 +54,7 @@ PANELS = {
 }
 ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 40  # of a text
-GRID_CELLS = 12  # whose columns fit beside each other
+GRID_CELLS = 10  # whose columns fit beside each other
 HOPS = 8  # whose columns fit beside each other
 SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
@@ -293,7 +293,7 @@ def _grid(queries: Sequence[Mapping[str, Any]]) -> list[Block]:
             [of["query"], *(Cell(text=row.get(cell, ""), shade=0.2 * (cell in row)) for cell in shown)]
             for of, row in zip(queries, taken, strict=True)
         ]
-        caption = f"Words by query and cell: cells {start + 1} to {start + len(shown)} of {len(cells)}"
+        caption = f"Words by query and cell, columns {start + 1} to {start + len(shown)} of {len(cells)}"
         left = range(1 + len(shown))
         tables.append(Table(caption=caption, header=("Query", *shown), rows=rows, left=left, only="page"))
     rest = [Section(title="The other cells", blocks=tables[1:], folded=True, only="page")] if tables[1:] else []
