@@ -348,21 +348,7 @@ def write_texts(shards: str, to: str) -> int:
 
     Returns their number. Existing files are not overwritten. Raises UsageError and StageError.
     """
-    built = open_result(shards)
-    if (stage := built.manifest.request.stage) != "build":
-        raise UsageError(
-            asked=f"the texts of the click shards in {shards} were to be listed",
-            found=f"it is the output of {stage}",
-            do="give the folder that `clicktower build` printed",
-        )
-    folder = local_folder(built.data)
-    names = {file.path.split("/")[-2] for file in built.manifest.files if file.path.endswith("/texts.arrow")}
-    taught = sorted(name for name in names if not name.startswith("dev"))
-    texts = pa.chunked_array(
-        [chunk for name in taught for chunk in open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"].chunks],
-        pa.string(),
-    )
-    distinct = pc.unique(texts)
+    distinct = distinct_texts_of(shards)
     buffer = io.BytesIO()
     pq.write_table(pa.table({"text": distinct}), buffer)
     if not storage.write_new(to, buffer.getvalue()):
@@ -373,3 +359,25 @@ def write_texts(shards: str, to: str) -> int:
             do="give another --to, or remove it",
         )
     return len(distinct)
+
+
+def distinct_texts_of(shards: str, *, held_out: bool = False) -> pa.Array:
+    """Each text of a build's training shards and pool once, normalised; with `held_out` those held out too.
+
+    Raises UsageError and StageError.
+    """
+    built = open_result(shards)
+    if (stage := built.manifest.request.stage) != "build":
+        raise UsageError(
+            asked=f"the texts of the click shards in {shards} were to be listed",
+            found=f"it is the output of {stage}",
+            do="give the folder that `clicktower build` printed",
+        )
+    folder = local_folder(built.data)
+    names = {file.path.split("/")[-2] for file in built.manifest.files if file.path.endswith("/texts.arrow")}
+    taught = sorted(name for name in names if held_out or not name.startswith("dev"))
+    texts = pa.chunked_array(
+        [chunk for name in taught for chunk in open_table(f"{folder}/{name}/texts.arrow", TEXTS)["text"].chunks],
+        pa.string(),
+    )
+    return pc.unique(texts)
