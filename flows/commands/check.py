@@ -38,18 +38,12 @@ def check(
         clicktower check logs/*.ndjson.gz
         clicktower check clicks.csv --format delimited --mapping clicks.toml --documents documents.tsv
 
-    Parameters
-    ----------
-    logs
-        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
-    format
-        The format of the log, as in `ingest`; by default it is guessed.
-    mapping
-        TOML file that says what the columns are; where one is needed and none is given, one is proposed.
-    documents
-        The documents file, to report how many clicks are on a document with a title.
-    sample_lines
-        About how many lines to look at; a log with fewer is read whole.
+    Args:
+        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
+        format: The format of the log, as in `ingest`; by default it is guessed.
+        mapping: TOML file that says what the columns are; where one is needed and none is given, one is proposed.
+        documents: The documents file, to report how many clicks are on a document with a title.
+        sample_lines: About how many lines to look at; a log with fewer is read whole.
     """
     import time
 

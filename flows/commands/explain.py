@@ -43,33 +43,20 @@ def explain(
         clicktower explain --model store/train/LSTM --beside store/train/RNN "angle bracket" "12 in. zinc angle"
         clicktower explain --model store/train/DIGEST --queries queries.tsv --into explained
 
-    Parameters
-    ----------
-    text
-        A query; with --side document a title.
-    title
-        A title, to see the pair and its score.
-    model
-        The folder that `train` printed, or a release, of a recurrent model: LSTM,
-        bidirectional LSTM (also self-attentive, max-pooled, variational) or RNN.
-    side
-        The tower that reads a single text, and those of --queries; query by default.
-    beside
-        Another model, to compare counts and scores, and the training cost of each.
-    queries
-        Queries, id<TAB>text, to show which words each cell represents, and whether the
-        input gate closes at unimportant words. With --side document they are titles.
-    grid
-        Also show the first so many of --queries, and which cell takes which of their words.
-    label
-        What a person said of the pair, such as Good, to stand beside the scores.
-    into
-        A folder to write explain.html and traces.arrow to.
-    colours
-        The colour range of the heat maps: shared (one for all) or panel (one each).
-    set
-        field=value for any field of the counting rule: top_cells, threshold, share; may
-        be repeated.
+    Args:
+        text: A query; with --side document a title.
+        title: A title, to see the pair and its score.
+        model: The folder that `train` printed, or a release, of a recurrent model: LSTM, bidirectional LSTM (also
+            self-attentive, max-pooled, variational) or RNN.
+        side: The tower that reads a single text, and those of --queries; query by default.
+        beside: Another model, to compare counts and scores, and the training cost of each.
+        queries: Queries, id<TAB>text, to show which words each cell represents, and whether the input gate closes at
+            unimportant words. With --side document they are titles.
+        grid: Also show the first so many of --queries, and which cell takes which of their words.
+        label: What a person said of the pair, such as Good, to stand beside the scores.
+        into: A folder to write explain.html and traces.arrow to.
+        colours: The colour range of the heat maps: shared (one for all) or panel (one each).
+        set: field=value for any field of the counting rule: top_cells, threshold, share; may be repeated.
     """
     from flows.config.toml_file import with_fields
     from flows.report.explain_page import Readings, explain_blocks

@@ -47,35 +47,21 @@ def pool(
     writes what `evaluate` and `compare` take, and says how far assessors agree.
     Neither overwrites a file.
 
-    Parameters
-    ----------
-    runs
-        TREC runs, such as runs/*.collection.run of an evaluation, or logged.run of `judgments`.
-    queries
-        The queries of the runs, id<TAB>text.
-    documents
-        The documents that were searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
-    sheet
-        The sheet to write: .csv or .tsv.
-    depth
-        How many documents of each run and query.
-    num_queries
-        The number of queries to draw; by default all.
-    judged
-        Qrels of people; pairs judged there are skipped.
-    seed
-        Decides the order of the sheet, and which queries are drawn.
-    read
-        Completed sheets to read, one per assessor.
-    qrels
-        The qrels to write: query id, 0, document id, grade.
-    write_queries
-        Also write the judged queries, id<TAB>text: for queries from click-derived judgments, whose ids lose the prefix
-        click-derived.
-    merge
-        Where assessors differ: median (of an even number the lower middle grade), or refuse.
-    allow_partial
-        Accept incomplete sheets. What is not judged later counts as not relevant.
+    Args:
+        runs: TREC runs, such as runs/*.collection.run of an evaluation, or logged.run of `judgments`.
+        queries: The queries of the runs, id<TAB>text.
+        documents: The documents that were searched: id<TAB>title lines, or JSON lines or Parquet with id and title.
+        sheet: The sheet to write: .csv or .tsv.
+        depth: How many documents of each run and query.
+        num_queries: The number of queries to draw; by default all.
+        judged: Qrels of people; pairs judged there are skipped.
+        seed: Decides the order of the sheet, and which queries are drawn.
+        read: Completed sheets to read, one per assessor.
+        qrels: The qrels to write: query id, 0, document id, grade.
+        write_queries: Also write the judged queries, id<TAB>text: for queries from click-derived judgments, whose ids
+            lose the prefix click-derived.
+        merge: Where assessors differ: median (of an even number the lower middle grade), or refuse.
+        allow_partial: Accept incomplete sheets. What is not judged later counts as not relevant.
     """
     if read and not runs:
         if not qrels or sheet:

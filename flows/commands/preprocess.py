@@ -26,14 +26,10 @@ def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None
 
         clicktower simulate demo-data --searches 100000 --seed 7
 
-    Parameters
-    ----------
-    out
-        A new folder for the log, the documents, the judgments and the truth (who searched, the fate of each line).
-    searches
-        The number of searches by people and bots; the log has about ten lines per search.
-    seed
-        The same seed makes the same bytes.
+    Args:
+        out: A new folder for the log, the documents, the judgments and the truth (who searched, the fate of each line).
+        searches: The number of searches by people and bots; the log has about ten lines per search.
+        seed: The same seed makes the same bytes.
     """
     from flows.simulation import write_simulation
     from flows.simulation.simulation_config import SimulationConfig
@@ -49,10 +45,8 @@ def simulate(out: str, *, searches: int = 30_000, seed: int = 0, set: Set = None
 class StageFlags:
     """What every stage on Beam takes.
 
-    Parameters
-    ----------
-    beam_options
-        Options of the Beam runner; write them after a bare `--`.
+    Args:
+        beam_options: Options of the Beam runner; write them after a bare `--`.
     """
 
     into: Into
@@ -72,16 +66,12 @@ class StageFlags:
 class WindowFlags:
     """The dates of a store that are read.
 
-    Parameters
-    ----------
-    first
-        First date of the window (2026-09-01); by default the store's first.
-    until
-        Last date of the window; by default the store's newest.
-    last
-        The number of dates up to the last one, instead of a first one.
-    allow_missing_days
-        Continue although the store has nothing for some date of the window; the manifest then names it.
+    Args:
+        first: First date of the window (2026-09-01); by default the store's first.
+        until: Last date of the window; by default the store's newest.
+        last: The number of dates up to the last one, instead of a first one.
+        allow_missing_days: Continue although the store has nothing for some date of the window; the manifest then names
+            it.
     """
 
     first: Annotated[str | None, Parameter(name="--from")] = None
@@ -116,25 +106,18 @@ def ingest(
         clicktower ingest aol/*.txt.gz --format delimited --mapping aol.toml --into store
         clicktower ingest logs/ --into store -- --direct_running_mode=multi_processing --direct_num_workers=2
 
-    Parameters
-    ----------
-    logs
-        Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
-    date
-        The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of that
-        day. A file that has grown replaces what it was before.
-    format
-        The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query id,
-        query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
-    mapping
-        TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are clicks.
-    person_key
-        File with the key that people are hashed by; by default one is made in the store's private folder.
-    renew_key
-        If the store's key has expired, make a new one. This begins a new window, which cannot be combined with the
-        old one.
-    replace_day
-        Make the date from these files alone; whatever it was made from before is superseded.
+    Args:
+        logs: Files, patterns, folders or URIs (s3://, gs://) of the log, plain or compressed with gzip or zstd.
+        date: The day of the log (2026-09-01). Ingest a late file alone, with the same date: it makes a new version of
+            that day. A file that has grown replaces what it was before.
+        format: The format of the log: ubi (OpenSearch User Behavior Insights 1.0-1.3, JSON lines), orcas (TSV of query
+            id, query, document, url), or delimited, jsonl, parquet, whose columns a mapping names.
+        mapping: TOML file that says what the columns are (docs/data.md has examples). For ubi: which actions are
+            clicks.
+        person_key: File with the key that people are hashed by; by default one is made in the store's private folder.
+        renew_key: If the store's key has expired, make a new one. This begins a new window, which cannot be combined
+            with the old one.
+        replace_day: Make the date from these files alone; whatever it was made from before is superseded.
     """
     from beam_jobs.ingest import ingest_stage
     from beam_jobs.ingest.ingest_stage import IngestConfig
@@ -213,16 +196,11 @@ def erase(
         clicktower erase --store store --client-id -
         clicktower erase --store store --client-ids-file ids.txt
 
-    Parameters
-    ----------
-    store
-        The store whose days are changed.
-    client_id
-        `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
-    client_ids_file
-        A file with one client id per line.
-    person_key
-        The key file that logs were ingested with, if it was not the store's own.
+    Args:
+        store: The store whose days are changed.
+        client_id: `-`: read client ids, as the log spells them, from stdin, one per line (not echoed on a terminal).
+        client_ids_file: A file with one client id per line.
+        person_key: The key file that logs were ingested with, if it was not the store's own.
     """
     from beam_jobs.ingest import erase
 
@@ -300,17 +278,12 @@ def build(
         clicktower build --days store --documents documents.tsv --k 5 --into store
         clicktower build --days store --last 30 --documents documents.tsv --into store
 
-    Parameters
-    ----------
-    days
-        A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
-        ingested without a date; with --from, --to or --last only the dates of that window.
-    k
-        How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
-    judged_queries
-        Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
-    adult_list
-        Your own list of adult words, one per line, instead of the built-in one.
+    Args:
+        days: A store, or folders that `ingest` printed. For a store: the newest version of every date, and everything
+            ingested without a date; with --from, --to or --last only the dates of that window.
+        k: How many distinct people must have issued a query. 1 is for a team that trains on its own log in private.
+        judged_queries: Queries (id<TAB>text) that are kept out of training, because the model is evaluated on them.
+        adult_list: Your own list of adult words, one per line, instead of the built-in one.
     """
     from beam_jobs.build import build_stage
     from beam_jobs.build.build_stage import BuildConfig
@@ -359,30 +332,20 @@ def build_labelled(
         clicktower build-labelled scored.jsonl --first a --second b --label score --label-kind value --into store
         clicktower build-labelled reviews.parquet --text review --label stars --into store
 
-    Parameters
-    ----------
-    files
-        Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or Parquet.
-    dev
-        Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
-    first
-        The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
-    second
-        The column of its second text.
-    text
-        The column of the text, where a line has one text only.
-    label
-        The column of the label.
-    no_header
-        The first line of delimited text is already a row; its columns are then numbers.
-    delimiter
-        The delimiter of delimited text, if it is not a tab.
-    mapping
-        A TOML file that says all this, instead of the flags (docs/labelled.md has an example).
-    format
-        The format of the files; by default it follows from the ending of the first file's name.
-    label_kind
-        class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets its bounds).
+    Args:
+        files: Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or
+            Parquet.
+        dev: Files to hold out, instead of a share of `files`; lines of `files` with a sentence of these are dropped.
+        first: The column of a pair's first text: a name, a dotted path into JSON, or a number from 1.
+        second: The column of its second text.
+        text: The column of the text, where a line has one text only.
+        label: The column of the label.
+        no_header: The first line of delimited text is already a row; its columns are then numbers.
+        delimiter: The delimiter of delimited text, if it is not a tab.
+        mapping: A TOML file that says all this, instead of the flags (docs/labelled.md has an example).
+        format: The format of the files; by default it follows from the ending of the first file's name.
+        label_kind: class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets
+            its bounds).
     """
     from beam_jobs.labelled import labelled_stage
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
@@ -437,14 +400,10 @@ def judgments(
 
         clicktower judgments --days store --from 2026-10-01 --to 2026-10-14 --trained-on store/build/DIGEST --into store
 
-    Parameters
-    ----------
-    days
-        A store, or folders that `ingest` printed, as in `build`: days after those of training.
-    trained_on
-        The folder of a build; days that it was made from, or that are not later, are refused.
-    min_impressions
-        How often a document must have been shown for a query to get a grade.
+    Args:
+        days: A store, or folders that `ingest` printed, as in `build`: days after those of training.
+        trained_on: The folder of a build; days that it was made from, or that are not later, are refused.
+        min_impressions: How often a document must have been shown for a query to get a grade.
     """
     from beam_jobs.judgments import judgments_stage
     from beam_jobs.judgments.judgments_stage import JudgmentsConfig

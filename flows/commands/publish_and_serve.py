@@ -41,32 +41,20 @@ def publish(
 
         clicktower publish --model store/train/DIGEST --documents documents.tsv --to release
 
-    Parameters
-    ----------
-    model
-        The folder that `train` printed.
-    evaluation
-        The folder that `evaluate` printed; its table becomes part of the release.
-    candidate
-        Make the release but leave the live one unchanged; `rollback --release`
-        makes it live.
-    if_better
-        Make it live only if its model is better than the live one by the rules of promotion;
-        otherwise it is kept as a candidate, and the reason is printed. Needs --evaluation.
-    queries
-        With --if-better, --qrels and --into: the queries on which the live model is evaluated again,
-        if it was evaluated on other judgments or documents than this one.
-    qrels
-        The judgments of those queries.
-    frequencies
-        How often each query was asked, if the evaluation was given it.
-    into
-        The store for the evaluation of the live model.
-    rule
-        field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
-    workers
-        Workers that encode: 1 is this machine with all its cores; more are tasks of
-        a Ray cluster, the one that RAY_ADDRESS names or one started here.
+    Args:
+        model: The folder that `train` printed.
+        evaluation: The folder that `evaluate` printed; its table becomes part of the release.
+        candidate: Make the release but leave the live one unchanged; `rollback --release` makes it live.
+        if_better: Make it live only if its model is better than the live one by the rules of promotion; otherwise it is
+            kept as a candidate, and the reason is printed. Needs --evaluation.
+        queries: With --if-better, --qrels and --into: the queries on which the live model is evaluated again, if it was
+            evaluated on other judgments or documents than this one.
+        qrels: The judgments of those queries.
+        frequencies: How often each query was asked, if the evaluation was given it.
+        into: The store for the evaluation of the live model.
+        rule: field=value for any rule of the promotion (measure=ndcg@3, max_slice_drop=0.05); may be repeated.
+        workers: Workers that encode: 1 is this machine with all its cores; more are tasks of a Ray cluster, the one
+            that RAY_ADDRESS names or one started here.
     """
     from flows.releases import publish as publishing
 
@@ -134,11 +122,9 @@ def rollback(*, to: ReleaseUri, release: str | None = None, json: Json = False) 
         clicktower rollback --to release
         clicktower rollback --to release --release DIGEST
 
-    Parameters
-    ----------
-    release
-        The digest of a release or candidate that `clicktower releases` lists; by
-        default the release that was live before.
+    Args:
+        release: The digest of a release or candidate that `clicktower releases` lists; by default the release that was
+            live before.
     """
     from flows.releases.publish import rollback
 
@@ -154,10 +140,8 @@ def verify(folder: str, *, json: Json = False) -> None:
         clicktower verify store
         clicktower verify release
 
-    Parameters
-    ----------
-    folder
-        A folder that a stage printed, a store, or a release.
+    Args:
+        folder: A folder that a stage printed, a store, or a release.
     """
     from flows.releases import verify
 
@@ -189,16 +173,11 @@ def export(
         clicktower export --release release --form parquet --into titles.parquet
         clicktower export --release release --form trec --queries queries.tsv --into titles.run
 
-    Parameters
-    ----------
-    form
-        parquet, opensearch or trec.
-    into
-        The file to write; for opensearch, the folder.
-    queries
-        For trec: queries as `id<TAB>text` lines.
-    k
-        For trec: documents per query.
+    Args:
+        form: parquet, opensearch or trec.
+        into: The file to write; for opensearch, the folder.
+        queries: For trec: queries as `id<TAB>text` lines.
+        k: For trec: documents per query.
     """
     from flows.releases.export_release import export
 
@@ -225,20 +204,14 @@ def search(
         clicktower search --release release --mode hybrid --weight 0.02 "angle bracket"
         clicktower search --release questions --rerank 100 "how do I learn to cook"
 
-    Parameters
-    ----------
-    text
-        The query, as a person would type it.
-    k
-        How many documents to show.
-    mode
-        vector: by cosine, or by distance if the model compares by it. bm25: by the words that query
-        and title share. hybrid: cosine (or minus the distance) + weight * BM25.
-    weight
-        The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
-    rerank
-        Rerank this many of the nearest by the confidence of the model's own classifier that they are of the query's
-        class, for example duplicates. For a model that was trained on labelled pairs.
+    Args:
+        text: The query, as a person would type it.
+        k: How many documents to show.
+        mode: vector: by cosine, or by distance if the model compares by it. bm25: by the words that query and title
+            share. hybrid: cosine (or minus the distance) + weight * BM25.
+        weight: The weight of BM25 in a hybrid, 0.02 by default; `compare` reports the one that your judgments choose.
+        rerank: Rerank this many of the nearest by the confidence of the model's own classifier that they are of the
+            query's class, for example duplicates. For a model that was trained on labelled pairs.
     """
     from flows.releases import search
     from flows.releases.search import WEIGHT
@@ -293,23 +266,15 @@ def serve(
         clicktower serve --release release
         curl -H 'Content-Type: application/json' -d '{"query": "angle bracket"}' http://127.0.0.1:8080/v1/search
 
-    Parameters
-    ----------
-    host
-        The address to listen on.
-    port
-        The port to listen on; 0 takes any free port.
-    workers
-        Processes that answer requests; each holds the release in memory.
-    poll_seconds
-        How often the pointer is checked.
-    drain_seconds
-        How long SIGTERM waits for requests under way.
-    allow_host
-        A host name that requests may use, besides localhost and its address; may be repeated. A service that listens
-        to other machines answers to any name unless this is given.
-    json
-        Print where it listens as one JSON object, before it answers.
+    Args:
+        host: The address to listen on.
+        port: The port to listen on; 0 takes any free port.
+        workers: Processes that answer requests; each holds the release in memory.
+        poll_seconds: How often the pointer is checked.
+        drain_seconds: How long SIGTERM waits for requests under way.
+        allow_host: A host name that requests may use, besides localhost and its address; may be repeated. A service
+            that listens to other machines answers to any name unless this is given.
+        json: Print where it listens as one JSON object, before it answers.
     """
     import os
 

@@ -45,12 +45,9 @@ def sweep(config: str, *, plan: bool = False, json: Json = False) -> None:
     In the sweep's folder are the table (sweep.json, sweep.md), a page with curves
     (sweep.html) and the best recipe (best.toml, for train --recipe).
 
-    Parameters
-    ----------
-    config
-        The TOML file. Relative paths in it are relative to its folder.
-    plan
-        Only print what would be trained, and what is there already.
+    Args:
+        config: The TOML file. Relative paths in it are relative to its folder.
+        plan: Only print what would be trained, and what is there already.
     """
     from flows.config.settings import Surroundings
     from flows.config.sweep_config import measure_of, points_of, read_sweep
