@@ -12,8 +12,8 @@ import pytest
 
 from beam_jobs.engine.beam_engine import run_pipeline
 from beam_jobs.engine.engine_options import asks_for_processes
+from beam_jobs.engine.engine_start import _PrivateServer
 from beam_jobs.engine.forked_workers import forked_workers
-from beam_jobs.engine.worker_environments import _PrivateServer
 from schemas.errors import TransientError
 
 TWO_PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]

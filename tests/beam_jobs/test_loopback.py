@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2
 
+from beam_jobs.engine.engine_start import _Pool
 from beam_jobs.engine.forked_workers import forked_workers
-from beam_jobs.engine.worker_environments import _Pool
 from tests.waiting import runs, wait_until
 
 
