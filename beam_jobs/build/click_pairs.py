@@ -1,12 +1,12 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from."""
 
-import hashlib
 from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.search_log import PEOPLE_CAP
@@ -90,6 +90,8 @@ def click_pairs(
 
     passed = is_published[at]
     at = at[passed]
+    is_repeated = np.ones(len(at), bool)  # a query holds what is excluded for it once
+    is_repeated[np.unique(at, return_index=True)[1]] = False
     excluded = _excluded_rows(query_of_row[clicks > 0], shown["pool_row"].to_numpy()[clicks > 0], len(people))
     table = pa.table(
         [
@@ -97,7 +99,7 @@ def click_pairs(
             pairs["title"].filter(pa.array(passed)),
             pair_clicks[passed],
             is_dev[at],
-            excluded.take(pa.array(at, mask=_is_repeated(at))),
+            excluded.take(pa.array(at, mask=is_repeated)),
         ],
         schema=CLICK_PAIRS,
     )
@@ -105,13 +107,6 @@ def click_pairs(
         fates={fate: int(lines) for fate, lines in fates.items()},
         counts={name: int(count) for name, count in counts.items()},
     )
-
-
-def _is_repeated(values: np.ndarray) -> np.ndarray:
-    """Whether the same value stands further up, for each value."""
-    is_repeated = np.ones(len(values), bool)
-    is_repeated[np.unique(values, return_index=True)[1]] = False
-    return is_repeated
 
 
 def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:
@@ -169,12 +164,7 @@ MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
     """Whether each normalised query is held out for dev, bool [queries]; about `share` of all queries are.
 
-    A larger share holds out the same queries and more. Raises ValueError for a salt of over 64 bytes.
+    A larger share holds out the same queries and more. `salt`: up to 64 bytes; `share`: below 1.
     """
-    limit = int(share * 2**64)
-    return np.array([_keyed_hash(query, salt) < limit for query in queries], bool)
-
-
-def _keyed_hash(query: str, salt: str) -> int:
-    digest = hashlib.blake2b(query.encode(), digest_size=8, key=salt.encode(), person=b"split").digest()
-    return int.from_bytes(digest, "little")
+    texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
+    return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit

@@ -8,7 +8,6 @@ title (the one with the smallest hash). The key is fixed: the pool depends on th
 salt, and a document that joins the catalogue leaves the order of the others as it was (docs/model.md section 6).
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.sources.read_lines import Unit, plan_reading, read_blocks
 from schemas import storage
 from schemas.documents import as_documents, not_of_form, parse_documents, require_documents
@@ -63,7 +63,7 @@ def hashed_documents(documents: pa.Table) -> pa.Table:
     titles = normalise_column(documents["title"].fill_null(""))
     table = pa.table({"document_id": documents["id"], "title": titles})
     table = table.filter(pc.not_equal(table["title"], ""))
-    hashes = np.fromiter(map(_pool_hash, table["document_id"].to_pylist()), np.uint64, len(table))
+    hashes = keyed_hashes(table["document_id"].combine_chunks(), key=b"clicktower", person=b"pool")
     return table.append_column("hash", pa.array(hashes)).combine_chunks().cast(HASHED)
 
 
@@ -168,12 +168,6 @@ def _any_clicked(rows: pa.Table, keys: list[str]) -> pa.Table:
 
 def _hash_range(hashes: pa.ChunkedArray) -> np.ndarray:
     return (hashes.to_numpy() >> _RANGE_SHIFT).astype(np.int64)
-
-
-def _pool_hash(document_id: str) -> int:
-    return int.from_bytes(
-        hashlib.blake2b(document_id.encode(), digest_size=8, key=b"clicktower", person=b"pool").digest(), "little"
-    )
 
 
 # A documents file in parts that workers read: byte ranges of lines, a whole gzip file, row groups of Parquet.

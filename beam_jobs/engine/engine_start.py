@@ -1,8 +1,7 @@
 """What each runner needs beside the pipeline, started for one job and ended with it.
 
 FnApiRunner needs nothing, or worker processes (forked_workers). Prism and Flink take jobs through a server,
-which is started here unless `--job_endpoint` names one. For LOOPBACK, their usual environment on one machine, see
-worker_environments.
+which is started here unless `--job_endpoint` names one.
 """
 
 import json
@@ -208,7 +207,9 @@ def job_server(command: Sequence[str], log: str, preload: str = "") -> Iterator[
 
     `preload`: a library to load into it (LD_PRELOAD). Raises TransientError where it does not start.
     """
-    port = _free_port()
+    with closing(socket.socket()) as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
     command = [word.replace(PORT, str(port)) for word in command]
     with open(log, "ab") as output:
         process = subprocess.Popen(
@@ -243,12 +244,6 @@ def _wait_until_it_answers(process: subprocess.Popen, port: int, command: Sequen
         follows="the job was not submitted",
         do=f"read what it said, in {log}; start it by hand to see more: {' '.join(command)}",
     )
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -156,13 +156,16 @@ def client_statistics(joined: pa.Table) -> pa.Table:
     kind, person = known["kind"].to_numpy(), known["person"].to_numpy()
     time = pc.fill_null(pc.cast(known["time"], pa.int64()), NO_TIME).to_numpy()
     is_search, is_impression, is_click = (kind == KINDS.index(name) for name in ("search", "impression", "click"))
-    asks = known["owns_query"].to_numpy()
+    asks, queries = known["owns_query"].to_numpy(), known["query"].combine_chunks()
+    hashes = keyed_hashes(queries.dictionary)
+    hashes[hashes == NO_QUERY] = NO_QUERY + 1
+    hashes = hashes[queries.indices.to_numpy(zero_copy_only=False)]
     hour = np.where(is_search & (time != NO_TIME), time // MS_PER_HOUR % MAX_HOURS, -1)
     rows = {
         "person": person,
         "hour": hour.astype(np.int32),
         "position": np.where(is_click, np.minimum(known["position"].to_numpy(), RANKS), -1).astype(np.int32),
-        "query": np.where(asks, _query_hashes(known["query"].combine_chunks()), np.uint64(NO_QUERY)),
+        "query": np.where(asks, hashes, np.uint64(NO_QUERY)),
         "first_ms": np.where(asks, time, NO_TIME),
         "searches": is_search.astype(np.int64),
         "asked": asks.astype(np.int64),
@@ -170,7 +173,8 @@ def client_statistics(joined: pa.Table) -> pa.Table:
         "clicks": is_click.astype(np.int64),
         "named": (asks & known["names_bot"].to_numpy()).astype(np.int64),
     }
-    heavy = asks & _asks_much(person, asks)
+    distinct, code = np.unique(person, return_inverse=True)
+    heavy = asks & (np.bincount(code[asks], minlength=len(distinct))[code] > QUERIES_KEPT)
     if not heavy.any():
         return _add_up(pa.table(rows))
     light = _add_up(pa.table({name: column[~heavy] for name, column in rows.items()}))
@@ -188,19 +192,6 @@ def keep_smallest(rows: pa.Table) -> pa.Table:
     first = np.append(True, person[1:] != person[:-1]) if len(person) else np.zeros(0, bool)
     number_within = np.arange(len(person)) - np.flatnonzero(first)[np.cumsum(first) - 1]
     return rows.filter(pa.array(number_within < QUERIES_KEPT))
-
-
-def _asks_much(person: np.ndarray, asks: np.ndarray) -> np.ndarray:
-    """For each row whether its person asks more than QUERIES_KEPT times here."""
-    distinct, code = np.unique(person, return_inverse=True)
-    return np.bincount(code[asks], minlength=len(distinct))[code] > QUERIES_KEPT
-
-
-def _query_hashes(queries: pa.DictionaryArray) -> np.ndarray:
-    """A 64-bit hash of each query, never NO_QUERY."""
-    hashes = keyed_hashes(queries.dictionary)
-    hashes[hashes == NO_QUERY] = NO_QUERY + 1
-    return hashes[queries.indices.to_numpy(zero_copy_only=False)]
 
 
 def _add_up(rows: pa.Table) -> pa.Table:
@@ -485,10 +476,7 @@ def find_crowds(passers_by: pa.Table, activity: Activity, rules: BotRules) -> Bo
     in_crowd &= others[query] < PEOPLE_CAP
     surely = chance <= rules.crowd_chance
     verdict = np.where(surely, RULE["crowd"], RULE["unsure_crowd"]).astype(np.int8)
-    person = rows["person"].to_numpy()[in_crowd]
-    order = np.lexsort((verdict[in_crowd], person))
-    clients, first = np.unique(person[order], return_index=True)
-    return Bots(clients=clients, rules=verdict[in_crowd][order][first])
+    return merge_bots([Bots(clients=rows["person"].to_numpy()[in_crowd], rules=verdict[in_crowd])])
 
 
 def _chances(

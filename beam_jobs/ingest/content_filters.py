@@ -104,7 +104,9 @@ MAX_WORDS = 64
 
 def says_nothing(query: str) -> bool:
     """Whether a normalised query holds no letter, digit or pictograph: no list and no setting makes anything of it."""
-    return not (query[:1].isalnum() or any(map(_says_something, query)))  # most queries: by their first letter
+    if query[:1].isalnum():  # most queries
+        return False
+    return not any(character.isalnum() or unicodedata.category(character) == "So" for character in query)
 
 
 def content_fate(query: str, adult: Mapping[str, Sequence[str]]) -> str | None:
@@ -154,10 +156,6 @@ def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.nd
     is_long = (num_words > MAX_WORDS) | (pc.utf8_length(texts).to_numpy() > MAX_CHARACTERS)
     is_plain = has_one(np.array(says_something, bool)[word]) & ~has_one(np.array(is_suspect, bool)[word])
     return ~is_plain | has_one(is_again) | is_long | ("" in adult)
-
-
-def _says_something(character: str) -> bool:
-    return character.isalnum() or unicodedata.category(character) == "So"
 
 
 @lru_cache(maxsize=8)

@@ -53,7 +53,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     client ids.
     """
     dropped: Counter[str] = Counter()
-    is_first = first_rows(_one_chunk(rows["line_hash"]))
+    is_first = first_rows(rows["line_hash"].combine_chunks())
     dropped["repeat"] = int((~is_first).sum())
 
     kind = np.where(is_first, _kind_codes(rows["kind"]), _REPEAT)
@@ -62,7 +62,7 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     dropped["other_action"] = int((kind == OTHER).sum())
     dropped["document_missing"] = int((is_event & ~has_document).sum())
 
-    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
     here = np.arange(rows.num_rows)
     search_of_query_id = _chosen_search(rows, kind, query_id)
     asked = search_of_query_id[query_id]  # the row that each row's query is from, -1 none
@@ -76,16 +76,16 @@ def join_search_events(rows: pa.Table, key: bytes) -> tuple[pa.Table, Counter[st
     kept = np.flatnonzero(is_chosen | (is_event & (asked >= 0)))
     lines = rows.select(["document_id", "position", "time"]).take(pa.array(kept))
     searches = pa.array(asked[kept])
-    client = _one_chunk(rows["client_id"])
+    client = rows["client_id"].combine_chunks()
     people = hash_people(client, key)
     searcher = people.take(searches)
     joined = pa.table(
         [
             pa.array(kind[kept], pa.int8()),
-            _normalised(_one_chunk(rows["query"])).take(searches),
+            _normalised(rows["query"].combine_chunks()).take(searches),
             pc.coalesce(people.take(pa.array(kept)), searcher),
             searcher,
-            is_bot_user_agent(_one_chunk(rows["user_agent"])).take(searches),
+            is_bot_user_agent(rows["user_agent"].combine_chunks()).take(searches),
             lines["document_id"],
             lines["position"],
             lines["time"],
@@ -101,12 +101,12 @@ def choose_searches(searches: pa.Table, chosen: pa.Table | None) -> tuple[pa.Tab
 
     In parts, for `join_search_events` to be handed the rows that stayed: no line is in two parts.
     """
-    is_first = first_rows(_one_chunk(searches["line_hash"]))
+    is_first = first_rows(searches["line_hash"].combine_chunks())
     dropped = Counter(repeat=int((~is_first).sum()))
     rows = searches.filter(pa.array(is_first))
     if chosen is not None:
         rows = pa.concat_tables([chosen, rows]).unify_dictionaries().combine_chunks()
-    query_id = _numpy(_one_chunk(rows["query_id"]).dictionary_encode().indices)
+    query_id = _numpy(rows["query_id"].combine_chunks().dictionary_encode().indices)
     staying = _chosen_search(rows, np.full(len(rows), SEARCH), query_id)
     dropped["search_repeated"] = len(rows) - len(staying)
     return rows.take(pa.array(staying)), +dropped
@@ -137,13 +137,9 @@ def _chosen_search(rows: pa.Table, kind: np.ndarray, query_id: np.ndarray) -> np
 
 def _kind_codes(kinds: pa.ChunkedArray) -> np.ndarray:
     """Indices into KINDS, whatever order the dictionary came in."""
-    kinds = _one_chunk(kinds)
+    kinds = kinds.combine_chunks()
     meaning = np.array([KINDS.index(kind) for kind in kinds.dictionary.to_pylist()], np.int8)
     return meaning[_numpy(kinds.indices)]
-
-
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
 
 
 def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:

@@ -281,7 +281,8 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
     if len(under) < 2:
         return
     latest, dates = max(under.items(), key=lambda item: max(item[1]) if "without a date" not in item[1] else "")
-    told = "; ".join(f"{_span(of_key)} under {key}" for key, of_key in sorted(under.items(), key=lambda i: min(i[1])))
+    spans = sorted((min(of_key), max(of_key), key) for key, of_key in under.items())
+    told = "; ".join(f"{first}{f' to {last}' * (first != last)} under {key}" for first, last, key in spans)
     do = "ingest all days of a window with the same key"
     if "without a date" not in dates:
         begins = min(dates)
@@ -295,11 +296,6 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
         follows="one person would count as several, and queries that fewer than k people typed would pass",
         do=do,
     )
-
-
-def _span(dates: Sequence[str]) -> str:
-    first, last = min(dates), max(dates)
-    return first if first == last else f"{first} to {last}"
 
 
 def _require_disjoint_logs(days: Sequence[StageResult]) -> None:

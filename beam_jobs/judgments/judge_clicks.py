@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from beam_jobs.build.build_stage import require_between
 from beam_jobs.build.click_pairs import MAX_SALT_BYTES, count_people
+from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import adult_list, content_fates
 from beam_jobs.judgments.click_model import (
     TINY,
@@ -177,11 +178,8 @@ def sample_of(cells: pa.Table) -> pa.Table:
     """SAMPLE of all queries of a bucket."""
     number, start = numbered(cells["query"])
     pair, _ = numbered(cells["query"], cells["document_id"])
-    digests = [
-        hashlib.blake2b(text.encode(), digest_size=8, key=b"clicktower", person=b"click model").digest()
-        for text in cells["query"].take(start).to_pylist()
-    ]
-    hashes = np.frombuffer(b"".join(digests), "<u8")
+    texts = cells["query"].take(pa.array(start)).combine_chunks()
+    hashes = keyed_hashes(texts, key=b"clicktower", person=b"click model")
     document = pair - pair[start][number] if len(pair) else pair
     columns = [pa.array(hashes[number], pa.uint64()), pa.array(document, pa.int32())]
     return pa.table([*columns, cells["rank"], cells["impressions"], cells["clicks"]], schema=SAMPLE)
