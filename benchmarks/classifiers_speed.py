@@ -37,7 +37,7 @@ from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
 from benchmarks.real_questions import QuestionPair, occurring_rows, read_question_pairs  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
-from training.data.micro_batch import MicroBatch  # noqa: E402
+from training.data.shard_data import MicroBatch  # noqa: E402
 from training.data.text_batch import WordRows  # noqa: E402
 from training.labelled.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
 from training.network.encoder import Encoder  # noqa: E402

@@ -33,11 +33,7 @@ from benchmarks.real_questions import occurring_rows, read_questions  # noqa: E4
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
 from training.data.text_batch import text_batch  # noqa: E402
-from training.network.decoder import (  # noqa: E402
-    Decoder,
-    targets_of,
-    vocabulary_of,
-)
+from training.network.decoder import FIRST_WORD, Decoder, targets_of, vocabulary_of, word_ids  # noqa: E402
 from training.objectives.generate import RephrasingBatch  # noqa: E402
 from training.towers.bilstm import VariationalTower  # noqa: E402
 from training.towers.recurrent import LSTMTower  # noqa: E402
@@ -55,14 +51,16 @@ class Bench:
         torch.manual_seed(seed)
         vocabulary = vocabulary_of(texts, max_words)
         self.texts, num_rows = occurring_rows(texts)
-        self.ids = vocabulary.ids(texts)
-        self.sizes = Sizes(vocabulary=vocabulary.size, **sizes)
+        self.ids = word_ids(texts, vocabulary)
+        self.sizes = Sizes(vocabulary=FIRST_WORD + len(vocabulary), **sizes)
         stocks = {name: StockGenerative(self.sizes, num_rows, name) for name in ARRANGEMENTS}
         self.stocks, first = stocks, stocks[ARRANGEMENTS[0]]
         for stock in stocks.values():
             stock.load_state_dict(first.state_dict())
         self.tower = VariationalTower(LSTMTower(self.sizes.cells, forget_gate=True), self.sizes.latent)
-        self.decoder = Decoder(self.sizes.latent, self.sizes.decoder_cells, vocabulary.size, self.sizes.word_columns)
+        self.decoder = Decoder(
+            self.sizes.latent, self.sizes.decoder_cells, self.sizes.vocabulary, self.sizes.word_columns
+        )
         start = {name: value.detach() for name, value in first.named_parameters()}
         self.table_RG = first.encoder.table()
         self.tower_parts = {name: part.contiguous() for name, part in first.tower_parts(start).items()}

@@ -62,8 +62,7 @@ from benchmarks.speed.variants import (  # noqa: E402
     stock,
     trainers,
 )
-from training.data.micro_batch import MicroBatch, Order, pair_lengths  # noqa: E402
-from training.data.shard_data import ShardData  # noqa: E402
+from training.data.shard_data import MicroBatch, Order, ShardData, pair_lengths  # noqa: E402
 from training.kernel.kernel_library import status  # noqa: E402
 from training.kernel.kernel_path import CompiledPath  # noqa: E402
 from training.network.encoder import CPU, open_device  # noqa: E402

@@ -195,14 +195,10 @@ class CommitAll(beam.PTransform):
         return (
             (once, *results)
             | "All results" >> beam.Flatten()
-            | "On one key" >> beam.Map(_on_one_key)
+            | "On one key" >> beam.WithKeys(0)
             | "Gather" >> beam.GroupByKey()
             | "Write the manifest" >> beam.Map(_commit_all, self._commit, self._folder)
         )
-
-
-def _on_one_key(result: Any) -> tuple[int, Any]:
-    return 0, result
 
 
 @carries_errors

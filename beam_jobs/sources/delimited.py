@@ -199,10 +199,7 @@ FORM = LogForm(
 _ORCAS_COLUMNS = ("query id", "query", "document id", "url")
 
 
-def open_orcas(_mapping: Mapping) -> DelimitedSource:
-    """The source: delimited text whose columns are known."""
-    mapping = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
-    return DelimitedSource(mapping=mapping, num_columns=len(_ORCAS_COLUMNS))
+_ORCAS_MAPPING = Mapping(columns=Columns(query_id=1, query=2, document_id=3), header=False)
 
 
 def _orcas_records(lines: Sequence[bytes]) -> list[list[str]]:
@@ -217,7 +214,7 @@ def _is_like_orcas(records: Sequence[Sequence[str]]) -> bool:
 
 ORCAS = LogForm(
     name="orcas",
-    open=open_orcas,
+    open=lambda _: DelimitedSource(mapping=_ORCAS_MAPPING, num_columns=len(_ORCAS_COLUMNS)),
     mapping="none",
     recognition=Recognition(
         what="ORCAS: four columns between tabs, the last an address",

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from beam_jobs.compiled.log_library import library
 from beam_jobs.sources.log_rows import log_rows
-from beam_jobs.sources.mapping import Events, Mapping
+from beam_jobs.sources.mapping import Events
 from beam_jobs.sources.read_lines import (
     WRONG_FIELD,
     as_object,
@@ -280,9 +280,8 @@ def _other_id(item: _Object) -> _Text:
     return item.object_id if item.object_id == 0 else item.internal_id
 
 
-def open_ubi(mapping: Mapping) -> LineSource:
-    """The source; of a mapping it takes what actions mean."""
-    return LineSource(parse=partial(parse_block, kinds=kinds_of_actions(mapping.events)))
-
-
-FORM = LogForm(name="ubi", open=open_ubi, mapping="events")
+FORM = LogForm(
+    name="ubi",
+    open=lambda mapping: LineSource(parse=partial(parse_block, kinds=kinds_of_actions(mapping.events))),
+    mapping="events",
+)

@@ -13,8 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.peers.stock_towers import Arrangement, StockTower, Tensors, read_texts
-from training.data.micro_batch import MicroBatch
-from training.data.shard_data import ShardData
+from training.data.shard_data import MicroBatch, ShardData
 
 
 class StockTraining:

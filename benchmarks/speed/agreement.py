@@ -10,8 +10,7 @@ from typing import Protocol
 
 import torch
 
-from training.data.micro_batch import MicroBatch, pairs_of
-from training.data.shard_data import ShardData
+from training.data.shard_data import MicroBatch, ShardData, pairs_of
 from training.network.encoder import Encoder
 from training.network.parameters import Layout
 from training.recipes.recipe import Recipe

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.data.micro_batch import MicroBatch, pairs_of
-from training.data.shard_data import Shard, ShardData
+from training.data.shard_data import MicroBatch, Shard, ShardData, pairs_of
 from training.kernel.kernel_library import library, status
 from training.kernel.kernel_path import CompiledPath
 from training.recipes.recipe import Recipe

@@ -22,7 +22,7 @@ from benchmarks.speed.contest import Tell, rounded
 from benchmarks.speed.trainer import Trainer
 from benchmarks.speed.variants import base_recipe, start_of
 from training.compute.reduction import ProcessGroup
-from training.data.micro_batch import Order, pair_lengths
+from training.data.shard_data import Order, pair_lengths
 from training.run.job import arithmetic_of
 
 ROOT = Path(__file__).parents[2]

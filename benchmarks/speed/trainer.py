@@ -7,8 +7,7 @@ import torch
 from benchmarks.speed.agreement import Parts, matrix_of, parts_of
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.data.micro_batch import MicroBatch
-from training.data.shard_data import ShardData
+from training.data.shard_data import MicroBatch, ShardData
 from training.network.encoder import CPU, Device
 from training.network.parameters import layout_of
 from training.objectives import clicks

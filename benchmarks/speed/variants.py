@@ -12,8 +12,7 @@ from benchmarks.peers.stock_training import StockTraining
 from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
-from training.data.micro_batch import MicroBatch
-from training.data.shard_data import ShardData
+from training.data.shard_data import MicroBatch, ShardData
 from training.kernel.kernel_library import serves
 from training.network.encoder import CPU, Device
 from training.network.parameters import initial_parameters, layout_of

@@ -24,8 +24,7 @@ from benchmarks.speed.variants import Variant, base_recipe, compare, start_of, s
 from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column, trigram_ids
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
-from training.data.micro_batch import MicroBatch, Order, pair_lengths
-from training.data.shard_data import ShardData
+from training.data.shard_data import MicroBatch, Order, ShardData, pair_lengths
 from training.kernel.kernel_library import status
 from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU

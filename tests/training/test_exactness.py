@@ -20,8 +20,7 @@ from tests.recipes import made, varied
 from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from training.compute.reduction import Workers
-from training.data.micro_batch import Order, pair_lengths
-from training.data.shard_data import load_shards
+from training.data.shard_data import Order, load_shards, pair_lengths
 from training.kernel.kernel_library import serves
 from training.recipes.recipe import Recipe
 from training.run.job import COMPILED, REFERENCE, TrainingJob, arithmetic_of

@@ -22,8 +22,7 @@ from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import Together
 from tests.waiting import SECONDS
-from training.data.micro_batch import Order, pair_lengths, pairs_of
-from training.data.shard_data import load_shards
+from training.data.shard_data import Order, load_shards, pair_lengths, pairs_of
 from training.network.parameters import initial_parameters, layout_of
 from training.objectives.clicks import WatchedClicks
 from training.run import job as arithmetic

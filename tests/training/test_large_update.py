@@ -13,7 +13,7 @@ from tests.training import reference
 from tests.training.texts import random_texts
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.data.micro_batch import apart
+from training.data.shard_data import apart
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
 from training.update.click_loss import PairBatch, pair_batch

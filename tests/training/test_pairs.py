@@ -16,8 +16,7 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_large_update import run
-from training.data.micro_batch import Order, Pairs, apart, pair_lengths, pairs_of
-from training.data.shard_data import ShardData, load_shards
+from training.data.shard_data import Order, Pairs, ShardData, apart, load_shards, pair_lengths, pairs_of
 from training.network.encoder import Encoder
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe

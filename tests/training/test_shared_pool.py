@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.negatives import draw
 from tests.schemas.test_negatives import _reference_hash as reference_hash
-from training.data.micro_batch import all_of_pool, n_of_pool, shared_pool
-from training.data.shard_data import ExcludedBy
+from training.data.shard_data import ExcludedBy, all_of_pool, n_of_pool, shared_pool
 from training.data.text_batch import Ragged, starts
 
 

@@ -17,7 +17,7 @@ from tests.training.gloo_workers import Death, run_workers
 from tests.training.small_shards import shop, write_build
 from tests.training.test_click_loss import loss_and_gradients
 from tests.training.test_exactness import alone, job, sha256
-from training.data.micro_batch import MicroBatch
+from training.data.shard_data import MicroBatch
 from training.models.model import combine, load_model
 from training.objectives import clicks
 from training.objectives.clicks import probabilities

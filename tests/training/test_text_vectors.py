@@ -13,7 +13,7 @@ from schemas.stage import open_result
 from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
-from training.data.micro_batch import MicroBatch
+from training.data.shard_data import MicroBatch
 from training.models.model import combine, load_encoder
 from training.models.text_vectors import read_text_vectors
 from training.objectives import clicks

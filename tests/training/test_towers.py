@@ -11,7 +11,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training import reference
 from tests.training.finite_differences import STEP, by_autograd
 from tests.training.texts import random_texts, table_of
-from training.data.micro_batch import apart
+from training.data.shard_data import apart
 from training.data.text_batch import text_batch
 from training.network.encoder import Encoder, encode_batch
 from training.network.parameters import initial_parameters, layout_of, tower_name

@@ -17,7 +17,7 @@ import torch
 
 from training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
 from training.compute.threads import share_out
-from training.data.micro_batch import Pairs
+from training.data.shard_data import Pairs
 from training.kernel.kernel_library import Owned, fields, library, require_memory
 from training.kernel.kernel_texts import CHUNK_TEXTS, BatchIndex, kernel_batch
 from training.kernel.kernel_towers import TowerPoint, TowerStruct

@@ -21,9 +21,9 @@ Shapes: B texts, h latent, P positions, U distinct words read, d cells, G = 4 d,
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Targets(OnDevice):
 
 
 def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> Targets:
-    """The targets of some texts (TargetVocabulary.ids), in a vocabulary of so many ids.
+    """The targets of some texts (`word_ids`), in a vocabulary of so many ids.
 
     The start of a text is read as the id after the last, `vocabulary`. `kept`, bool [P]: whether the word before each
     position is read as it is; where not, it is read as unknown, so that more has to come from z (word dropout, Bowman
@@ -73,43 +73,24 @@ def targets_of(ids: Ragged, vocabulary: int, kept: np.ndarray | None = None) -> 
     )
 
 
-@dataclass(frozen=True)
-class TargetVocabulary:
-    """The words a decoder can say: `words`, most frequent first, have the ids 2, 3, ...
-
-    0 ends a text, 1 stands for any other word.
-    """
-
-    words: tuple[str, ...]
-
-    @property
-    def size(self) -> int:
-        """Ids in use."""
-        return FIRST_WORD + len(self.words)
-
-    def ids(self, texts: Sequence[str]) -> Ragged:
-        """The words of each text (schemas.text_contract) and its end, int64; of a text without words the end alone."""
-        found = [[self._id_of.get(word, UNKNOWN) for word in words(text)] for text in texts]
-        lengths = np.array([len(text) + 1 for text in found], np.int64)
-        return Ragged(starts(lengths), np.array([i for text in found for i in (*text, END)], np.int64))
-
-    @cached_property
-    def _id_of(self) -> dict[str, int]:
-        return {word: FIRST_WORD + at for at, word in enumerate(self.words)}
-
-
-def vocabulary_of(texts: Iterable[str], max_words: int) -> TargetVocabulary:
-    """The `max_words` most frequent words of some texts, each as often as it stands there; ties by the word."""
+def vocabulary_of(texts: Iterable[str], max_words: int) -> dict[str, int]:
+    """The ids, from FIRST_WORD on, of the `max_words` most frequent words of some texts; ties by the word."""
     counts = Counter(word for text in texts for word in words(text))
     by_count = sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
-    return TargetVocabulary(tuple(word for word, _ in by_count[:max_words]))
+    return {word: FIRST_WORD + at for at, (word, _) in enumerate(by_count[:max_words])}
+
+
+def word_ids(texts: Sequence[str], vocabulary: Mapping[str, int]) -> Ragged:
+    """The words of each text (schemas.text_contract) and its end, int64; of a text without words the end alone."""
+    found = [[*(vocabulary.get(word, UNKNOWN) for word in words(text)), END] for text in texts]
+    return Ragged(starts(np.array(list(map(len, found)), np.int64)), np.array(list(chain(*found)), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
     latent: int  # h
     cells: int  # d
-    vocabulary: int  # TargetVocabulary.size
+    vocabulary: int  # ids in use
     word_columns: int  # e
 
     @property

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from schemas.errors import UsageError
 from schemas.judgments import Judged
 from training.compute.reduction import RowGradient
-from training.data.micro_batch import MicroBatch
+from training.data.shard_data import MicroBatch
 from training.data.text_batch import OnDevice, TextBatch, TextTable, text_batch
 from training.labelled.labelled_measures import accuracy, area_of_probabilities
 from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled

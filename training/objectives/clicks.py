@@ -23,8 +23,7 @@ import torch
 from schemas.documents import read_documents
 from schemas.errors import UsageError
 from schemas.judgments import Judged, read_qrels, read_queries
-from training.data.micro_batch import MicroBatch, Pairs, Texts, pair_lengths, pairs_of
-from training.data.shard_data import Shard, ShardData, ln, load_shards
+from training.data.shard_data import MicroBatch, Pairs, Shard, ShardData, Texts, ln, load_shards, pair_lengths, pairs_of
 from training.data.text_batch import TextTable, WordRows
 from training.models.model import Ensemble, Model, encode_table, load_encoder, text_table
 from training.models.text_vectors import SUFFIX, TextVectors, read_text_vectors

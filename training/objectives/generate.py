@@ -11,7 +11,7 @@ Shapes: B examples, h dimensions of z.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +23,10 @@ from schemas.errors import UsageError
 from schemas.judgments import Judged
 from schemas.shard import LABELLED_CATALOGUE
 from training.compute.reduction import RowGradient
-from training.data.micro_batch import MicroBatch
-from training.data.shard_data import Shard, ShardData, load_shards
+from training.data.shard_data import MicroBatch, Shard, ShardData, load_shards
 from training.data.text_batch import OnDevice, Ragged, TextBatch, TextTable, text_batch
 from training.labelled.labelled_shards import LabelledShard, LabelledShards, load_labelled
-from training.network.decoder import Decoder, Targets, TargetVocabulary, targets_of, vocabulary_of
+from training.network.decoder import Decoder, Targets, targets_of, vocabulary_of, word_ids
 from training.network.encoder import Encoder, encode_batch, encoded, gradients
 from training.network.parameters import Outputs, decoder_of_model
 from training.objectives.objective import Measured, draws, held_out_draws, touched_rows
@@ -49,7 +48,7 @@ def load(folder: str, recipe: Recipe, words: Sequence[str] = (), teacher: str | 
         train, dev = _of_clicks(shards, recipe)
     texts = (text for shard in train for text in shard.strings.to_pylist())
     vocabulary = vocabulary_of(texts, _settings(recipe).vocabulary)
-    outputs = Outputs(vocabulary=vocabulary.words)
+    outputs = Outputs(vocabulary=tuple(vocabulary))
     return GenerateTask(
         recipe=recipe,
         table_rows=shards.table_rows,
@@ -207,7 +206,7 @@ class GenerateTask:
     files: Sequence[str]
     train: list[Rephrasings]
     dev: list[Rephrasings]
-    vocabulary: TargetVocabulary
+    vocabulary: Mapping[str, int]  # word -> its id
     decoder: Decoder
 
     @property
@@ -239,7 +238,7 @@ class GenerateTask:
         targets = of.strings.take(of.target[rows]).to_pylist()
         return RephrasingExamples(
             texts=(of.texts, of.source[rows]),
-            words=self.vocabulary.ids(targets),
+            words=word_ids(targets, self.vocabulary),
             kept=None,
             noise_Bh=numbers.standard_normal((len(rows), self.decoder.latent)),
             decoder=self.decoder,

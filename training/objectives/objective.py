@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from schemas.judgments import Judged
-from training.data.micro_batch import MicroBatch
+from training.data.shard_data import MicroBatch
 from training.network.encoder import Encoder
 from training.network.parameters import Outputs
 from training.recipes.recipe import Recipe

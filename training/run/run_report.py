@@ -19,7 +19,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from schemas import storage
 from schemas.process import make_scratch
 from schemas.stage import Progress
-from training.data.micro_batch import Order
+from training.data.shard_data import Order
 from training.network.encoder import Encoder
 from training.objectives.objective import Measured, Watched
 from training.run.job import TrainingJob

@@ -22,8 +22,7 @@ from schemas.errors import Diverged, StageError, UsageError
 from schemas.stage import Progress, silent
 from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
-from training.data.micro_batch import MicroBatch, Order
-from training.data.shard_data import ShardFiles, local_folder
+from training.data.shard_data import MicroBatch, Order, ShardFiles, local_folder
 from training.kernel.kernel_library import status
 from training.kernel.kernel_path import CompiledPath
 from training.models.model import Model, load_model, write_model

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from training.compute.reduction import RowGradient
-from training.data.micro_batch import Pairs
+from training.data.shard_data import Pairs
 from training.data.text_batch import OnDevice, TextBatch, text_batch
 from training.network.encoder import Encoder, encoded, gradients
 from training.towers.tower import gathered
@@ -89,7 +89,7 @@ def _unit(vectors: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairBatch(OnDevice):
-    """As large_update.LossBatch: what micro_batch.Pairs says, with the texts laid out for the towers."""
+    """As large_update.LossBatch: what shard_data.Pairs says, with the texts laid out for the towers."""
 
     queries: TextBatch
     documents: TextBatch

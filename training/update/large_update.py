@@ -17,7 +17,7 @@ import torch
 
 from schemas.errors import Diverged
 from training.compute.reduction import Addend, GradientSum, RowGradient, Workers
-from training.data.micro_batch import MicroBatch
+from training.data.shard_data import MicroBatch
 from training.network.encoder import CPU, Device, Encoder
 from training.network.parameters import DTYPES, Layout, tower_name
 from training.recipes.recipe import Adam, Recipe

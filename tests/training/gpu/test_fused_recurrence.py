@@ -9,7 +9,7 @@ import triton.language as tl
 from tests.recipes import made, varied
 from tests.training.finite_differences import by_autograd
 from tests.training.texts import random_texts, table_of
-from training.data.micro_batch import apart
+from training.data.shard_data import apart
 from training.data.text_batch import TextBatch, text_batch
 from training.network.encoder import Device, Encoder
 from training.network.parameters import initial_parameters, layout_of

@@ -13,7 +13,7 @@ from schemas import storage
 from tests.recipes import made
 from tests.training.small_shards import shop, write_build
 from tests.training.texts import random_texts
-from training.data.micro_batch import apart
+from training.data.shard_data import apart
 from training.data.text_batch import text_batch
 from training.network.encoder import CPU, Device, Encoder, encode_batch, open_device
 from training.network.parameters import initial_parameters, layout_of

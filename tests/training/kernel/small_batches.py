@@ -5,7 +5,7 @@ import torch
 
 from tests.recipes import made, varied
 from tests.training.texts import random_texts
-from training.data.micro_batch import Pairs, apart
+from training.data.shard_data import Pairs, apart
 from training.kernel.kernel_path import CompiledBatch, CompiledPath
 from training.network.encoder import CPU, Encoder
 from training.network.parameters import Layout, initial_parameters, layout_of

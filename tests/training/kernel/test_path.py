@@ -14,7 +14,7 @@ from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
 from tests.training.test_large_update import Together
 from training.compute.reduction import Workers
-from training.data.micro_batch import Pairs
+from training.data.shard_data import Pairs
 from training.kernel.kernel_library import serves
 from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU

@@ -18,7 +18,7 @@ from tests.recipes import made, varied
 from tests.training.objectives.examples import labelled_case, rephrasing_case
 from tests.training.objectives.labelled_builds import built, questions
 from tests.training.objectives.recipes import GENERATE, PAIRS, TEXTS
-from training.data.micro_batch import MicroBatch, Order
+from training.data.shard_data import MicroBatch, Order
 from training.labelled.labelled_shards import load_labelled
 from training.objectives.generate import divergence
 from training.recipes.recipe import Recipe
