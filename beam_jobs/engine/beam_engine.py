@@ -231,18 +231,13 @@ class CarriedError(Exception):
 
 def carries_errors(function: Function) -> Function:
     """The function (or generator function), whose StageErrors reach the caller of `run_pipeline`."""
-    if inspect.isgeneratorfunction(function):
+    if not inspect.isgeneratorfunction(function):
+        return _carrying()(function)
 
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            with _carrying():
-                yield from function(*args, **kwargs)
-    else:
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with _carrying():
-                return function(*args, **kwargs)
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        with _carrying():
+            yield from function(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

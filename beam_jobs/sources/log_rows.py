@@ -238,7 +238,8 @@ def time_of(value: str | int | float, time_format: str) -> int:
     iso: ISO 8601, no zone is UTC; a number, also as text of ten digits or more, is in milliseconds, as OpenSearch date
     fields take it. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.
     """
-    if time_format == "iso" and isinstance(value, str) and not _is_long_number(value):
+    is_number = not isinstance(value, str) or (len(value) >= _MIN_EPOCH_DIGITS and value.isascii() and value.isdigit())
+    if time_format == "iso" and not is_number:
         moment = datetime.fromisoformat(value)
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
@@ -296,7 +297,3 @@ def _of_moments(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
         milliseconds = count // {"ms": 1, "us": 1000, "ns": 1_000_000}[column.type.unit]
     is_bad = is_valid & ((milliseconds < FIRST_MS) | (milliseconds > LAST_MS))
     return pa.array(milliseconds, pa.int64(), mask=~is_valid | is_bad).cast(TIME), is_bad
-
-
-def _is_long_number(text: str) -> bool:
-    return len(text) >= _MIN_EPOCH_DIGITS and text.isascii() and text.isdigit()

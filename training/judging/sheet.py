@@ -154,7 +154,9 @@ def read_sheet(uri: str) -> Sheet:
     _refuse(uri, strange, invalid, double)
     if not rows:
         raise _bad_sheet(uri, "it holds no row", do="give the sheet that was filled in")
-    return Sheet(name=uri, grades=grades, rows=rows, queries=queries, num_written=_num_written(header[at["check"]]))
+    written = re.search(r"\d+", header[at["check"]])
+    num_written = int(written[0]) if written else 0
+    return Sheet(name=uri, grades=grades, rows=rows, queries=queries, num_written=num_written)
 
 
 def _grade(cell: str) -> int | None:
@@ -205,11 +207,6 @@ def _columns(uri: str, header: Sequence[str]) -> dict[str, int]:
             found = f"{names.count(name)} columns begin with the word {name}"
             raise _bad_sheet(uri, found, do="keep the first row as it was written")
     return {name: names.index(name) for name in COLUMNS}
-
-
-def _num_written(header: str) -> int:
-    found = re.search(r"\d+", header)
-    return int(found[0]) if found else 0
 
 
 def _refuse(uri: str, strange: list[int], invalid: list[int], double: list[tuple[int, int]]) -> None:

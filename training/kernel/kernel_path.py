@@ -188,7 +188,7 @@ class CompiledPath:
         for name, gradient in gradients.items():
             mine = views[name].view_as(gradient)
             if exact:
-                squares[name] = from_fixed(mine, gradient, threads, self.num_threads)
+                squares[name] = squares_of(mine, threads, self.num_threads, to_RG=gradient)
             else:
                 gradient.copy_(mine)
                 squares[name] = squares_of(gradient, threads, self.num_threads)
@@ -379,30 +379,17 @@ class RowSum:
         share_out(sum_range, range(len(cut)), threads, num_threads)
 
 
-def from_fixed(sums_RG: torch.Tensor, to_RG: torch.Tensor, threads: Executor, num_threads: int) -> np.ndarray:
-    """Write fixed-point sums as floats to `to_RG`; the squares of each row, float64 [R]."""
-    squares = np.zeros(len(sums_RG))
-
-    def one(cut: tuple[int, int]) -> None:
-        first, last = cut
-        library().rows_from_fixed(
-            sums_RG[first:].data_ptr(), last - first, sums_RG.shape[1], to_RG[first:].data_ptr(),
-            squares[first:].ctypes.data,
-        )  # fmt: skip
-
-    share_out(one, ranges(len(sums_RG), num_threads), threads, num_threads)
-    return squares
-
-
-def squares_of(rows_RG: torch.Tensor, threads: Executor, num_threads: int) -> np.ndarray:
-    """The squares of each row, float64 [R]."""
+def squares_of(
+    rows_RG: torch.Tensor, threads: Executor, num_threads: int, *, to_RG: torch.Tensor | None = None
+) -> np.ndarray:
+    """The squares of each row, float64 [R]; with `to_RG` of rows in fixed point, which are written there as floats."""
     squares = np.zeros(len(rows_RG))
+    function = library().rows_squares if to_RG is None else library().rows_from_fixed
 
     def one(cut: tuple[int, int]) -> None:
         first, last = cut
-        library().rows_squares(
-            rows_RG[first:].data_ptr(), last - first, rows_RG.shape[1], squares[first:].ctypes.data
-        )  # fmt: skip
+        to = () if to_RG is None else (to_RG[first:].data_ptr(),)
+        function(rows_RG[first:].data_ptr(), last - first, rows_RG.shape[1], *to, squares[first:].ctypes.data)
 
     share_out(one, ranges(len(rows_RG), num_threads), threads, num_threads)
     return squares
@@ -449,7 +436,9 @@ def turns_of(candidates: np.ndarray, num_documents: int) -> Turns:
 def _apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
     """No two pairs share a document: they are numbered pair after pair."""
     (num_pairs, num_candidates), flat = candidates.shape, candidates.ravel()
-    if num_candidates > TURN_TEXTS or len(flat) != num_documents or not _is_permutation(flat):
+    if num_candidates > TURN_TEXTS or len(flat) != num_documents or flat.min() < 0:
+        return None
+    if (np.bincount(flat, minlength=num_documents) != 1).any():
         return None
     place = np.empty(num_documents, np.int32)
     place[flat] = numbers = np.arange(num_documents, dtype=np.int32)
@@ -480,7 +469,3 @@ def _clicked_apart(candidates: np.ndarray, num_documents: int) -> Turns | None:
         pair_ends=np.searchsorted(clicked[pair_order], ends),
         pair_order=pair_order,
     )
-
-
-def _is_permutation(numbers: np.ndarray) -> bool:
-    return numbers.min() >= 0 and bool((np.bincount(numbers, minlength=len(numbers)) == 1).all())

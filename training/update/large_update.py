@@ -261,7 +261,9 @@ class ReferencePath:
         for addend in threads.map(addend_of, share):
             total.add(addend, threads)
         gradients, loss = total.over(workers)
-        norms = torch.stack(list(threads.map(_norm, gradients.values())))
+        # The norm of the rows' norms: five times faster than one sum in float64, and as good.
+        norm, rows = torch.linalg.vector_norm, gradients.values()
+        norms = torch.stack(list(threads.map(lambda of: norm(norm(of, dim=1).double()), rows)))
 
         def step(scales: Mapping[str, float]) -> None:
             def step_one(tower: str) -> None:
@@ -280,8 +282,3 @@ class ReferencePath:
         gradients, loss = micro_batch.gradient(towers.look_ahead(update), update)
         sizes = [values.abs().max().item() for values in (loss, *(gradient.values for _, gradient in gradients))]
         return max(sizes) if all(map(math.isfinite, sizes)) else math.inf
-
-
-def _norm(gradient: torch.Tensor) -> torch.Tensor:
-    # The norm of the rows' norms: five times faster than one sum in float64, and as good.
-    return torch.linalg.vector_norm(torch.linalg.vector_norm(gradient, dim=1).double())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
 from training.compute.reduction import UNIT
-from training.kernel.kernel_path import CompiledAddend, RowSum, TouchedRows, from_fixed, ranges
+from training.kernel.kernel_path import CompiledAddend, RowSum, TouchedRows, ranges, squares_of
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 COLUMNS = 32
@@ -52,7 +52,7 @@ def test_the_exact_sum_is_that_of_pythons_integers_in_any_order(seed, num, num_r
         total = RowSum(addends_of(made[::-1]), touched_of(num_rows), 1e6)
         total.exactly(floats, pool, threads)
         through = torch.full((num_rows, COLUMNS), -1.0)
-        squares = from_fixed(fixed, through, pool, threads)
+        squares = squares_of(fixed, pool, threads, to_RG=through)
     assert fixed.tolist() == expected.tolist()
     assert torch.equal(floats, fixed.to(torch.float32) * UNIT)
     assert torch.equal(through, floats)
