@@ -238,8 +238,8 @@ def time_of(value: str | int | float, time_format: str) -> int:
     iso: ISO 8601, no zone is UTC; a number, also as text of ten digits or more, is in milliseconds, as OpenSearch date
     fields take it. epoch_s, epoch_ms: a number, also as text. Fractions of a millisecond are cut off.
     """
-    is_number = not isinstance(value, str) or (len(value) >= _MIN_EPOCH_DIGITS and value.isascii() and value.isdigit())
-    if time_format == "iso" and not is_number:
+    is_long = isinstance(value, str) and len(value) >= _MIN_EPOCH_DIGITS
+    if time_format == "iso" and isinstance(value, str) and not (is_long and value.isascii() and value.isdigit()):
         moment = datetime.fromisoformat(value)
         since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

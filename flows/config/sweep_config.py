@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 
 from flows.config.toml_file import absolute, check_names, read_toml, with_fields
 from schemas.errors import UsageError
-from training.models.word_vectors import recipe_with
+from training.models.given_vectors import recipe_with
 from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed, flat

@@ -14,8 +14,8 @@ from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.test_exactness import alone, job, sha256
 from training.data.shard_data import MicroBatch
+from training.models.given_vectors import read_text_vectors
 from training.models.model import combine, load_encoder
-from training.models.text_vectors import read_text_vectors
 from training.objectives import clicks
 from training.run.launch import train
 

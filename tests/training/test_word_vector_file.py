@@ -6,7 +6,7 @@ import pytest
 
 from schemas.errors import StageError, UsageError
 from tests.recipes import made
-from training.models.word_vectors import columns_of, read_vectors, recipe_with
+from training.models.given_vectors import columns_of, read_vectors, recipe_with
 from training.recipes.recipe import Recipe
 
 gensim_models = pytest.importorskip("gensim.models")

@@ -1,8 +1,8 @@
 """The compiled path: recurrent towers on a CPU, in plain C++ called through ctypes.
 
 kernel_library.py    finds and loads what the package's build made, and says which recipes it serves
-kernel_texts.py      texts to words and trigrams (tokenise.cpp), and the index of a batch (batch.cpp, prefixes.cpp)
-kernel_towers.py     texts to vectors, many at once or one short text (encode_text.cpp)
+kernel_towers.py     texts to words and trigrams (tokenise.cpp), the index of a batch (batch.cpp, prefixes.cpp), and
+                     vectors, of many texts at once or one short text (encode_text.cpp)
 kernel_path.py       a minibatch to its gradient and the update (gradient.cpp, click_loss.h)
 kernel_search.py     vectors in eight bits, and which may be nearest to a query (nearest.cpp, dot_rows.h); titles by
                      word, and the best of them for some words (postings.cpp)

@@ -19,8 +19,7 @@ from training.compute.reduction import UNIT, Workers, fixed_point_limit, require
 from training.compute.threads import share_out
 from training.data.shard_data import Pairs
 from training.kernel.kernel_library import Owned, fields, library, require_memory
-from training.kernel.kernel_texts import CHUNK_TEXTS, BatchIndex, kernel_batch
-from training.kernel.kernel_towers import TowerPoint, TowerStruct
+from training.kernel.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
 from training.network.parameters import tower_name
 from training.recipes.recipe import Recipe
 from training.recipes.towers import Truncated

@@ -38,8 +38,7 @@ from training.compute.threads import alone, compute_threads
 from training.data.text_batch import CONTRACT_VERSION as WORDS_VERSION
 from training.data.text_batch import Ragged, TextTable, WordRows, grouped_order, starts, text_batch
 from training.kernel.kernel_library import serves, status
-from training.kernel.kernel_texts import tokenised
-from training.kernel.kernel_towers import CompiledTower, compiled_towers
+from training.kernel.kernel_towers import CompiledTower, compiled_towers, tokenised
 from training.network.encoder import CPU, Encoder, encode_batch
 from training.network.parameters import Layout, Outputs, layout_of, pieces, tower_name
 from training.ranking.embedding import Side, unit

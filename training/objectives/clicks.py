@@ -25,8 +25,8 @@ from schemas.errors import UsageError
 from schemas.judgments import Judged, read_qrels, read_queries
 from training.data.shard_data import MicroBatch, Pairs, Shard, ShardData, Texts, ln, load_shards, pair_lengths, pairs_of
 from training.data.text_batch import TextTable, WordRows
+from training.models.given_vectors import SUFFIX, TextVectors, read_text_vectors
 from training.models.model import Ensemble, Model, encode_table, load_encoder, text_table
-from training.models.text_vectors import SUFFIX, TextVectors, read_text_vectors
 from training.network.encoder import Encoder
 from training.network.parameters import NOTHING, Outputs
 from training.objectives.objective import Measured, touched_rows
@@ -133,7 +133,7 @@ def probabilities(score_BC: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def teacher_of(path: str, data: ShardData, recipe: Recipe) -> Teacher:
-    """The teacher in a model folder or a file of vectors (text_vectors).
+    """The teacher in a model folder or a file of vectors (given_vectors).
 
     Raises as model.load_models and read_text_vectors, and UsageError for a model by distance.
     """

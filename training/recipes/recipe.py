@@ -11,7 +11,7 @@ from training.recipes.towers import LSTM, TowerSettings
 
 @section
 class WordVectorSettings(Kinds):
-    """Words of a given file start from its vectors (word_vectors)."""
+    """Words of a given file start from its vectors (given_vectors)."""
 
     columns: Natural = 0  # of such a vector; 0: as many as the file's have
 

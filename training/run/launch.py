@@ -16,8 +16,7 @@ from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named
-from training.models.text_vectors import recipe_taught, teacher_in
-from training.models.word_vectors import recipe_with
+from training.models.given_vectors import recipe_taught, recipe_with, teacher_in
 from training.recipes.objectives import Classify, Clicks, Generate
 from training.recipes.recipe import Recipe
 from training.run.job import TrainingJob, arithmetic_of
@@ -54,7 +53,7 @@ def train(
     the recipe. Each adds up in its own way and is another request (job). `stop_after`: so many epochs keep a
     checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
-    (word_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
+    (given_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
     models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
     unless the recipe says `objective.teacher.share`. A recipe with `objective.pretrain` first trains such a model, a
     request of its own in the same store.

@@ -25,8 +25,8 @@ from training.compute.threads import compute_threads
 from training.data.shard_data import MicroBatch, Order, ShardFiles, local_folder
 from training.kernel.kernel_library import status
 from training.kernel.kernel_path import CompiledPath
+from training.models.given_vectors import word_vectors_of
 from training.models.model import Model, load_model, write_model
-from training.models.word_vectors import word_vectors_of
 from training.network.encoder import Device, open_device
 from training.network.parameters import Layout, initial_parameters, is_beside, layout_of, tower_name
 from training.objectives.objective import Task
@@ -230,7 +230,7 @@ def start_of(
 
     `model`: a model folder. W and the tower's parts are its; what the objective puts beside them is new. One tower for
     both sides starts from the shared one, or from that of queries. `word_vectors`: of the words with a row of their own
-    (word_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
+    (given_vectors); those that the model knows start as it has them. Raises UsageError where its towers are
     others.
     """
     names = recipe.objective.towers

@@ -22,8 +22,7 @@ from tests.training.kernel.small_batches import (
 )
 from training.kernel.kernel_library import library, status
 from training.kernel.kernel_path import CompiledAddend, Workspace
-from training.kernel.kernel_texts import CHUNK_TEXTS
-from training.kernel.kernel_towers import TowerPoint
+from training.kernel.kernel_towers import CHUNK_TEXTS, TowerPoint
 from training.network.encoder import encode_batch
 from training.update.click_loss import pair_gradient
 
