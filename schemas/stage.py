@@ -21,7 +21,7 @@ from importlib import metadata
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.claim import claimed
-from schemas.errors import JobGoesOn
+from schemas.errors import JobGoesOn, UsageError
 from schemas.manifest import Manifest, Outcome, OutputFile, Request
 
 # Their output is readable by its owner only: it contains queries as they were typed, by whomever.
@@ -81,9 +81,14 @@ def stage_folder(store: str, request: Request) -> str:
     return storage.join(store, request.stage, request.digest)
 
 
-def open_result(folder: str) -> StageResult:
-    """A finished output by its folder. Raises StageError where it is not finished."""
-    return StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
+def open_result(folder: str, *stages: str, asked: str = "", do: str = "") -> StageResult:
+    """A finished output by its folder. Raises StageError where it is not finished, UsageError where it is of another
+    stage than these: then `asked` and `do` are said, by default the folder that one of them printed."""
+    found = StageResult(folder=folder, manifest=manifests.read(folder), reused=True)
+    if stages and (stage := found.manifest.request.stage) not in stages:
+        do = do or f"give the folder that {' or '.join(f'`clicktower {name}`' for name in stages)} printed"
+        raise UsageError(asked=asked, found=f"it is the output of {stage}", do=do)
+    return found
 
 
 def find_finished(store: str, request: Request) -> tuple[StageResult | None, list[str]]:

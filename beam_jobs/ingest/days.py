@@ -168,13 +168,8 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
     ]
     opened = {result.manifest.digest: result for result in undated if window.is_all}
     for folder in (*chain.from_iterable(singles.values()), *dated):
-        result = open_result(folder)
-        if result.manifest.request.stage != "ingest":
-            raise UsageError(
-                asked=f"days were to be read from {folder}",
-                found=f"it is the output of {result.manifest.request.stage}",
-                do="give folders of `clicktower ingest`, or their store",
-            )
+        do = "give folders of `clicktower ingest`, or their store"
+        result = open_result(folder, "ingest", asked=f"days were to be read from {folder}", do=do)
         opened[result.manifest.digest] = result
     found = [opened[digest] for digest in sorted(opened)]
     if not found:

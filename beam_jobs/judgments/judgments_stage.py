@@ -12,7 +12,7 @@ from beam_jobs.ingest.day_versions import data_date, follow
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
 from beam_jobs.judgments.judge_clicks import JudgmentsConfig, judgments_request
 from schemas import manifest, storage
-from schemas.errors import StageError, UsageError
+from schemas.errors import StageError
 from schemas.stage import Progress, StageResult, open_result, silent
 
 __all__ = ["JudgmentsConfig", "judgments"]
@@ -91,13 +91,7 @@ def refuse_trained_days(build: str, days: Sequence[StageResult]) -> None:
 
     Dates, log files and times are compared for those days of the build that are still in its store, or in theirs.
     """
-    built = open_result(build)
-    if built.manifest.request.stage != "build":
-        raise UsageError(
-            asked=f"the days that a model is trained on were to be read from {build}",
-            found=f"it is the output of {built.manifest.request.stage}",
-            do="give the folder that `clicktower build` printed",
-        )
+    built = open_result(build, "build", asked=f"the days that a model is trained on were to be read from {build}")
     digests = set(built.manifest.request.inputs.get("days", ()))
     trained = _find(digests, [build, *(day.folder for day in days)])
     digests |= {day.manifest.digest for day in trained}

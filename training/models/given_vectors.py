@@ -375,13 +375,9 @@ def teacher_in(path: str, recipe: Recipe) -> TeacherSource:
     if path.endswith(SUFFIX):
         require_text_vectors(path)
         return TeacherSource(storage.absolute(path), storage.fingerprint(path))
-    found = open_result(path)
-    if (stage := found.manifest.request.stage) not in ("train", "combine"):
-        raise UsageError(
-            asked=f"{recipe.name} was to be taught by the model in {path}",
-            found=f"it is the output of {stage}",
-            do="give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors",
-        )
+    asked = f"{recipe.name} was to be taught by the model in {path}"
+    do = "give the folder that `clicktower train` or `clicktower combine` printed, or a Parquet file of vectors"
+    found = open_result(path, "train", "combine", asked=asked, do=do)
     return TeacherSource(storage.absolute(found.data), found.manifest.digest)
 
 

@@ -72,8 +72,9 @@ def train(
             found="a fast sum depends on their number" if fast else f"the least must be from 1 to {workers}",
             do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
         )
-    built = open_result(shards)
-    _require_shards_for(recipe, built, shards)
+    what = "click shards" if recipe.objective.stages == ("build",) else "labelled shards"
+    asked = f"{recipe.name} was to be trained on the {what} in {shards}"
+    built = open_result(shards, *recipe.objective.stages, asked=asked)
     if judged and not isinstance(recipe.objective, Clicks):
         raise UsageError(
             asked=f"NDCG was to be watched while {recipe.name} is trained",
@@ -90,7 +91,8 @@ def train(
     word_vectors = storage.absolute(word_vectors) if word_vectors else None
     recipe = recipe_taught(recipe_with(recipe, word_vectors), teacher)
     taught_by = teacher_in(teacher, recipe) if teacher else None
-    started = _trained(start, recipe) if start else None
+    asked = f"{recipe.name} was to start from the model in {start}"
+    started = open_result(start, "train", asked=asked) if start else None
     if before:
         started = train(
             shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
@@ -160,29 +162,6 @@ def pretraining(recipe: Recipe) -> Recipe | None:
         return None
     settings = asdict(recipe.objective.pretrain)
     return replace(recipe, epochs=settings.pop("epochs"), objective=Generate(**settings))
-
-
-def _require_shards_for(recipe: Recipe, built: StageResult, shards: str) -> None:
-    wanted = recipe.objective.stages
-    if (stage := built.manifest.request.stage) not in wanted:
-        what = "click shards" if wanted == ("build",) else "labelled shards"
-        raise UsageError(
-            asked=f"{recipe.name} was to be trained on the {what} in {shards}",
-            found=f"it is the output of {stage}",
-            do=f"give the folder that `{' or `'.join(f'{name}`' for name in wanted)} printed",
-        )
-
-
-def _trained(start: str, recipe: Recipe) -> StageResult:
-    """The training in a folder. Raises UsageError for the output of another stage."""
-    found = open_result(start)
-    if (stage := found.manifest.request.stage) != "train":
-        raise UsageError(
-            asked=f"{recipe.name} was to start from the model in {start}",
-            found=f"it is the output of {stage}",
-            do="give the folder that `clicktower train` printed",
-        )
-    return found
 
 
 def train_request(
