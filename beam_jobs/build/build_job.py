@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from apache_beam.pvalue import AsDict, AsIter, AsSingleton, TaggedOutput
 
 from beam_jobs.build import titles
-from beam_jobs.build.click_pairs import CLICK_PAIRS, REPORTED_K, click_pairs
-from beam_jobs.build.shard_writer import write_pool, write_shard
+from beam_jobs.build.click_shards import CLICK_PAIRS, REPORTED_K, click_pairs, write_pool, write_shard
 from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors

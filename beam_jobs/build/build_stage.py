@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from beam_jobs.build.click_pairs import MAX_SALT_BYTES
+from beam_jobs.build.click_shards import MAX_SALT_BYTES
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_jobs.build.click_pairs import REPORTED_K, click_pairs
+from beam_jobs.build.click_shards import REPORTED_K, click_pairs
 from beam_jobs.build.titles import SHOWN_TITLED, plan_documents, read_documents_part, sum_positions
 from beam_jobs.engine.engine_options import with_local_workers
 from beam_jobs.ingest.bots import BotRules, activity_of, client_statistics, find_crowds, merge_bots, tell_clients

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.build.build_stage import require_between
-from beam_jobs.build.click_pairs import MAX_SALT_BYTES, count_people
+from beam_jobs.build.click_shards import MAX_SALT_BYTES, count_people
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import adult_list, content_fates
 from beam_jobs.judgments.click_model import (

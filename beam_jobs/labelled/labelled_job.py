@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, TaggedOutput
 
-from beam_jobs.build.shard_writer import index_words, joined_fields
+from beam_jobs.build.click_shards import index_words, joined_fields
 from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.build.build_stage import require_between
-from beam_jobs.build.click_pairs import MAX_SALT_BYTES, held_out
+from beam_jobs.build.click_shards import MAX_SALT_BYTES, held_out
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.jsonl import JsonSource
 from beam_jobs.sources.log_rows import texts

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_jobs.build.click_pairs import held_out
+from beam_jobs.build.click_shards import held_out
 from beam_jobs.ingest.bots import (
     MAX_HOURS,
     MS_PER_HOUR,

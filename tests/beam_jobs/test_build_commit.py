@@ -6,8 +6,7 @@ import pytest
 
 from beam_jobs.build.build_job import BuildJob, commit_build
 from beam_jobs.build.build_stage import BuildConfig
-from beam_jobs.build.click_pairs import CLICK_PAIRS
-from beam_jobs.build.shard_writer import write_pool, write_shard
+from beam_jobs.build.click_shards import CLICK_PAIRS, write_pool, write_shard
 from beam_jobs.engine.beam_stage import Attempt, Tally
 from schemas import manifest, storage
 from schemas.documents import DOCUMENT

@@ -1,7 +1,7 @@
 import pytest
 
 from beam_jobs.build.build_stage import BuildConfig, build
-from beam_jobs.build.click_pairs import held_out
+from beam_jobs.build.click_shards import held_out
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damage

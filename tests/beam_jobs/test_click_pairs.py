@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_pairs import click_pairs, held_out
+from beam_jobs.build.click_shards import click_pairs, held_out
 from beam_jobs.build.titles import SHOWN_TITLED
 from schemas.search_log import QUERIES
 

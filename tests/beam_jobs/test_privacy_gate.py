@@ -2,7 +2,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_pairs import count_people
+from beam_jobs.build.click_shards import count_people
 from schemas.search_log import PEOPLE_CAP, QUERIES
 
 _DAY = st.dictionaries(st.sampled_from(["a", "b c", "ü"]), st.sets(st.integers(0, 60), max_size=60))

@@ -5,8 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.build.click_pairs import CLICK_PAIRS
-from beam_jobs.build.shard_writer import index_words, write_pool, write_shard
+from beam_jobs.build.click_shards import CLICK_PAIRS, index_words, write_pool, write_shard
 from beam_jobs.engine.arrow_files import read_table
 from schemas import storage
 from schemas.documents import DOCUMENT

@@ -1,0 +1,316 @@
+"""Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from -> shards."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_jobs.compiled.log_library import keyed_hashes, row_digest
+from beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
+from beam_jobs.engine.beam_stage import FolderMade, Tally
+from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
+from schemas.negatives import draw, pair_keys, sampling_probability
+from schemas.search_log import PEOPLE_CAP
+from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
+from schemas.text_contract import trigram_ids, words_of_column
+
+# A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
+# `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
+# first of the pairs of a query, null in the others.
+CLICK_PAIRS = pa.schema(
+    {
+        "query": pa.string(),
+        "title": pa.string(),
+        "clicks": pa.int64(),
+        "dev": pa.bool_(),
+        "excluded": pa.list_(pa.int32()),
+    }
+)
+
+# What is left at other values of k is reported beside the chosen one, since on a small log the gate decides much.
+# 0 stands for no gate at all.
+REPORTED_K = (0, 1, 2, 3, 5, 10, 20)
+
+
+def click_pairs(
+    queries: pa.Table,
+    shown: pa.Table,
+    judged: pa.Array,
+    *,
+    k: int,
+    split_salt: str,
+    dev_share: float,
+    adult_terms: tuple[str, ...] | None = None,
+) -> tuple[pa.Table, Tally]:
+    """CLICK_PAIRS of the queries that at least k people issued, and the tally of all their lines.
+
+    `queries`: day.QUERIES; `shown`: SHOWN_TITLED; both hold all rows of each of their queries, from any number
+    of days. `judged`: normalised queries that are kept aside for evaluation. The fate of a line is decided by its
+    query first (content, then judged, then below k) and then by its document (unknown). `adult_terms` stand in for
+    the shipped list.
+    """
+    people = count_people(queries)
+    query_of_row = pc.index_in(shown["query"], value_set=people["query"]).combine_chunks()
+    if query_of_row.null_count:
+        raise AssertionError("a day holds exposures of a query that it does not hold")
+    query_of_row = query_of_row.to_numpy()
+    num_people = people["num_people"].to_numpy()
+    texts = people["query"].to_pylist()
+    content = np.array(content_fates(texts, adult_terms), object)
+    is_judged = pc.is_in(people["query"], value_set=judged).to_numpy() & (content == None)  # noqa: E711 (element-wise)
+    is_set_aside = is_judged | (content != None)  # noqa: E711
+    is_published = ~is_set_aside & (num_people >= k)
+    is_dev = held_out(texts, salt=split_salt, share=dev_share)
+
+    searches = people["searches"].to_numpy()
+    impressions, clicks = shown["impressions"].to_numpy(), shown["clicks"].to_numpy()
+    is_titled = pc.is_valid(shown["title"]).to_numpy()
+    fates = {}
+    of_queries = {fate: content == fate for fate in CONTENT_FATES}
+    of_queries |= {"query_judged": is_judged, "query_below_k": ~is_set_aside & ~is_published}
+    for fate, of_query in of_queries.items():
+        of_row = of_query[query_of_row]
+        fates[fate] = searches[of_query].sum() + impressions[of_row].sum() + clicks[of_row].sum()
+    published, dev = is_published[query_of_row], is_dev[query_of_row]
+    unknown = published & ~is_titled
+    fates["document_unknown"] = impressions[unknown].sum() + clicks[unknown].sum()
+    fates["search"] = searches[is_published].sum()
+    fates["impression"] = impressions[published & is_titled].sum()
+    fates["click_train"] = clicks[published & is_titled & ~dev].sum()
+    fates["click_dev"] = clicks[published & is_titled & dev].sum()
+
+    usable = is_titled & (clicks > 0) & ~is_set_aside[query_of_row]
+    titles = shown["title"].filter(pa.array(usable))
+    clicked = pa.table({"at": query_of_row[usable], "title": titles, "clicks": clicks[usable]})
+    pairs = clicked.group_by(["at", "title"]).aggregate([("clicks", "sum")])
+    at, pair_clicks = pairs["at"].to_numpy(), pairs["clicks_sum"].to_numpy()
+    counts = {}
+    for other_k in {*REPORTED_K, k}:
+        passed = num_people[at] >= other_k
+        counts[f"queries_at_{other_k}"] = (~is_set_aside & (num_people >= other_k)).sum()
+        counts[f"clicks_at_{other_k}"] = pair_clicks[passed].sum()
+        counts[f"pairs_at_{other_k}"] = passed.sum()
+
+    passed = is_published[at]
+    at = at[passed]
+    is_repeated = np.ones(len(at), bool)  # a query holds what is excluded for it once
+    is_repeated[np.unique(at, return_index=True)[1]] = False
+    excluded = _excluded_rows(query_of_row[clicks > 0], shown["pool_row"].to_numpy()[clicks > 0], len(people))
+    table = pa.table(
+        [
+            people["query"].take(pa.array(at)),
+            pairs["title"].filter(pa.array(passed)),
+            pair_clicks[passed],
+            is_dev[at],
+            excluded.take(pa.array(at, mask=is_repeated)),
+        ],
+        schema=CLICK_PAIRS,
+    )
+    return table, Tally(
+        fates={fate: int(lines) for fate, lines in fates.items()},
+        counts={name: int(count) for name, count in counts.items()},
+    )
+
+
+def _excluded_rows(query_of_row: np.ndarray, pool_row: np.ndarray, num_queries: int) -> pa.ListArray:
+    """Of each query its distinct pool rows, ascending."""
+    in_pool = pool_row >= 0
+    distinct = np.unique(np.stack([query_of_row[in_pool], pool_row[in_pool]], axis=1), axis=0)
+    offsets = np.searchsorted(distinct[:, 0], np.arange(num_queries + 1))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(distinct[:, 1], pa.int32()))
+
+
+# The privacy gate: how many distinct people issued a query over all days of the window.
+#
+# A query's published form leaves the private aggregate only if at least k people issued it. A day keeps the smallest
+# PEOPLE_CAP person hashes of a query; the smallest PEOPLE_CAP of a union are in the union of the smallest, so the count
+# below is exact up to PEOPLE_CAP, however many people there were.
+
+
+PEOPLE_COUNTED = pa.schema(
+    {
+        "query": pa.string(),
+        "num_people": pa.int64(),  # PEOPLE_CAP stands for "at least as many"
+        "searches": pa.int64(),
+    }
+)
+
+
+def count_people(queries: pa.Table) -> pa.Table:
+    """PEOPLE_COUNTED: one row per query of day.QUERIES rows of any number of days, in order of appearance.
+
+    All rows of a query must be there. People in several days count once, and a line without a client id is nobody.
+    """
+    encoded = pc.dictionary_encode(queries["query"].combine_chunks())
+    num_queries = len(encoded.dictionary)
+    code_of_row = encoded.indices.to_numpy()
+    people = queries["people"].combine_chunks()
+    issued = pa.table(
+        {"query": code_of_row[pc.list_parent_indices(people).to_numpy()], "person": pc.list_flatten(people)}
+    )
+    distinct = issued.group_by(["query", "person"]).aggregate([])
+    num_people = np.bincount(distinct["query"].to_numpy(), minlength=num_queries)
+    searches = np.zeros(num_queries, np.int64)
+    np.add.at(searches, code_of_row, queries["searches"].to_numpy())
+    return pa.table([encoded.dictionary, np.minimum(num_people, PEOPLE_CAP), searches], schema=PEOPLE_COUNTED)
+
+
+# The split of queries into training and held-out ones: by a keyed hash of the query alone.
+#
+# The key is a permanent salt and not the run's seed: a sweep over seeds would otherwise move the held-out queries into
+# training, and adding a day of log would too.
+
+
+MAX_SALT_BYTES = 64  # BLAKE2b's longest key
+
+
+def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:
+    """Whether each normalised query is held out for dev, bool [queries]; about `share` of all queries are.
+
+    A larger share holds out the same queries and more. `salt`: up to 64 bytes; `share`: below 1.
+    """
+    texts, limit = pa.array(queries, pa.string()), np.uint64(share * 2**64)
+    return keyed_hashes(texts, key=salt.encode(), person=b"split") < limit
+
+
+# Pairs -> the files of a shard (schemas.shard), and the digest of its logical rows.
+
+
+def write_shard(
+    pairs: pa.Table, pool: pa.Table, folder: str, name: str, *, num_negatives: int, seed: int, table_rows: int
+) -> FolderMade:
+    """Write the words, texts, pairs and exclusions of one shard below `folder`, in the order of the pairs' keys.
+
+    `pairs`: CLICK_PAIRS, all pairs of their queries, all of one split. `pool`: TITLED, in pool
+    order. What is written depends on these rows alone, not on their order. Raises StageError where the pool is too
+    small to draw from.
+    """
+    keys = pair_keys(pairs["query"].to_pylist(), pairs["title"].to_pylist())
+    order = np.lexsort((pairs["title"].to_numpy(), pairs["query"].to_numpy(), keys))
+    pairs, keys = pairs.take(order).combine_chunks(), keys[order]
+    exclusion, exclusions = _exclusions_of_queries(pairs)
+    negatives = draw(keys, exclusion, exclusions, pool_size=len(pool), n=num_negatives, seed=seed)
+    negative_titles = pool["title"].take(pa.array(negatives.ravel()))
+
+    every_text = pa.chunked_array(
+        [chunk for column in (pairs["query"], pairs["title"], negative_titles) for chunk in column.chunks], pa.string()
+    )
+    encoded = every_text.combine_chunks().dictionary_encode()
+    queries, clicked, unclicked = np.split(encoded.indices.to_numpy(), [len(pairs), 2 * len(pairs)])
+    table = pa.table(
+        [
+            queries,
+            clicked,
+            _lists(np.arange(len(pairs) + 1) * num_negatives, pa.array(unclicked, pa.int32())),
+            pairs["clicks"],
+            pa.array(np.ones(len(pairs)), pa.float32()),
+            sampling_probability(exclusion, exclusions, len(pool)),
+            pa.array(exclusion, pa.int32()),
+        ],
+        schema=PAIRS,
+    )
+    words, texts = index_words(encoded.dictionary, table_rows)
+    excluded = pa.table([exclusions], schema=EXCLUSIONS)
+    return FolderMade(
+        folder=folder,
+        name=name,
+        files=write_tables({"words": words, "texts": texts, "pairs": table, "exclusions": excluded}, folder),
+        counts={
+            "pairs": len(table),
+            "queries": len(np.unique(queries)),
+            "clicks": pc.sum(table["clicks"]).as_py() or 0,
+            "texts": len(texts),
+            "words": len(words),
+        },
+        logical_digest=_logical_digest(name.partition("-")[0], table, texts, exclusions, pool),
+    )
+
+
+def write_pool(pool: pa.Table, folder: str, name: str, *, table_rows: int) -> FolderMade:
+    """Write the words, texts and documents of the pool below `folder`. `pool`: TITLED, in pool order.
+
+    The pool is uniform: each document has the probability 1 / (number of documents).
+    """
+    words, texts = index_words(pool["title"], table_rows)  # titles are distinct: text i is pool row i
+    rows = np.arange(len(pool))
+    table = pa.table([pool["document_id"], rows, np.full(len(pool), 1 / max(1, len(pool)))], schema=POOL)
+    pool_rows = joined_fields("pool", pa.array(rows).cast(pa.string()), pool["title"], pool["document_id"])
+    return FolderMade(
+        folder=folder,
+        name=name,
+        files=write_tables({"words": words, "texts": texts, "pool": table}, folder),
+        counts={"documents": len(pool), "texts": len(texts), "words": len(words)},
+        logical_digest=row_digest(pool_rows),
+    )
+
+
+def index_words(texts: pa.Array | pa.ChunkedArray, table_rows: int) -> tuple[pa.Table, pa.Table]:
+    """WORDS and TEXTS of distinct normalised texts, each in order of first appearance."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    word_offsets, encoded = words_of_column(texts)
+    trigram_offsets, ids = trigram_ids(encoded.dictionary, table_rows)
+    words = pa.table([encoded.dictionary, _lists(trigram_offsets, pa.array(ids, pa.uint32()))], schema=WORDS)
+    return words, pa.table([texts, _lists(word_offsets, encoded.indices)], schema=TEXTS)
+
+
+def _lists(offsets: np.ndarray, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _exclusions_of_queries(pairs: pa.Table) -> tuple[np.ndarray, pa.ListArray]:
+    """For each pair the index of its query's exclusions, int32 [pairs], and these, in order of first appearance."""
+    query = pairs["query"].combine_chunks().dictionary_encode()
+    of_pair = query.indices.to_numpy()
+    excluded = pairs["excluded"].combine_chunks()
+    holders = np.flatnonzero(excluded.is_valid().to_numpy(zero_copy_only=False))
+    holder_of_query = np.full(len(query.dictionary), -1)
+    holder_of_query[of_pair[holders]] = holders
+    if len(holders) != len(holder_of_query) or (holder_of_query < 0).any():
+        raise AssertionError("one pair of each query holds its exclusions")
+    return of_pair, excluded.take(pa.array(holder_of_query))
+
+
+def _logical_digest(split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table) -> str:
+    digest = LogicalDigest()
+    for begin in range(0, len(pairs), BATCH_ROWS):  # a pair's texts are long, so not all pairs at once
+        digest.merge(row_digest(_logical_pairs(split, pairs.slice(begin, BATCH_ROWS), texts)))
+    digest.merge(row_digest(_logical_exclusions(split, pairs, texts, exclusions, pool)))
+    return digest.hexdigest()
+
+
+def _logical_pairs(split: str, pairs: pa.Table, texts: pa.Table) -> pa.Array:
+    """Each pair as the texts it stands for, so that no index, file or order shows in the digest."""
+    text = texts["text"].combine_chunks()
+    num_negatives = len(pairs["negatives"][0])
+    negatives = pairs["negatives"].combine_chunks().flatten().to_numpy().reshape(len(pairs), num_negatives)
+    weights = pairs["weight"].combine_chunks().dictionary_encode()
+    return joined_fields(
+        split,
+        text.take(pairs["query"].combine_chunks()),
+        text.take(pairs["clicked"].combine_chunks()),
+        pairs["clicks"].cast(pa.string()),
+        pa.array(map(str, weights.dictionary.to_pylist()), pa.string()).take(weights.indices),
+        *(text.take(pa.array(column)) for column in negatives.T),
+    )
+
+
+def _logical_exclusions(
+    split: str, pairs: pa.Table, texts: pa.Table, exclusions: pa.ListArray, pool: pa.Table
+) -> pa.Array:
+    """Each query with the titles that are excluded for it, in the order of their code points."""
+    query = np.zeros(len(exclusions), np.int32)
+    query[pairs["exclusion"].to_numpy()] = pairs["query"].to_numpy()
+    titles = pool["title"].take(exclusions.flatten()).combine_chunks()
+    lengths = exclusions.value_lengths().to_numpy()
+    rows = pa.table({"of": np.repeat(np.arange(len(exclusions)), lengths), "title": titles})
+    in_order = rows.sort_by([("of", "ascending"), ("title", "ascending")])["title"].combine_chunks()
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    joined = pc.if_else(pa.array(lengths > 0), pc.binary_join(_lists(offsets, in_order), "\n"), None)
+    return joined_fields(split, "excluded", texts["text"].take(pa.array(query)), joined)
+
+
+def joined_fields(*fields: str | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Each row as one text for a digest; null is no field. No normalised text holds a line end, and none is empty."""
+    return pc.binary_join_element_wise(*fields, "\n", null_handling="skip")
