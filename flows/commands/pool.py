@@ -10,7 +10,7 @@ from flows.show import console
 from flows.show.console import output, plain
 from flows.show.present import stage_line
 from schemas.errors import UsageError
-from training.judging.sheet import GRADES
+from training.judging.judged_pool import GRADES
 
 
 def pool(

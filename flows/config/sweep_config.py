@@ -15,8 +15,8 @@ from training.models.given_vectors import recipe_with
 from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed, flat
+from training.sweep.sweep_stage import Halving
 from training.sweep.sweep_table import Point, measures, point_text, value_text
-from training.sweep.sweep_trials import Halving
 
 _STRICT = ConfigDict(extra="forbid")
 

@@ -12,9 +12,8 @@ from tests.recipes import made, varied
 from tests.training.small_shards import shop, write_build
 from tests.training.trials_here import here
 from training.run.launch import train, train_request
-from training.sweep.sweep_stage import UnfinishedSweep, sweep
+from training.sweep.sweep_stage import Halving, Rung, UnfinishedSweep, rungs_of, sweep
 from training.sweep.sweep_table import Point, cells, notes
-from training.sweep.sweep_trials import Halving, Rung, rungs_of
 from training.update.checkpoint import read_curve
 
 RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=32, step=0.02)

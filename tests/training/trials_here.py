@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.errors import StageError
 from schemas.stage import silent
-from training.sweep.sweep_trials import Place
+from training.sweep.sweep_stage import Place
 from training.sweep.trial_process import Ended, Key, carried_out
 
 

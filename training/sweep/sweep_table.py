@@ -40,7 +40,7 @@ class Trial:
     """One training of a sweep, and what came of it: `measures`, or in `failed` why there are none.
 
     `curve`: what chooses, after each epoch. `epochs` of the `of_epochs` of its recipe are behind it, in rung `rung` of
-    a sweep by halving (sweep_trials.Halving), from 0.
+    a sweep by halving (sweep_stage.Halving), from 0.
     """
 
     seed: int

@@ -89,7 +89,7 @@ class TrialProcess:
 
 @contextmanager
 def in_processes(at_once: int) -> Iterator["Processes"]:
-    """A sweep_trials.Place: processes of this machine, `at_once` of them concurrently, ended with the block."""
+    """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block."""
     with ExitStack() as at_the_end:
         yield Processes(at_once, at_the_end)
 
