@@ -15,7 +15,7 @@ from flows.cli import run
 from tests.ray_cluster import RayCluster
 from tests.training.small_shards import shop, write_build
 from tests.waiting import SECONDS, runs, wait_until
-from training.sweep.trial_process import Ended, Key, Told
+from training.sweep.trial_process import Key, TrialOutcome, TrialStatus
 
 BIN = Path(sys.executable).parent
 
@@ -140,12 +140,12 @@ def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluste
     assert not list(store.glob("sweep/*/manifest.json"))
 
 
-def _is_lost_once(key: Key, arguments: dict, started: Any) -> Ended:
+def _is_lost_once(key: Key, arguments: dict, started: Any) -> TrialOutcome:
     """In place of a trial."""
     started.put(key)
     before = Path(arguments["before"])
     if before.exists():
-        return Ended()
+        return TrialOutcome()
     before.touch()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -164,8 +164,8 @@ def test_a_trial_whose_process_is_lost_is_started_again_but_not_for_ever(tmp_pat
     with sweep_on_ray.on_ray(workers=1, threads=1, on_gpu=False, at_once=2) as place:
         place.start((0, 0), {"before": str(tmp_path / "before")})
         heard: list[tuple] = []
-        wait_until(lambda: heard.extend(place.news()) or any(isinstance(told, Ended) for _, told in heard))
+        wait_until(lambda: heard.extend(place.news()) or any(isinstance(told, TrialOutcome) for _, told in heard))
     assert {key for key, _ in heard} == {(0, 0)}
-    assert [type(told) for _, told in heard] == [Told] * (1 + losses) + [Ended]
+    assert [type(told) for _, told in heard] == [TrialStatus] * (1 + losses) + [TrialOutcome]
     error = heard[-1][1].error
     assert error is None if losses else "its process was lost 1 times" in error.found

@@ -21,7 +21,7 @@ from tests.waiting import SECONDS
 from training.run.launch import train
 from training.sweep.sweep_stage import UnfinishedSweep, plan, sweep
 from training.sweep.sweep_table import Point, Trial
-from training.sweep.trial_process import Ended, Told, TrialProcess
+from training.sweep.trial_process import TrialOutcome, TrialProcess, TrialStatus
 
 RECIPE = made(name="small", cells=8, epochs=2, minibatch=32, micro_batch=32, step=0.02)
 
@@ -150,9 +150,11 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(b
     arguments = {"shards": build, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
     with TrialProcess(arguments) as trial:
         told = trial.read()
-        while isinstance(told, Told) and told.done < 240:  # two epochs of 120 pairs, so that there is a checkpoint
+        while (
+            isinstance(told, TrialStatus) and told.done < 240
+        ):  # two epochs of 120 pairs, so that there is a checkpoint
             told = trial.read()
-        assert isinstance(told, Told)
+        assert isinstance(told, TrialStatus)
         process = trial._process
         if ending == "nobody listens":  # as when the one that started it is killed
             trial.pipe.close()
@@ -168,7 +170,7 @@ def test_a_trial_tells_an_error_as_it_was_raised(build, tmp_path):
     with TrialProcess(arguments) as trial:
         assert wait([trial.pipe], SECONDS)
         ended = trial.read()
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, TrialOutcome)
     assert isinstance(ended.error, UsageError)
     assert "both must be at least 1" in ended.error.found
 

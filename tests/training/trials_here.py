@@ -7,7 +7,7 @@ from typing import Any
 from schemas.errors import StageError
 from schemas.stage import silent
 from training.sweep.sweep_stage import Place
-from training.sweep.trial_process import Ended, Key, carried_out
+from training.sweep.trial_process import Key, TrialOutcome, carried_out
 
 
 @contextmanager
@@ -27,10 +27,10 @@ class _Here:
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
         self._waiting[key] = arguments
 
-    def news(self) -> list[tuple[Key, Ended]]:
+    def news(self) -> list[tuple[Key, TrialOutcome]]:
         key = self._order(list(self._waiting))[0]
         arguments = self._waiting.pop(key)
-        return [(key, Ended(error=_no_memory()) if key in self._dies else carried_out(arguments, silent))]
+        return [(key, TrialOutcome(error=_no_memory()) if key in self._dies else carried_out(arguments, silent))]
 
 
 def _no_memory() -> StageError:

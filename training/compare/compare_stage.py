@@ -34,7 +34,7 @@ from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 from training.run.launch import fingerprints, train_request
-from training.sweep.trial_process import Told, TrialProcess, interrupts_held
+from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 
 STAGE_VERSION = 2
 _LISTEN_SECONDS = 0.5
@@ -274,7 +274,7 @@ class _Work:
                 if not wait([process.pipe], _LISTEN_SECONDS):
                     continue
                 message = process.read()
-                if isinstance(message, Told):
+                if isinstance(message, TrialStatus):
                     tell(message.what, message.done, message.total)
                 elif message.result:
                     return message.result

@@ -17,7 +17,7 @@ from schemas.errors import StageError
 from schemas.stage import silent
 from training.run.ray_cluster import cluster, on_this_node
 from training.run.ray_workers import ROOM_SECONDS
-from training.sweep.trial_process import LISTEN_SECONDS, Ended, Key, Told, carried_out
+from training.sweep.trial_process import LISTEN_SECONDS, Key, TrialOutcome, TrialStatus, carried_out
 
 LOSSES = 10  # of one trial; after so many it is not the nodes' fault
 CANCEL_SECONDS = 2.0  # for a trial to clear its attempt away
@@ -57,12 +57,12 @@ class RayTasks:
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
         self._tasks[self._train.remote(key, arguments, self._started)] = key, arguments
 
-    def news(self) -> list[tuple[Key, Told | Ended]]:
-        found: list[tuple[Key, Told | Ended]] = []
+    def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
+        found: list[tuple[Key, TrialStatus | TrialOutcome]] = []
         done, _ = ray.wait(list(self._tasks), timeout=LISTEN_SECONDS)
         for key in self._started.get_nowait_batch(self._started.qsize()):
             self._placed.add(key)
-            found.append((key, Told(what="started", done=0, total=None)))
+            found.append((key, TrialStatus(what="started", done=0, total=None)))
         for task in done:
             key, arguments = self._tasks.pop(task)
             self._placed.discard(key)
@@ -71,13 +71,13 @@ class RayTasks:
             except ray.exceptions.RayError as error:
                 self._losses[key] += 1
                 if self._losses[key] > LOSSES or isinstance(error, ray.exceptions.RayTaskError):
-                    found.append((key, Ended(error=_lost(self._losses[key], error))))
+                    found.append((key, TrialOutcome(error=_lost(self._losses[key], error))))
                 else:
                     self.start(key, arguments)
         if self._placed or done:
             self._placed_at = time.monotonic()
         elif time.monotonic() - self._placed_at > ROOM_SECONDS:
-            found += [(key, Ended(error=_no_room())) for key, _ in self._tasks.values()]
+            found += [(key, TrialOutcome(error=_no_room())) for key, _ in self._tasks.values()]
             self.cancel()
         return found
 
@@ -93,10 +93,10 @@ class RayTasks:
                 ray.cancel(task, force=True)
 
 
-def _train(key: Key, arguments: Mapping[str, Any], started: Queue) -> Ended:
+def _train(key: Key, arguments: Mapping[str, Any], started: Queue) -> TrialOutcome:
     """What one trial does, in a process of its own on some node."""
     started.put(key)
-    return Ended(error=carried_out(arguments, silent).error)
+    return TrialOutcome(error=carried_out(arguments, silent).error)
 
 
 def _no_room() -> StageError:

@@ -37,7 +37,7 @@ from training.recipes.section import flat
 from training.run.job import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
-from training.sweep.trial_process import Ended, Key, Told, in_processes, interrupts_held
+from training.sweep.trial_process import Key, TrialOutcome, TrialStatus, in_processes, interrupts_held
 from training.update.checkpoint import read_curve
 
 STAGE_VERSION = 3
@@ -332,13 +332,13 @@ class Place(Protocol):
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
         """Start a trial. `arguments`: of launch.train, but for its progress."""
 
-    def news(self) -> list[tuple[Key, Told | Ended]]:
-        """What trials tell, until each has Ended. Waits for it, but not for long."""
+    def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
+        """What trials report, for each at last its outcome. Waits for it, but not for long."""
 
 
 TELL_SECONDS = 0.5
 
-# Told of each trial when it has ended (in each rung once): its point, itself, how many have ended, of how many.
+# Called for each trial when it has ended (in each rung once): its point, itself, how many have ended, of how many.
 TrialEnded = Callable[[Point, Trial, int, int], None]
 
 # Of launch.train, but for its progress, for a point's recipe that is to have so many epochs behind it.
@@ -404,7 +404,7 @@ class Trials:
                     key = waiting.popleft()
                     place.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))
                 for key, told in place.news():
-                    if isinstance(told, Told):
+                    if isinstance(told, TrialStatus):
                         self._running.add(key)
                     else:
                         self._running.discard(key)

@@ -1,7 +1,7 @@
 """Trainings in processes of their own: a crash stays there, and many run in parallel.
 
     with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
-        told = trial.read()     # a Told, and at last an Ended
+        told = trial.read()     # a TrialStatus, and at last a TrialOutcome
 
 The process is an ordinary `launch.train`. It ends with the one that started it: asked to (SIGTERM), so that
 its attempt is cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
@@ -28,7 +28,7 @@ TERM_SECONDS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class TrialStatus:
     """Where a trial is: what stage.Progress tells."""
 
     what: str
@@ -37,7 +37,7 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class TrialOutcome:
     """How a trial ended: with its result, or with an error; with neither where it was to stop early."""
 
     result: StageResult | None = None
@@ -61,14 +61,14 @@ class TrialProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
-    def read(self) -> Told | Ended:
+    def read(self) -> TrialStatus | TrialOutcome:
         """The next it tells; waits for it. `pipe` can be waited for with those of others."""
         try:
             told = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling
             self._process.join()
             told = _died(self._process.exitcode or 0)
-        self._ended = isinstance(told, Ended)
+        self._ended = isinstance(told, TrialOutcome)
         return told
 
     def __enter__(self) -> "TrialProcess":
@@ -107,12 +107,12 @@ class Processes:
         trial = own.enter_context(TrialProcess(arguments))
         self._running[trial.pipe] = key, trial, own
 
-    def news(self) -> list[tuple[Key, Told | Ended]]:
+    def news(self) -> list[tuple[Key, TrialStatus | TrialOutcome]]:
         found = []
         for pipe in wait(list(self._running), LISTEN_SECONDS):
             key, trial, own = self._running[pipe]
             told = trial.read()
-            if isinstance(told, Ended):
+            if isinstance(told, TrialOutcome):
                 own.close()
                 del self._running[pipe]
             found.append((key, told))
@@ -124,30 +124,30 @@ def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, _leave)
 
     def tell(what: str, done: int, total: int | None) -> None:
-        pipe.send(Told(what=what, done=done, total=total))
+        pipe.send(TrialStatus(what=what, done=done, total=total))
 
     ended = carried_out(arguments, tell)
     with suppress(BrokenPipeError):  # nobody listens any more
         pipe.send(ended)
 
 
-def carried_out(arguments: Mapping[str, Any], tell: Progress) -> Ended:
+def carried_out(arguments: Mapping[str, Any], tell: Progress) -> TrialOutcome:
     """Train here and now, whatever comes of it. `arguments`: of launch.train, but for its progress."""
     from training.run.launch import train
 
     try:
-        return Ended(result=train(**arguments, progress=tell))
+        return TrialOutcome(result=train(**arguments, progress=tell))
     except StoppedEarly:
-        return Ended()
+        return TrialOutcome()
     except StageError as error:
-        return Ended(error=error)
+        return TrialOutcome(error=error)
     except Exception as error:
         is_os = isinstance(error, OSError) and error.errno
         found = os.strerror(error.errno) if is_os else f"something unexpected happened: {type(error).__name__}"  # type: ignore
         return _not_ended(found, "train it alone with `clicktower train` to see more")
 
 
-def _died(exitcode: int) -> Ended:
+def _died(exitcode: int) -> TrialOutcome:
     by_kill = exitcode == -signal.SIGKILL
     return _not_ended(
         f"signal {-exitcode} ended it" if exitcode < 0 else f"its process ended with code {exitcode} and no result",
@@ -155,9 +155,9 @@ def _died(exitcode: int) -> Ended:
     )
 
 
-def _not_ended(found: str, do: str) -> Ended:
+def _not_ended(found: str, do: str) -> TrialOutcome:
     follows = "it goes on from its last checkpoint when it is started again"
-    return Ended(error=StageError(asked="the trial was trained", found=found, follows=follows, do=do))
+    return TrialOutcome(error=StageError(asked="the trial was trained", found=found, follows=follows, do=do))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
