@@ -50,15 +50,16 @@ def compare(
         clicktower compare --shards store/build/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store --report compare.html
 
-    All rows take as long as some fifteen trainings. A quick start:
+    All rows are some thirty trainings. A quick start:
 
         clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=2
 
     Parameters
     ----------
     rows
-        Only these: random, logged, skip-thought, doc2vec, doc2vec-printed, ulm, bm25, plsa, plsa-printed, dssm, clsm-1,
-        clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6, lstm-96-n8, bilstm-96, lstm-full-96,
+        Only these: random, logged, skip-thought, doc2vec, doc2vec-printed, ulm, bm25, plsa, plsa-printed; the paper's
+        towers, tuned: dssm, clsm-1, clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6,
+        lstm-96-n8, bilstm-96; each of them as printed, by its name with paper- before it (paper-lstm-96); lstm-full-96,
         lstm-pool-96, lstm-pool-192, lstm-long-96, self-attentive, max-pooled, variational, bag-512, bag-pool-512,
         hybrid (the best tower and BM25), and the names of --model and --run.
     against

@@ -41,7 +41,8 @@ def write_build(
         return Outcome(labels=labels or {})
 
     inputs = {"shards": {k: [list(p) for p in v] for k, v in shards.items()}, "pool": list(pool)}
-    request = Request(stage="build", stage_version=1, config={}, inputs=inputs)
+    held = min((len(negatives) for pairs in shards.values() for _, _, negatives in pairs), default=0)
+    request = Request(stage="build", stage_version=1, config={"num_negatives": held}, inputs=inputs)
     return run_stage(store, request, produce).folder
 
 

@@ -164,6 +164,24 @@ def with_columns(shards: str, folder: str, **columns) -> str:
     return folder
 
 
+def test_shards_of_eight_negatives_serve_fewer_and_no_more(tmp_path):
+    pairs, titles = shop(20, num_negatives=8)
+    folder = open_result(write_build(str(tmp_path), {"train-00000": pairs}, titles)).data
+    known = {(query, clicked): negatives for query, clicked, negatives in pairs}
+    texts = texts_of(f"{folder}/train-00000")
+    for n in (2, 4, 6, 8):
+        recipe = varied(RECIPE, negatives="fixed", num_negatives=n)
+        data = load_shards(folder, recipe)
+        for micro_batch in micro_batches(data, recipe, 3):
+            found = pairs_of(micro_batch, data, recipe, 3)
+            (_, queries), ((_, clicked), (_, negatives)) = found.queries, found.documents
+            for query, title, of_pair in zip(queries, clicked, negatives.reshape(-1, n), strict=True):
+                assert [texts[at] for at in of_pair] == list(known[texts[query], texts[title]][:n])
+    with pytest.raises(StageError, match="hold 8 for each pair") as caught:
+        load_shards(folder, varied(RECIPE, negatives="fixed", num_negatives=9))
+    assert "build --set num_negatives=9" in caught.value.do
+
+
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [

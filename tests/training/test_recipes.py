@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
+from training.network.parameters import layout_of
 from training.recipes.click_recipes import LSTM_96
 from training.recipes.named_recipes import names, recipe
 from training.recipes.objectives import Generate
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed
-from training.recipes.towers import LSTM, RNN
+from training.recipes.towers import RNN
 from training.run.launch import pretraining
 
 
@@ -27,12 +28,35 @@ def test_a_recipe_comes_back_from_the_json_that_a_model_holds(name):
     assert Recipe(**json.loads(json.dumps(dataclasses.asdict(recipe(name))))) == recipe(name)
 
 
-def test_the_default_recipe_is_the_papers():
-    base = recipe("lstm-96")
-    assert isinstance(base.tower, LSTM)
-    assert (base.tower.cells, base.clicks.num_negatives) == (96, 4)
-    assert not base.tower.forget_gate
-    assert not base.tower.peepholes
+def test_the_recipes_of_the_papers_name_are_what_it_prints_and_no_other_is():
+    assert [name for name in names() if recipe(name).as_printed] == [name for name in names() if "paper-" in name]
+    for name in filter(lambda name: name.startswith("paper-"), names()):
+        made = recipe(name)
+        assert made.objective.towers == ("query", "document"), "Algorithm 1 returns two models"
+        assert not made.clicks.same_start
+        assert (made.clicks.start, made.clicks.negatives.kind, made.clicks.weights) == ("uniform", "fixed", "none")
+        assert (made.optimiser.momentum_edge, made.optimiser.momentum_middle) == (0.9, 0.995)
+        assert made.optimiser.clip_norm > 0, "th_G"
+        layout = layout_of(made, 50_000)
+        steps = {step for _, _, step in layout.stretches(layout.rows, made)}
+        assert steps == {made.optimiser.step}, "one step size a model"
+    sizes = {f"paper-lstm-96-n{n}": n for n in (2, 6, 8)} | {"paper-lstm-96": 4}
+    assert {name: recipe(name).clicks.num_negatives for name in sizes} == sizes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"objective.tie_towers": True}, {"objective.negatives": "redrawn"}, {"optimiser.momentum_middle": 0.9},
+        {"optimiser.clip_norm": 0}, {"optimiser": "adam"}, {"tower.recurrent_step": 0.1}, {"tower.peepholes": True},
+        {"tower": "bag"}, {"word_vectors": "tuned"},
+    ],
+)  # fmt: skip
+def test_a_recipe_with_what_the_paper_prints_otherwise_is_not_as_printed(change):
+    assert not changed(recipe("paper-lstm-96"), change).as_printed
+    opened = {"objective.gamma": 7, "optimiser.step": 0.1, "optimiser.clip_norm": 1, "initial_range": 0.1, "epochs": 2,
+              "objective.num_negatives": 8, "tower.truncate_steps": 5, "minibatch": 512, "seed": 3}  # fmt: skip
+    assert changed(recipe("paper-lstm-96"), opened).as_printed
 
 
 def test_an_unknown_recipe_is_answered_with_the_known_ones():

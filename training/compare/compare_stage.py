@@ -31,12 +31,13 @@ from training.evaluate.evaluate_stage import EvaluateConfig
 from training.evaluate.slices import Slice, read_frequencies, slices, training_clicks
 from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
+from training.recipes.objectives import Fixed
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 _LISTEN_SECONDS = 0.5
 
 # Called with each row that has ended, how many have ended, and of how many.
@@ -211,8 +212,8 @@ class _Work:
 
     def _end(self, row: Row, before: Sequence[EndedRow], tell: Progress) -> EndedRow:
         best, request = None, self._request_of(row)
-        if row.needs:
-            return EndedRow(row=row, state="empty", why=row.needs)
+        if needs := row.needs or self._negatives_missing(row):
+            return EndedRow(row=row, state="empty", why=needs)
         if row.name == HYBRID:
             best = _best_model(before)
             if not (best and best.result):
@@ -229,6 +230,13 @@ class _Work:
                 made = [of_baseline(row, self.material, tell)]
             result = write_row(self.store, request, row, made)
         return EndedRow(row=row, state="done", result=result, made_from=(best.row.name, BASELINE) if best else ())
+
+    def _negatives_missing(self, row: Row) -> str:
+        """Why a tower cannot be trained on these shards' own negatives; empty where it can, or needs none of them."""
+        n = row.recipe.clicks.num_negatives if row.recipe and isinstance(row.recipe.clicks.negatives, Fixed) else 0
+        held = self.built.manifest.request.config.get("num_negatives", n)
+        what = f"the shards hold {held} negatives for each pair, and it takes {n}"
+        return f"{what} (`clicktower build --set num_negatives={n}`)" if held < n else ""
 
     def _request_of(self, row: Row) -> Request:
         return measure_request(row, {**self.judged, "from": self._made_from(row)}, self.config)

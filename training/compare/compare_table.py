@@ -53,16 +53,19 @@ def comparison(
 
 def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) -> dict[str, Any]:
     name, metrics = one.row.name, one.metrics
+    of_two = one.row.table if one.row.recipe or one.row.table == "as printed" else None  # baselines are not tuned
     seeds = [by["ndcg@10"] for by in metrics.get("by_seed", ()) if "ndcg@10" in by]
     notes = list(metrics.get("notes", ()))
     if len(seeds) > 1:
         notes.append(f"NDCG@10 by seed: {', '.join(f'{value:.4f}' for value in seeds)}")
     return {
         "name": name,
-        "title": one.row.title,
+        "title": f"{one.row.title}, {of_two}" if of_two else one.row.title,
         "family": one.row.family,
         "state": one.state,
         "why": one.why,
+        "table": one.row.table,
+        "paper_row": one.row.title if one.row.paper else None,
         "paper": dict(zip(("ndcg@1", "ndcg@3", "ndcg@10"), one.row.paper, strict=True)) if one.row.paper else None,
         "paper_to_bm25": one.row.paper_to_baseline,
         "values": values.get(name, {}),

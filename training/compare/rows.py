@@ -20,11 +20,13 @@ from training.ranking.ndcg import CUTOFFS
 from training.ranking.plsa import ITERATIONS, TitlePLSA
 from training.ranking.skip_thought import SkipThought
 from training.recipes.named_recipes import recipe
+from training.recipes.printed_recipes import PRINTED
 from training.recipes.recipe import Recipe
 from training.recipes.section import changed
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
+Table = Literal["as printed", "tuned"]
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
 BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 
@@ -44,7 +46,8 @@ class Material:
 class Row:
     """A system to measure.
 
-    `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV).
+    `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV);
+    `table`: in which of the two tables beside it the tower stands, trained as printed or tuned.
     `make`: makes a baseline, a `System` or a `TextEncoder`, which may have `parameters` and `dimensions`. `recipe`:
     what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder, a TREC run or
     published weights that the user brings; `needs`: why the row is empty, if they were not given.
@@ -54,6 +57,7 @@ class Row:
     title: str
     family: Family
     paper: Figures | None = None
+    table: Table | None = None
     make: Callable[[Material, Progress], Any] | None = None
     learns_from_shards: bool = False  # from their queries or clicked titles
     recipe: Recipe | None = None
@@ -69,29 +73,31 @@ class Row:
         return {f"ndcg@{k}": round(a - b, 1) for k, a, b in zip(CUTOFFS, self.paper, BM25_IN_THE_PAPER, strict=True)}
 
 
-# A tower's name is that of its recipe, unless its negatives are given besides.
-_TOWERS: Sequence[tuple[str, str, Figures | None, int | None]] = (
-    ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7), None),
-    ("clsm-1", "CLSM, windows of 1 word", (31.8, 35.1, 42.6), None),
-    ("clsm-3", "CLSM, windows of 3 words", (32.1, 35.2, 42.7), None),
-    ("clsm-5", "CLSM, windows of 5 words", (32.0, 35.2, 42.6), None),
-    ("rnn-288", "RNN, 288 cells", (31.7, 35.0, 42.3), None),
-    ("lstm-32", "LSTM, 32 cells", (31.9, 35.5, 42.7), None),
-    ("lstm-64", "LSTM, 64 cells", (32.9, 36.3, 43.4), None),
-    ("lstm-96-n2", "LSTM, 96 cells, n = 2", (32.6, 36.0, 43.4), 2),
-    ("lstm-96", "LSTM, 96 cells, n = 4", (33.1, 36.5, 43.6), None),
-    ("lstm-96-n6", "LSTM, 96 cells, n = 6", (33.1, 36.6, 43.6), 6),
-    ("lstm-96-n8", "LSTM, 96 cells, n = 8", (33.1, 36.4, 43.7), 8),
-    ("bilstm-96", "bidirectional LSTM", (33.2, 36.6, 43.6), None),
-    ("lstm-full-96", "full LSTM, 96 cells", None, None),
-    ("lstm-pool-96", "LSTM against a pool", None, None),
-    ("lstm-pool-192", "the same, 192 cells", None, None),
-    ("lstm-long-96", "full LSTM for long texts", None, None),
-    ("self-attentive", "self-attention, 4 hops", None, None),
-    ("max-pooled", "LSTM both ways, maximum", None, None),
-    ("variational", "normal distribution", None, None),
-    ("bag-512", "bag of trigrams, 512 units", None, None),
-    ("bag-pool-512", "the bag against a pool", None, None),
+# The towers of Table IV, each trained as printed and tuned, then those that the paper does not have.
+_TOWERS: Sequence[tuple[str, str, Figures]] = (
+    ("dssm", "DSSM, 288 and 96 units", (31.0, 34.4, 41.7)),
+    ("clsm-1", "CLSM, win = 1", (31.8, 35.1, 42.6)),
+    ("clsm-3", "CLSM, win = 3", (32.1, 35.2, 42.7)),
+    ("clsm-5", "CLSM, win = 5", (32.0, 35.2, 42.6)),
+    ("rnn-288", "RNN, 288 cells", (31.7, 35.0, 42.3)),
+    ("lstm-32", "LSTM, 32 cells", (31.9, 35.5, 42.7)),
+    ("lstm-64", "LSTM, 64 cells", (32.9, 36.3, 43.4)),
+    ("lstm-96-n2", "LSTM, 96 cells, n = 2", (32.6, 36.0, 43.4)),
+    ("lstm-96", "LSTM, 96 cells, n = 4", (33.1, 36.5, 43.6)),
+    ("lstm-96-n6", "LSTM, 96 cells, n = 6", (33.1, 36.6, 43.6)),
+    ("lstm-96-n8", "LSTM, 96 cells, n = 8", (33.1, 36.4, 43.7)),
+    ("bilstm-96", "bidirectional LSTM", (33.2, 36.6, 43.6)),
+)
+_OURS: Sequence[tuple[str, str]] = (
+    ("lstm-full-96", "full LSTM, 96 cells"),
+    ("lstm-pool-96", "LSTM against a pool"),
+    ("lstm-pool-192", "the same, 192 cells"),
+    ("lstm-long-96", "full LSTM for long texts"),
+    ("self-attentive", "self-attention, 4 hops"),
+    ("max-pooled", "LSTM both ways, maximum"),
+    ("variational", "normal distribution"),
+    ("bag-512", "bag of trigrams, 512 units"),
+    ("bag-pool-512", "the bag against a pool"),
 )
 
 
@@ -129,11 +135,11 @@ def all_rows(
             needs=None if skip_thought else "no published weights were given (--skip-thought FOLDER)",
         ),
         Row(
-            name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4),
+            name="doc2vec", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4), table="tuned",
             make=_doc2vec, learns_from_shards=True,
         ),
         Row(
-            name="doc2vec-printed", title="Doc2Vec as printed", family="paragraph", paper=(29.1, 31.8, 38.4),
+            name="doc2vec-printed", title="Doc2Vec", family="paragraph", paper=(29.1, 31.8, 38.4), table="as printed",
             make=partial(_doc2vec, memory=True), learns_from_shards=True,
         ),
         Row(
@@ -145,18 +151,20 @@ def all_rows(
             make=lambda given, _: TitleBM25(given.documents.titles),
         ),
         Row(
-            name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2),
+            name="plsa", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2), table="tuned",
             make=partial(_plsa, topics=topics), settings={"topics": topics},
         ),
         Row(
-            name="plsa-printed", title="PLSA as printed", family="topics", paper=(30.8, 33.7, 40.2),
-            make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
+            name="plsa-printed", title=f"PLSA, {topics} topics", family="topics", paper=(30.8, 33.7, 40.2),
+            table="as printed", make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
             settings={"topics": topics, "word_prior": word_prior}, learns_from_shards=True,
         ),
+        *(_printed(name, title, paper, change(recipe(PRINTED + name))) for name, title, paper in _TOWERS),
         *(
-            Row(name=name, title=title, family="tower", paper=paper, recipe=change(_tower(name, negatives)))
-            for name, title, paper, negatives in _TOWERS
+            Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=change(_tuned(name)))
+            for name, title, paper in _TOWERS
         ),
+        *(Row(name=name, title=title, family="tower", recipe=change(recipe(name))) for name, title in _OURS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
         *(Row(name=name, title=name, family="run", source=uri) for name, uri in (runs or {}).items()),
@@ -187,10 +195,17 @@ def _doc2vec(given: Material, progress: Progress, *, memory: bool = False) -> Ti
     return TitleDoc2Vec(given.documents.titles, texts, memory=memory, seed=given.config.seed, progress=progress)
 
 
-def _tower(name: str, num_negatives: int | None) -> Recipe:
-    if num_negatives is None:
-        return recipe(name)
-    return changed(recipe(name.rpartition("-")[0]), {"objective.num_negatives": num_negatives})
+def _printed(name: str, title: str, paper: Figures, made: Recipe) -> Row:
+    needs = None if made.as_printed else "with the settings given (--set) it is not as printed any more"
+    return Row(
+        name=PRINTED + name, title=title, family="tower", paper=paper, table="as printed", recipe=made, needs=needs
+    )
+
+
+def _tuned(name: str) -> Recipe:
+    """The recipe of a tuned row; those of other n are lstm-96's."""
+    of, _, n = name.partition("-n")
+    return changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:

@@ -264,7 +264,8 @@ def _require_trainable(train: Sequence[Shard], recipe: Recipe) -> None:
             raise StageError(
                 asked=f"each pair was to have {recipe.clicks.num_negatives} fixed negatives",
                 found=f"the shards hold {held} for each pair",
-                do=f"set objective.num_negatives={held} or objective.negatives=redrawn, or build with more",
+                do=f"run `clicktower build --set num_negatives={recipe.clicks.num_negatives}` again, or set"
+                f" objective.num_negatives={held} or objective.negatives=redrawn",
             )
 
 

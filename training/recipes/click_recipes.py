@@ -1,4 +1,4 @@
-"""The recipes that learn from clicks.
+"""The recipes that learn from clicks, tuned: most have one tower for both sides, a start of its own, new negatives.
 
 Where one gives NDCG@10, it is of single trainings with seed 1, judged on dev queries with at least five judgments
 (`evaluate --min-judged 5`), which chose the values, too: product titles (33,468 pairs; BM25 0.851, a random order
@@ -18,7 +18,7 @@ _ATTENTION = SelfAttentive(cells=48, attention_units=32, hops=4, penalty=0.1)
 _CLICKS = Clicks(tie_towers=True, start="idf", gamma=10.0)
 _POOLED_CLICKS = replace(_CLICKS, negatives=Pool(size=512, softmax=True))
 
-# The paper's main model: an LSTM of 96 cells without forget gate and peepholes, n = 4; one tower for both sides.
+# An LSTM of 96 cells without forget gate and peepholes, n = 4, as `paper-lstm-96`; but one tower for both sides.
 # W's rows are initialised by trigram rarity, and the recurrent parameters start near zero: before the first update it
 # ranks like weighted trigrams. The recurrent parameters move by a hundredth of W's step, since their gradient is a sum
 # over all words of all texts. Product titles, entity names, Chinese titles, the first 32 words of abstracts: 0.862,

@@ -3,9 +3,10 @@
 from schemas.errors import UsageError
 from training.recipes.click_recipes import CLICK_RECIPES
 from training.recipes.label_recipes import LABEL_RECIPES
+from training.recipes.printed_recipes import PRINTED_RECIPES
 from training.recipes.recipe import Recipe
 
-_NAMED = {made.name: made for made in (*CLICK_RECIPES, *LABEL_RECIPES)}
+_NAMED = {made.name: made for made in (*CLICK_RECIPES, *LABEL_RECIPES, *PRINTED_RECIPES)}
 
 
 def names() -> list[str]:

@@ -1,12 +1,13 @@
 """A recipe: everything that decides a model's numbers, as one frozen value. Those that have a name: named_recipes."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from training.recipes.objectives import Clicks, ObjectiveSettings, Pool
+from training.recipes.objectives import Clicks, Fixed, ObjectiveSettings, Pool
 from training.recipes.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
-from training.recipes.towers import LSTM, TowerSettings
+from training.recipes.towers import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
 
 
 @section
@@ -48,6 +49,12 @@ class Adam(OptimiserSettings):
     kind: Literal["adam"] = "adam"
 
 
+# What the paper prints of its training (Algorithm 1): two towers from random numbers of their own, random negatives as
+# the build drew them, μ 0.9/0.995/0.9. It re-normalises gradients too, at a th_G that it does not print.
+PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
+PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
+
+
 @section
 class Recipe:
     """What to train and how. Values the paper leaves open were chosen on held-out data (docs/model.md section 4).
@@ -78,6 +85,20 @@ class Recipe:
             raise ValueError(f"a pool's size must be at least num_negatives ({n}); 0 is micro_batch")
         if reason := self.objective.refused(self.tower):
             raise ValueError(reason)
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether all that the paper prints of its training is so here, whatever the values that it leaves open."""
+        clicks, optimiser = self.clicks, self.optimiser
+        ours = ("recurrent_range", "recurrent_step", "forget_gate", "peepholes")
+        return (
+            isinstance(self.tower, LSTM | BiLSTM | RNN | DSSM | CLSM)
+            and not any(getattr(self.tower, name, 0) for name in ours)
+            and clicks == replace(PRINTED_CLICKS, gamma=clicks.gamma, num_negatives=clicks.num_negatives)
+            and optimiser == replace(PRINTED_OPTIMISER, step=optimiser.step, clip_norm=optimiser.clip_norm)
+            and optimiser.clip_norm > 0
+            and self.word_vectors is None
+        )
 
     @property
     def clicks(self) -> Clicks:

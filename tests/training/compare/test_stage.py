@@ -248,6 +248,21 @@ def test_without_weights_skip_thought_is_a_row_that_says_why_it_is_empty(inputs,
     assert "no published weights were given" in row["why"]
 
 
+def test_what_is_printed_and_what_is_tuned_are_rows_of_their_own(inputs, compared):
+    tables = {row.name: row.table for row in all_rows()}
+    printed = [name for name, table in tables.items() if table == "as printed"]
+    assert printed == [name for name in tables if "paper-" in name or "-printed" in name]
+    assert len(printed) == sum(table == "tuned" for table in tables.values()) == 14
+    asked = rows(["bm25", "paper-lstm-96-n8"])
+    assert asked[1].recipe.clicks.num_negatives == 8
+    result = compare(asked, **inputs, store=compared[0], config=CONFIG)
+    row = result.manifest.outcome.metrics["rows"][1]
+    assert (row["title"], row["table"], row["state"]) == ("LSTM, 96 cells, n = 8, as printed", "as printed", "empty")
+    assert "build --set num_negatives=8" in row["why"], "the shop's shards hold four"
+    changed_away = all_rows(change=lambda made: varied(made, tie_towers=True))
+    assert all(row.needs for row in changed_away if row.recipe and row.table == "as printed")
+
+
 @pytest.mark.parametrize(
     ("names", "changes", "said"),
     [
