@@ -31,7 +31,7 @@ from beam_jobs.build.titles import DocumentsPart, read_documents_part
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
-from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, ReadParts, Side, bucket_of
+from beam_jobs.engine.exchange import Bucket, CommitAll, Exchange, JointExchange, Side, bucket_of, read_parts
 from beam_jobs.ingest.days import DayFile, read_day_file
 from schemas import shard, storage
 from schemas.documents import no_title, repeated_ids
@@ -79,23 +79,23 @@ class BuildJob:
         attempt, num_buckets, scratch = self.attempt, self.attempt.num_buckets, self.attempt.scratch
         queries = (
             pipeline
-            | "Query files" >> ReadParts(self.queries)
+            | "Query files" >> read_parts(self.queries)
             | "Read queries" >> beam.Map(_read_queries, attempt.told)
         )
         shown = (
             pipeline
-            | "Exposure files" >> ReadParts(self.exposures)
+            | "Exposure files" >> read_parts(self.exposures)
             | "Read exposures" >> beam.Map(_read_shown, attempt.told)
         )
         judged = (
             pipeline
-            | "Judged files" >> ReadParts([self.judged_queries] if self.judged_queries else [])
+            | "Judged files" >> read_parts([self.judged_queries] if self.judged_queries else [])
             | "Read judged" >> beam.Map(_read_judged)
         )
 
         documents = (
             pipeline
-            | "Document files" >> ReadParts(self.documents_parts)
+            | "Document files" >> read_parts(self.documents_parts)
             | "Read documents" >> beam.FlatMap(_read_documents).with_outputs("tally", main="rows")
         )
         grouped = (

@@ -207,12 +207,6 @@ def _commit_all(gathered: tuple[int, Iterable[Any]], commit: Callable[[list[Any]
         commit([result for result in gathered[1] if result is not None])
 
 
-class ReadParts(beam.PTransform):
+def read_parts(parts: Sequence[Any]) -> beam.PTransform:
     """Parts of the input as elements, spread over the workers."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        super().__init__()
-        self._parts = list(parts)
-
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | beam.Create(self._parts) | beam.Reshuffle()
+    return beam.Create(list(parts)) | beam.Reshuffle()

@@ -30,7 +30,7 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 from beam_jobs.engine.arrow_files import Record, explained, get, put, read_table, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
-from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, ReadParts
+from beam_jobs.engine.exchange import CommitAll, Exchange, ExchangeRecords, read_parts
 from beam_jobs.ingest.bots import (
     RULES,
     Activity,
@@ -105,7 +105,7 @@ class IngestJob:
         num_buckets, scratch, made, told = attempt.num_buckets, attempt.scratch, attempt.made, attempt.told
         lines = (
             pipeline
-            | "What to read" >> ReadParts(self.plan.units)
+            | "What to read" >> read_parts(self.plan.units)
             | "Read lines"
             >> beam.FlatMap(_read, self.source, self.date, attempt.started, told, self.zero_bits).with_outputs(
                 TALLIES, REJECTS, main="rows"

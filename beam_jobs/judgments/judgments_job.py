@@ -28,7 +28,7 @@ from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
 from beam_jobs.engine.arrow_files import Record, explained, from_ipc, get, put, to_ipc
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
-from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, ReadParts, Side
+from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, Side, read_parts
 from beam_jobs.ingest.days import DayFile, read_day_file
 from beam_jobs.judgments.click_model import odds_to_share
 from beam_jobs.judgments.judge_clicks import (
@@ -77,9 +77,11 @@ class JudgmentsJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph: cells by query behind the gate, what the log says of ranks, grades, commit."""
         attempt = self.attempt
-        queries = pipeline | "Query files" >> ReadParts(self.queries) | "Read queries" >> beam.Map(_read, attempt.told)
+        queries = pipeline | "Query files" >> read_parts(self.queries) | "Read queries" >> beam.Map(_read, attempt.told)
         exposures = (
-            pipeline | "Exposure files" >> ReadParts(self.exposures) | "Read exposures" >> beam.Map(_read, attempt.told)
+            pipeline
+            | "Exposure files" >> read_parts(self.exposures)
+            | "Read exposures" >> beam.Map(_read, attempt.told)
         )
         by_query = {"queries": Side(key="query", schema=QUERIES), "exposures": Side(key="query", schema=EXPOSURES)}
         cells = (

@@ -28,7 +28,7 @@ from beam_jobs.compiled.log_library import row_digest
 from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put, write_table, write_tables
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
-from beam_jobs.engine.exchange import CommitAll, Exchange, ReadParts, bucket_of
+from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
 from beam_jobs.labelled.labelled_rows import (
     KEYED,
     LabelledConfig,
@@ -95,7 +95,7 @@ class LabelledJob:
         attempt = self.attempt
         lines = (
             pipeline
-            | "What to read" >> ReadParts(self.parts)
+            | "What to read" >> read_parts(self.parts)
             | "Read lines"
             >> beam.FlatMap(_read, labelled_source(self.config), self).with_outputs("result", main="rows")
         )

@@ -23,7 +23,7 @@ from training.kernel.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, T
 from training.network.parameters import tower_name
 from training.recipes.recipe import Recipe
 from training.recipes.towers import Truncated
-from training.update.large_update import Summed, Towers
+from training.update.large_update import Share, Summed, Towers
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 SIDES = ("query", "document")
@@ -72,29 +72,20 @@ class CompiledPath:
         batch = micro_batch.queries if side == "query" else micro_batch.documents
         return torch.from_numpy(batch.array("rows").astype(np.int64))
 
-    def sum_gradients(
-        self,
-        towers: Towers,
-        share: Sequence[CompiledBatch],
-        touched: Mapping[str, torch.Tensor],
-        *,
-        update: int,
-        num_micro_batches: int,
-        workers: Workers,
-        threads: Executor,
-    ) -> Summed:
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
         recipe, exact = towers.recipe, towers.recipe.reduction == "exact"
-        rows = _touched_rows(towers, touched, update)
+        batches, workers, threads = share.micro_batches, share.workers, share.threads
+        rows = _touched_rows(towers, touched, share.update)
         points = self._points(towers, rows, threads)
-        while len(self._workspaces) < len(share):
+        while len(self._workspaces) < len(batches):
             self._workspaces.append(Workspace())
-        workspaces = self._workspaces[: len(share)]
+        workspaces = self._workspaces[: len(batches)]
 
         def gradient(workspace: Workspace, batch: CompiledBatch) -> float:
             return workspace.gradient(batch, recipe, points, towers.layout.table_rows)
 
-        losses = np.array(list(threads.map(gradient, workspaces, share)))
-        limit = fixed_point_limit(num_micro_batches) if exact else math.inf
+        losses = np.array(list(threads.map(gradient, workspaces, batches)))
+        limit = fixed_point_limit(share.num_in_all) if exact else math.inf
         fit = np.abs(losses) < limit
         sums = {}
         for name, touched_rows in rows.items():

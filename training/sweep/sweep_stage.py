@@ -84,7 +84,8 @@ def sweep(
         )
     judged = judged and Judged(**{what: storage.absolute(uri) for what, uri in asdict(judged).items()})
     device = device_named(device)  # here and not on each node: it is a part of what is asked
-    requests, request = _requests(shards, points, measure, judged, halving, workers, device, path)
+    where = {"workers": workers, "device": device, "path": path}
+    requests, request = _requests(shards, points, measure, judged, halving, where)
     rungs = rungs_of(halving, len(points), max(recipe.epochs for point in points for recipe in point.recipes))
     num_cores = len(os.sched_getaffinity(0))
     threads = threads or (1 if engine == "ray" else max(1, num_cores // (workers * (at_once or 1))))
@@ -147,7 +148,8 @@ def plan(
 
     Raises UsageError as `sweep`.
     """
-    requests, _ = _requests(shards, points, measure, judged, None, workers, device, path)
+    where = {"workers": workers, "device": device, "path": path}
+    requests, _ = _requests(shards, points, measure, judged, None, where)
     return [
         (point, [(r.digest, find_finished(store, r)[0] is not None) for r in of_point])
         for point, of_point in zip(points, requests, strict=True)
@@ -160,11 +162,9 @@ def _requests(
     measure: str,
     judged: Judged | None,
     halving: Halving | None,
-    workers: int,
-    device: str,
-    path: str,
+    where: Mapping[str, Any],
 ) -> tuple[list[list[Request]], Request]:
-    """The request of every trial, by point, and that of the sweep."""
+    """The request of every trial, by point, and that of the sweep. `where`: workers, device and path of a trial."""
     built = open_result(shards)
     counts = built.manifest.outcome.counts
     if 0 in (counts.get("dev_pairs"), counts.get("dev_rows")) and (measure == "dev_loss" or not judged):
@@ -175,11 +175,10 @@ def _requests(
             do="build with a dev_share above 0, or give judged files and choose by dev_ndcg@10",
         )
     watched = fingerprints(judged)
-    where: dict[str, Any] = {"judged": watched, "workers": workers, "device": device, "path": path}
     vectors = {file: storage.fingerprint(file) for file in {point.word_vectors for point in points} if file}
     trials = [
         [
-            train_request(built, recipe, **where, word_vectors=vectors.get(point.word_vectors or ""))
+            train_request(built, recipe, **where, judged=watched, word_vectors=vectors.get(point.word_vectors or ""))
             for recipe in point.recipes
         ]
         for point in points

@@ -73,10 +73,7 @@ def large_update(
     recipe = towers.recipe
     # In one order on all workers: what they add up is laid out by it.
     touched = {tower: _touched(tower, share, towers, workers) for tower in sorted(towers.rows)}
-    total = towers.path.sum_gradients(
-        towers, share, touched,
-        update=update, num_micro_batches=num_micro_batches, workers=workers, threads=threads,
-    )  # fmt: skip
+    total = towers.path.sum_gradients(towers, Share(share, update, num_micro_batches, workers, threads), touched)
     require_sane(total.loss, total.norms, recipe, towers.layout, update)
     most = recipe.optimiser.clip_norm or math.inf
     total.step({tower: most / norm if norm > most else 1.0 for tower, norm in total.norms.items()})
@@ -173,6 +170,17 @@ def name_culprit(
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one worker computes of a minibatch."""
+
+    micro_batches: Sequence[Any]  # that the path prepared
+    update: int  # from 1
+    num_in_all: int  # micro-batches, on all workers together
+    workers: Workers
+    threads: Executor
+
+
+@dataclass(frozen=True, slots=True)
 class Summed:
     """A minibatch's gradient, summed over all workers."""
 
@@ -194,18 +202,8 @@ class Path(Protocol):
     def table_rows(self, micro_batch: Any, side: str) -> torch.Tensor:
         """The rows of W that the queries, or the documents, of a micro-batch touch."""
 
-    def sum_gradients(
-        self,
-        towers: Towers,
-        share: Sequence[Any],
-        touched: Mapping[str, torch.Tensor],
-        *,
-        update: int,
-        num_micro_batches: int,
-        workers: Workers,
-        threads: Executor,
-    ) -> Summed:
-        """The gradients at the look-ahead point of `update` of all workers' shares, at the touched rows of each tower.
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+        """The gradients of all workers' shares, at the look-ahead point of the update and the touched rows of each tower.
 
         Raises StageError, on every worker alike, where they do not add up exactly.
         """
@@ -240,27 +238,18 @@ class ReferencePath:
     def table_rows(self, micro_batch: LossBatch, side: str) -> torch.Tensor:
         return micro_batch.table_rows(side)
 
-    def sum_gradients(
-        self,
-        towers: Towers,
-        share: Sequence[LossBatch],
-        touched: Mapping[str, torch.Tensor],
-        *,
-        update: int,
-        num_micro_batches: int,
-        workers: Workers,
-        threads: Executor,
-    ) -> Summed:
-        recipe, encoder = towers.recipe, towers.look_ahead(update)
+    def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
+        recipe, update, threads = towers.recipe, share.update, share.threads
+        encoder = towers.look_ahead(update)
         exact, dtype = recipe.reduction == "exact", DTYPES[recipe.dtype]
-        total = GradientSum(touched, towers.layout.columns, dtype, exact=exact, num_addends=num_micro_batches)
+        total = GradientSum(touched, towers.layout.columns, dtype, exact=exact, num_addends=share.num_in_all)
 
         def addend_of(batch: LossBatch) -> Addend:
             return total.addend(*batch.gradient(encoder, update))
 
-        for addend in threads.map(addend_of, share):
+        for addend in threads.map(addend_of, share.micro_batches):
             total.add(addend, threads)
-        gradients, loss = total.over(workers)
+        gradients, loss = total.over(share.workers)
         # The norm of the rows' norms: five times faster than one sum in float64, and as good.
         norm, rows = torch.linalg.vector_norm, gradients.values()
         norms = torch.stack(list(threads.map(lambda of: norm(norm(of, dim=1).double()), rows)))
