@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_jobs.checking.check_log import mapping_toml
+from beam_jobs.checking.check_log import mapping_toml, wrong_in_ubi
 from beam_jobs.checking.guess import (
     best_name,
     event_kind,
@@ -17,7 +17,6 @@ from beam_jobs.checking.guess import (
     near_name,
     shape_of,
 )
-from beam_jobs.checking.looks_wrong import wrong_in_ubi
 from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
 from tests.beam_jobs.ubi_lines import event, search
 

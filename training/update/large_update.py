@@ -203,7 +203,7 @@ class Path(Protocol):
         """The rows of W that the queries, or the documents, of a micro-batch touch."""
 
     def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
-        """The gradients of all workers' shares, at the look-ahead point of the update and the touched rows of each tower.
+        """The gradients of all workers' shares, at the look-ahead point and the touched rows of each tower.
 
         Raises StageError, on every worker alike, where they do not add up exactly.
         """
