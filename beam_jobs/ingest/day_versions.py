@@ -116,14 +116,11 @@ _NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure"
 def part_of(request: Request) -> DayPart:
     """An ingest as the part of a day."""
     settings = {name: value for name, value in request.inputs.items() if name not in _NOT_SETTINGS}
-    asked = Request(
-        stage="ingest", stage_version=request.stage_version, config=request.config, inputs=settings, seed=request.seed
-    )
     return DayPart(
         ingest=request.digest,
         logs=tuple(sorted(request.inputs.get("logs", ()))),
         person_key=str(request.inputs.get("person_key")),
-        settings=asked.digest,
+        settings=replace(request, inputs=settings).digest,
     )
 
 

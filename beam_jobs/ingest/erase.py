@@ -18,7 +18,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from schemas import manifest, storage
 from schemas.day_version import list_dates, newest_version
 from schemas.errors import StageError, UsageError
 from schemas.ledger import Ledger
-from schemas.manifest import Manifest, Outcome, Request
+from schemas.manifest import Manifest, Outcome
 from schemas.shard import LogicalDigest
 from schemas.stage import Progress, StageResult, run_stage, silent, stage_folder
 
@@ -191,18 +191,13 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     if not found:
         return Counter()
     before = result.manifest.request
-    request = Request(
-        stage=before.stage,
-        stage_version=before.stage_version,
-        config=before.config,
-        inputs={
-            **before.inputs,
-            "erased_from": result.manifest.digest,
-            "erased_people": before.inputs.get("erased_people", 0) + found,
-            "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: neither may pass for the other
-        },
-        seed=before.seed,
-    )
+    inputs = {
+        **before.inputs,
+        "erased_from": result.manifest.digest,
+        "erased_people": before.inputs.get("erased_people", 0) + found,
+        "erasure": uuid.uuid4().hex,  # two erasures at once are two requests: neither may pass for the other
+    }
+    request = replace(before, inputs=inputs)
     taken, rewritten = Counter[str](people=found), set[str]()
 
     def produce(folder: str) -> Outcome:
@@ -266,13 +261,9 @@ def _outcome(before: Manifest, taken: Counter[str], digest: LogicalDigest) -> Ou
     for fate, what in (("day_search", "searches"), ("day_impression", "impressions"), ("day_click", "clicks")):
         lines[fate] -= taken[what]
         lines["erased"] += taken[what]
-    return Outcome(
-        counts={name: count - taken[name] for name, count in before.outcome.counts.items()},
-        metrics=before.outcome.metrics,
-        labels=before.outcome.labels,
-        ledger=Ledger(total=ledger.total, lines=dict(lines)),
-        logical_digest=digest.hexdigest(),
-    )
+    counts = {name: count - taken[name] for name, count in before.outcome.counts.items()}
+    ledger = Ledger(total=ledger.total, lines=dict(lines))
+    return replace(before.outcome, counts=counts, ledger=ledger, logical_digest=digest.hexdigest())
 
 
 def _ingests(store: str) -> list[str]:

@@ -58,10 +58,9 @@ class NamedColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns(NamedColumns):
-    """The log's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
+    """The log's columns.
 
-    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes.
-    """
+    `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set`)
     EXPECTED: ClassVar[tuple[str, ...]] = ("query",)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.text import Text
 
 from flows.commands.options import Json
+from flows.report.blocks import counted
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.stage import StageResult
 from training.recipes.objectives import Classify
-from training.sweep.sweep_table import Point, Trial, counted, direction, point_text, train_options
+from training.sweep.sweep_table import Point, Trial, direction, point_text, train_options
 
 if TYPE_CHECKING:
     from flows.config.sweep_config import SweepConfig

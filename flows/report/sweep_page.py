@@ -6,9 +6,9 @@ from statistics import fmean
 from typing import Any
 
 from flows.report import renderers
-from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text
+from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text, counted
 from flows.report.figures import WIDE, ChartRow, Dot, Line, line_chart, row_chart
-from training.sweep.sweep_table import ALIKE, cells, counted, direction, notes, point_text, train_options
+from training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
 ROWS_DRAWN = 40

@@ -186,7 +186,7 @@ def _halved(table: Mapping[str, Any]) -> list[str]:
     if len(rungs) < 2:
         return []
     steps = ", ".join(
-        f"{after['points']} of {before['points']} after {counted(before['epochs'], 'epoch')}"
+        f"{after['points']} of {before['points']} after {before['epochs']:,} epoch{'s' * (before['epochs'] != 1)}"
         for before, after in pairwise(rungs)
     )
     return [
@@ -194,10 +194,6 @@ def _halved(table: Mapping[str, Any]) -> list[str]:
         " cannot be compared with those above, and one that starts slowly is never seen to arrive. Their checkpoints"
         " are kept: to train one to its end, use the options of its row in sweep.json."
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def train_options(row: Mapping[str, Any]) -> list[str]:
