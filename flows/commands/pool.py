@@ -10,7 +10,6 @@ from flows.show import console
 from flows.show.console import output, plain
 from flows.show.present import stage_line
 from schemas.errors import UsageError
-from training.judging.judged_pool import GRADES
 
 
 def pool(
@@ -96,6 +95,8 @@ def _usage(asked: str, found: str, do: str) -> UsageError:
 
 def show_sheet(result: dict[str, Any]) -> None:
     """Print what the sheet contains, and what to do with it."""
+    from training.judging.judged_pool import GRADES
+
     c = result["counts"]
     remarks = [f"the best {result['metrics']['depth']:,} of each run: {c['results']:,} results"]
     remarks += [f"{c['found_by_several']:,} of them repeat another run's"] if c["found_by_several"] else []
@@ -108,6 +109,8 @@ def show_sheet(result: dict[str, Any]) -> None:
 
 def show_judged(result: dict[str, Any]) -> None:
     """Print the number of judgments, their grades, and the agreement of assessors."""
+    from training.judging.judged_pool import GRADES
+
     c, metrics = result["counts"], result["metrics"]
     grades = ", ".join(f"{c[f'grade_{grade}']:,} {word.capitalize()}" for grade, word in enumerate(GRADES))
     blocks: list[Block] = [Items(items=[grades])]
