@@ -34,7 +34,6 @@ from beam_jobs.sources.source import (
     BOM,
     LogForm,
     ParsedBlock,
-    ParsedLines,
     Recognition,
     RowsOf,
     check_columns,
@@ -72,7 +71,7 @@ class DelimitedSource:
             data, offset = data[begins:], offset + begins
             records = split_records(data, self.mapping)
             parsed = self._parse(data, records, unit.header)
-            yield parsed.in_block(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
+            yield parsed.placed(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
 
     def _records(self, unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes, int]]:
         """(offset, whole records, bytes read of the file) of one block after the other."""
@@ -93,7 +92,7 @@ class DelimitedSource:
         if held:
             yield offset, held, stored  # a quote that is never closed: one unreadable record
 
-    def _parse(self, data: bytes, cut: list[bytes], header: tuple[str, ...]) -> ParsedLines:
+    def _parse(self, data: bytes, cut: list[bytes], header: tuple[str, ...]) -> ParsedBlock:
         mapping = self.mapping
         lines = without_returns(data, cut)
         rejects = dict.fromkeys(not_utf8(data, lines), NOT_UTF8)

@@ -26,7 +26,7 @@ from beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, ParsedLines, RowsOf, listed, parsed_lines
+from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, listed, parsed_lines
 from schemas.errors import UsageError
 
 _Text = str | int | None
@@ -59,7 +59,7 @@ class JsonSource:
         return LineSource(parse=partial(parse_block, mapping=self.mapping, rows_of=self.rows_of)).read(unit)
 
 
-def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedLines:
+def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedBlock:
     """The rows of a block of whole lines."""
     decode, attributes = _decoder(mapping.columns)
     cut = split_lines(block)

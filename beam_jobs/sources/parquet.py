@@ -28,7 +28,7 @@ from beam_jobs.sources.read_lines import (
     nothing_in,
     unreadable,
 )
-from beam_jobs.sources.source import LogForm, ParsedBlock, ParsedLines, RowsOf, check_columns
+from beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
 
@@ -93,12 +93,14 @@ class ParquetSource:
         rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), NOT_UTF8)
         rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
         places = sorted(rejects)
-        parsed = ParsedLines(
+        return ParsedBlock(
             rows=rows,
-            reject_offsets=np.array(places, np.int64),
+            reject_offsets=np.array(places, np.int64) + offset,
             reject_reasons=[rejects[place] for place in places],
+            num_lines=num_rows,
+            offset=offset,
+            stored_bytes=stored_bytes,
         )
-        return parsed.in_block(offset, num_lines=num_rows, offset=offset, stored_bytes=stored_bytes)
 
     def _check_types(self, schemas: dict[str, pa.Schema]) -> None:
         for ours, column in self.mapping.columns.named().items():

@@ -6,7 +6,7 @@ unit wherever that unit is read; whoever wants a sample reads the first blocks o
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -28,46 +28,33 @@ BOM = b"\xef\xbb\xbf"  # what some programs write before UTF-8; no part of the f
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedLines:
-    """What some lines gave: rows for the readable ones, the place of each of the others."""
+class ParsedBlock:
+    """Some lines: of each a row, a reject (its place), or (in a bulk file) only a count; and where they stand."""
 
     rows: pa.RecordBatch  # LOG_ROW, or whatever the source's `rows_of` makes
-    reject_offsets: np.ndarray  # int64, from the start of the lines, ascending: in bytes, in rows for Parquet
+    reject_offsets: np.ndarray  # int64, ascending: in bytes of the file, in rows for Parquet
     reject_reasons: Sequence[str]  # fates (schemas.search_log)
     num_action_lines: int = 0
+    num_lines: int = 0  # counted apart from the parsing, so that the ledger can tell a lost line
+    offset: int = 0  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
+    stored_bytes: int = 0  # what was read of the file for it, as it lies on disk
 
-    def in_block(self, begin: int, *, num_lines: int, offset: int, stored_bytes: int) -> "ParsedBlock":
-        """The block whose lines these are. `begin`: where they start in the file."""
-        return ParsedBlock(
-            rows=self.rows,
-            reject_offsets=self.reject_offsets + begin,
-            reject_reasons=self.reject_reasons,
-            num_action_lines=self.num_action_lines,
-            num_lines=num_lines,
-            offset=offset,
-            stored_bytes=stored_bytes,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParsedBlock(ParsedLines):
-    """The lines of one block: of each a row, a reject (its place in the file), or (in a bulk file) only a count."""
-
-    num_lines: int  # counted apart from the parsing, so that the ledger can tell a lost line
-    offset: int  # where the block starts: bytes of the uncompressed file, rows of a Parquet file
-    stored_bytes: int  # what was read of the file for it, as it lies on disk
+    def placed(self, begin: int, *, num_lines: int, offset: int, stored_bytes: int) -> "ParsedBlock":
+        """These lines, parsed as if a file began with them, where they stand. `begin`: of the first in the file."""
+        offsets = self.reject_offsets + begin
+        return replace(self, reject_offsets=offsets, num_lines=num_lines, offset=offset, stored_bytes=stored_bytes)
 
 
 def parsed_lines(
     rows: pa.RecordBatch, lines: Sequence[bytes], rejects: dict[int, str], num_action_lines: int = 0
-) -> ParsedLines:
+) -> ParsedBlock:
     """`rows` with the places of the lines that gave none: `rejects` is the reason by the line's number."""
     numbers = sorted(rejects)
     offsets = np.zeros(0, np.int64)
     if numbers:
         ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
         offsets = np.concatenate([[0], ends])[numbers]
-    return ParsedLines(
+    return ParsedBlock(
         rows=rows,
         reject_offsets=offsets,
         reject_reasons=[rejects[number] for number in numbers],
@@ -92,7 +79,7 @@ class Source(Protocol):
 class LineSource:
     """A log of one event a line. `parse` gives the rows of whole lines; it must be picklable."""
 
-    parse: Callable[[bytes], ParsedLines]
+    parse: Callable[[bytes], ParsedBlock]
 
     def plan(self, logs: Sequence[str]) -> ReadingPlan:
         return plan_reading(logs)
@@ -102,7 +89,7 @@ class LineSource:
             data, offset = block.data, block.offset
             if not offset and data.startswith(BOM):
                 data, offset = data[len(BOM) :], len(BOM)
-            yield self.parse(data).in_block(
+            yield self.parse(data).placed(
                 offset, num_lines=block.num_lines, offset=block.offset, stored_bytes=block.stored_bytes
             )
 

@@ -35,7 +35,7 @@ from beam_jobs.sources.read_lines import (
     split_lines,
     without_returns,
 )
-from beam_jobs.sources.source import LineSource, LogForm, ParsedLines, parsed_lines
+from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
 from schemas.search_log import KINDS, LOG_ROW
 
 
@@ -166,7 +166,7 @@ def kinds_of_actions(events: Events) -> dict[str, str]:
     return {action: kind for action, kind in events.kinds().items() if kind != "search"}
 
 
-def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedLines:
+def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
     """The rows of a block of whole lines, in their order; `kinds` says which `action_name` is what."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
@@ -178,7 +178,7 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedLines:
     odd_lines = [block[begin:end] for begin, end in everyday.odd_spans.tolist()]
     others = _read(b"\n".join(odd_lines), odd_lines, kinds)
     rejected = sorted(others.rejects)
-    return ParsedLines(
+    return ParsedBlock(
         rows=_merged(everyday, others),
         reject_offsets=everyday.odd_spans[rejected, 0],
         reject_reasons=[others.rejects[number] for number in rejected],
