@@ -10,12 +10,12 @@ its attempt is cleared away and its checkpoints stay, and by itself once nobody 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from types import FrameType, TracebackType
 from typing import Any
 
 from schemas.errors import StageError, StoppedEarly
@@ -74,9 +74,7 @@ class TrialProcess:
     def __enter__(self) -> "TrialProcess":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._ended:
             self._process.join(TERM_SECONDS)
         for end in (self._process.terminate, self._process.kill):
@@ -121,7 +119,7 @@ class Processes:
 
 def _work(pipe: Connection, arguments: dict[str, Any]) -> None:
     """What the process does."""
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
     def tell(what: str, done: int, total: int | None) -> None:
         pipe.send(TrialStatus(what=what, done=done, total=total))
@@ -158,10 +156,6 @@ def _died(exitcode: int) -> TrialOutcome:
 def _not_ended(found: str, do: str) -> TrialOutcome:
     follows = "it goes on from its last checkpoint when it is started again"
     return TrialOutcome(error=StageError(asked="the trial was trained", found=found, follows=follows, do=do))
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 @contextmanager
