@@ -210,7 +210,8 @@ def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob)
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
     in_dev = is_held_out(first, second, _open_ids(decision.dev_sentences))
     is_dev = of_file if job.has_dev_file else in_dev
-    is_shared, is_untrained = in_dev & ~is_dev, np.zeros(len(rows), bool)
+    is_shared = in_dev & ~is_dev & (not (job.has_dev_file and job.config.keep_shared))
+    is_untrained = np.zeros(len(rows), bool)
     if job.config.label == "class":
         classes = pa.array(decision.classes, pa.string())
         is_untrained = is_dev & ~pc.is_in(rows["label"], value_set=classes).to_numpy()

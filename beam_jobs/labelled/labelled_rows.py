@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import regex
 
 from beam_jobs.build.build_stage import require_between
 from beam_jobs.build.click_shards import MAX_SALT_BYTES, held_out
@@ -87,7 +88,9 @@ class LabelledConfig:
     training lines have. lowest, highest: of a value, both included. ordered: whether a pair and the same pair the other
     way round are two; if not they are one, with the text that sorts first as `first`. dev_share: of the connected
     components of sentences that is held out where no dev file is given. split_salt: the key of that.
-    max_unreadable_share: of the lines; above it the run fails.
+    max_unreadable_share: of the lines; above it the run fails. words: how texts are cut into words, at white space or
+    by Unicode's rule, which parts punctuation from them (as_words). keep_shared: with a dev file, training lines with a
+    sentence of it stay, as in splits that were published so.
     """
 
     mapping: LabelledMapping
@@ -102,6 +105,8 @@ class LabelledConfig:
     table_rows: int = DEFAULT_TABLE_ROWS
     rows_per_shard: int = 500_000
     max_unreadable_share: float = 0.05
+    words: Literal["spaces", "unicode"] = "spaces"
+    keep_shared: bool = False
 
     def __post_init__(self) -> None:
         require_between("build-labelled", "dev_share", self.dev_share, 0, 0.9)
@@ -142,12 +147,15 @@ def labelled_source(config: LabelledConfig) -> Source:
             return ParquetSource(mapping=config.mapping, rows_of=rows_of)
 
 
+_LATER = {"words": "spaces", "keep_shared": False}  # fields that are named only where they differ: digests stay
+
+
 def labelled_request(files: Sequence[str], dev: Sequence[str], config: LabelledConfig) -> Request:
     """What names the result: the content of the files whatever they are called, and the config."""
     return Request(
         stage="build-labelled",
         stage_version=STAGE_VERSION,
-        config=asdict(config),
+        config={name: value for name, value in asdict(config).items() if _LATER.get(name, ...) != value},
         inputs={
             "labelled": sorted(storage.of_each(storage.fingerprint, files)),
             "dev": sorted(storage.of_each(storage.fingerprint, dev)),
@@ -180,7 +188,8 @@ def labelled_rows(
     labels = pa.array(_labels(columns["label"], config), pa.string())
     is_missing = ~np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in given])
     is_bad = ~labels.is_valid().to_numpy(zero_copy_only=False)
-    sentences = [normalise_column(column.fill_null("")) for column in given]
+    cut = as_words if config.words == "unicode" else lambda column: column
+    sentences = [normalise_column(cut(column.fill_null(""))) for column in given]
     is_empty = np.logical_or.reduce([pc.equal(each, "").to_numpy(zero_copy_only=False) for each in sentences])
     is_kept = ~(is_missing | is_bad | is_empty)
 
@@ -194,6 +203,14 @@ def labelled_rows(
     others = np.flatnonzero(~is_kept)
     fates = np.where(is_missing, FIELD, np.where(is_bad, LABEL, EMPTY))[others]
     return rows, others, fates.tolist()
+
+
+_WORD = regex.compile(r"(?w)\S+?\b")
+
+
+def as_words(column: pa.Array) -> pa.Array:
+    """Texts with a space between words as Unicode's default rule cuts them (UAX #29): `"don't," -> " don't , "`."""
+    return pa.array([" ".join(_WORD.findall(text)) for text in column.to_pylist()], pa.string())
 
 
 def sentence_ids(sentences: Iterable[str]) -> np.ndarray:
@@ -308,7 +325,7 @@ def decide(rows: pa.Table, config: LabelledConfig, *, has_dev_file: bool) -> tup
         dev_ids, counts = np.unique(np.concatenate([first[is_dev], second[is_dev]])), dict[str, int]()
     else:
         dev_ids, counts = held_out_sentences(first, second, salt=config.split_salt, share=config.dev_share)
-    in_dev = is_held_out(first, second, dev_ids)
+    in_dev = is_dev if config.keep_shared and has_dev_file else is_held_out(first, second, dev_ids)
     trains = ~is_dev & ~in_dev
     held = is_dev if has_dev_file else in_dev
     num_rows = {"train": int(trains.sum()), "dev": int(held.sum())}

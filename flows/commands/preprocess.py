@@ -317,6 +317,7 @@ def build_labelled(
     mapping: str | None = None,
     format: Literal["delimited", "jsonl", "parquet"] | None = None,
     label_kind: Literal["class", "value"] = "class",
+    published: Literal["snli", "quora", "quora-bimpm", "yelp"] | None = None,
     flags: StageFlags,
 ) -> None:
     """Turn labelled pairs (text, text, label) or labelled texts (text, label) into
@@ -331,6 +332,7 @@ def build_labelled(
             --label gold --into store
         clicktower build-labelled scored.jsonl --first a --second b --label score --label-kind value --into store
         clicktower build-labelled reviews.parquet --text review --label stars --into store
+        clicktower build-labelled snli_1.0_train.jsonl --dev snli_1.0_dev.jsonl --published snli --into store
 
     Args:
         files: Files, patterns, folders or URIs: delimited text, JSON lines (plain or compressed with gzip or zstd) or
@@ -346,26 +348,31 @@ def build_labelled(
         format: The format of the files; by default it follows from the ending of the first file's name.
         label_kind: class: a name or number from a fixed set; value: a real number (--set lowest=0 --set highest=5 sets
             its bounds).
+        published: The files are a published data set's original ones, instead of naming columns (docs/labelled.md).
     """
     from beam_jobs.labelled import labelled_stage
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
     from beam_jobs.labelled.labelled_stage import LabelledConfig
+    from beam_jobs.labelled.published_sets import PUBLISHED
     from beam_jobs.sources.mapping import read_mapping
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
-    if mapping and (named or no_header or delimiter):
+    if (mapping or published) and (named or no_header or delimiter or (mapping and published)):
         raise UsageError(
-            asked=f"the columns were to be named by {mapping}",
+            asked=f"the columns were to be named by {mapping or published}",
             found="and also by flags",
             do="use one or the other",
         )
-    found = (
-        read_mapping(mapping, LabelledMapping)
-        if mapping
-        else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
-    )
-    config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
+    if published:
+        config = PUBLISHED[published]
+    else:
+        found = (
+            read_mapping(mapping, LabelledMapping)
+            if mapping
+            else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
+        )
+        config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
     with console.progress_bar("build-labelled") as progress:
         result = labelled_stage.build_labelled(
             files,

@@ -10,6 +10,9 @@ RNN     W, R, b
 DSSM    W, b; V, a of the last layer
 CLSM    W0, W1, ... for the words of a window from left to right, b; V, a
 bag     W
+swem    W
+cnn     W0, W1, ... as CLSM's, b
+gru     W, R, b; in each the rows of the reset gate, the update gate and the candidate
 self_attentive  those of bilstm; S1 [attention units, 2 units] and S2 [hops, attention units], the paper's W_s1 and W_s2
 max_pooled  those of bilstm
 variational  those of bilstm; M [latent, 2 units] and m of the means, S and s of the deviations
@@ -27,11 +30,14 @@ Params = dict[str, np.ndarray]
 def kind_of(recipe) -> str:
     tower = recipe.tower
     switches = [name for name in ("forget_gate", "peepholes") if getattr(tower, name, False)]
-    window = [str(tower.window)] if tower.kind == "clsm" else []
+    window = [str(tower.window)] if tower.kind in ("clsm", "cnn") else []
+    aggregate = [tower.aggregate] if tower.kind == "swem" else []
     attention = [f"units={tower.attention_units}", f"hops={tower.hops}"] if tower.kind == "self_attentive" else []
     average = ["average"] if getattr(tower, "average_hops", False) else []
     latent = [f"latent={tower.latent}"] if tower.kind == "variational" else []
-    return " ".join([tower.kind, *switches, *window, *attention, *average, *latent]).replace("forget_gate", "forget")
+    return " ".join([tower.kind, *switches, *window, *aggregate, *attention, *average, *latent]).replace(
+        "forget_gate", "forget"
+    )
 
 
 def sigmoid(x):
@@ -49,9 +55,12 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
     """Parameters out of the trainer's matrix: the table, then each other part from the start of a row."""
     tower, *options = kind.split()
     columns = matrix.shape[1]
-    if tower == "bag":
+    if tower in ("bag", "swem"):
         return {"W": matrix.T.copy()}
-    if tower == "rnn":
+    if tower == "cnn":
+        table, bias = _parts(matrix, [(cells,)])
+        return {f"W{k}": table[:, k * cells : (k + 1) * cells].T.copy() for k in range(int(options[0]))} | {"b": bias}
+    if tower in ("rnn", "gru"):
         table, recurrent, bias = _parts(matrix, [(cells, columns), (columns,)])
         return {"W": table.T.copy(), "R": recurrent.T.copy(), "b": bias}
     if tower in ("dssm", "clsm"):
@@ -118,6 +127,14 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
         return sum(p["W"] @ counts(word, p["W"].shape[1]) for word in text)
     if tower == "clsm":
         return _clsm(p, text)
+    if tower == "cnn":
+        return np.max([np.tanh(x) for x in _windows(p, text)], axis=0)
+    if tower == "swem":
+        words = [p["W"] @ counts(word, p["W"].shape[1]) for word in text]
+        pools = {"aver": [np.mean(words, axis=0)], "max": [np.max(words, axis=0)]}
+        return np.concatenate(pools.get(kind.split()[1], pools["aver"] + pools["max"]))
+    if tower == "gru":
+        return _gru(p, text, early or p, last_steps)
     if tower == "self_attentive":
         weights, states = attention(p, text)
         sums = [sum(a * h for a, h in zip(hop, states, strict=True)) for hop in weights]
@@ -194,14 +211,27 @@ def own_loss(p: Params, text: Text, kind: str, penalty: float) -> float:
 
 
 def _clsm(p: Params, text: Text) -> np.ndarray:
+    return np.tanh(p["V"] @ np.max([np.tanh(x) for x in _windows(p, text)], axis=0) + p["a"])
+
+
+def _windows(p: Params, text: Text) -> list[np.ndarray]:
+    """What arrives at the units from the window around each word."""
     width = sum(name.startswith("W") for name in p)
-    units, num_trigrams = p["W0"].shape
+    num_trigrams = p["W0"].shape[1]
     nothing = [np.zeros(num_trigrams)] * (width // 2)
     words = nothing + [counts(word, num_trigrams) for word in text] + nothing
-    highest = np.full(units, -np.inf)
-    for t in range(len(text)):
-        highest = np.maximum(highest, np.tanh(sum(p[f"W{k}"] @ words[t + k] for k in range(width)) + p["b"]))
-    return np.tanh(p["V"] @ highest + p["a"])
+    return [sum(p[f"W{k}"] @ words[t + k] for k in range(width)) + p["b"] for t in range(len(text))]
+
+
+def _gru(p: Params, text: Text, early: Params, last_steps: int) -> np.ndarray:
+    y = np.zeros(len(p["b"]) // 3)
+    for t, word in enumerate(text):
+        q = early if last_steps and t < len(text) - last_steps else p
+        arriving = np.split(q["W"] @ counts(word, q["W"].shape[1]) + q["b"], 3)
+        to_reset, to_update, to_candidate = np.split(q["R"], 3)
+        reset, update = sigmoid(arriving[0] + to_reset @ y), sigmoid(arriving[1] + to_update @ y)
+        y = update * y + (1 - update) * np.tanh(arriving[2] + to_candidate @ (reset * y))
+    return y
 
 
 def _way(p: Params, way: str) -> Params:

@@ -32,7 +32,7 @@ LSTMS = {
     "bilstm": {"tower": "bilstm"},
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
 }
-RECURRENT = {**LSTMS, "rnn": {"tower": "rnn"}}
+RECURRENT = {**LSTMS, "rnn": {"tower": "rnn"}, "gru": {"tower": "gru"}}
 TOWERS = {
     **RECURRENT,
     "dssm": {"tower": "dssm", "hidden": 5},
@@ -40,6 +40,10 @@ TOWERS = {
     "clsm 3": {"tower": "clsm", "hidden": 5, "window": 3},
     "clsm 5": {"tower": "clsm", "hidden": 4, "window": 5},
     "bag": {"tower": "bag"},
+    "cnn 3": {"tower": "cnn", "window": 3},
+    "swem aver": {"tower": "swem", "aggregate": "aver"},
+    "swem max": {"tower": "swem", "aggregate": "max"},
+    "swem concat": {"tower": "swem", "aggregate": "concat"},
     "self_attentive": {"tower": "self_attentive", "attention_units": 3, "hops": 2, "penalty": 2.0},
     "self_attentive averaged, full": {
         "tower": "self_attentive", "attention_units": 2, "hops": 3, "penalty": 2.0, "average_hops": True,

@@ -17,7 +17,7 @@ from training.recipes.objectives import (
     W2Features,
 )
 from training.recipes.recipe import Adam, Recipe
-from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
+from training.recipes.towers import CNN, GRU, SWEM, BiLSTM, MaxPooled, SelfAttentive, Variational
 
 _ATTENTION = SelfAttentive(cells=48, attention_units=32, hops=4, penalty=0.1)
 _SIAMESE = Classify(features=SiameseFeatures(), head=MLP(units=64), dropout=0.3)
@@ -35,6 +35,13 @@ SIAMESE_LSTM = Recipe(
 
 # siamese-lstm with the maximum over all states instead of the last ones: InferSent's encoder.
 SIAMESE_MAX = replace(SIAMESE_LSTM, name="siamese-max", tower=MaxPooled(cells=48))
+
+# siamese-lstm with the other encoders of Deudon's table: a GRU, a CNN with windows of three words, and no network but
+# the mean and the maximum of the words' vectors (`--set tower.aggregate=aver` or `max`: one of the two). Each has as
+# many columns of W as siamese-lstm.
+SIAMESE_GRU = replace(SIAMESE_LSTM, name="siamese-gru", tower=GRU(cells=96))
+SIAMESE_CNN = replace(SIAMESE_LSTM, name="siamese-cnn", tower=CNN(cells=96, window=3))
+SIAMESE_SWEM = replace(SIAMESE_LSTM, name="siamese-swem", tower=SWEM(cells=288))
 
 # Lin et al.'s model of entailment: self-attention with four hops, the gated encoder of both texts.
 # Sizes are ours: 48 cells a direction for 300, d_a 32 for 150, r 4 for 30, 128 hidden units for 4,000.
@@ -75,4 +82,6 @@ VAR_SIAMESE = replace(
     ),
 )
 
-LABEL_RECIPES = (SIAMESE_LSTM, SIAMESE_MAX, GATED_ATTENTION, ATTENTIVE_TEXTS, VAR_SIAMESE)
+LABEL_RECIPES = (
+    SIAMESE_LSTM, SIAMESE_MAX, SIAMESE_GRU, SIAMESE_CNN, SIAMESE_SWEM, GATED_ATTENTION, ATTENTIVE_TEXTS, VAR_SIAMESE,
+)  # fmt: skip

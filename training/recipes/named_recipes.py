@@ -5,8 +5,9 @@ from training.recipes.click_recipes import CLICK_RECIPES
 from training.recipes.label_recipes import LABEL_RECIPES
 from training.recipes.printed_recipes import PRINTED_RECIPES
 from training.recipes.recipe import Recipe
+from training.recipes.sister_recipes import SISTER_RECIPES
 
-_NAMED = {made.name: made for made in (*CLICK_RECIPES, *LABEL_RECIPES, *PRINTED_RECIPES)}
+_NAMED = {made.name: made for made in (*CLICK_RECIPES, *LABEL_RECIPES, *PRINTED_RECIPES, *SISTER_RECIPES)}
 
 
 def names() -> list[str]:

@@ -45,6 +45,14 @@ class Nesterov(OptimiserSettings):
 
 
 @section
+class SGD(OptimiserSettings):
+    """Without momentum."""
+
+    kind: Literal["sgd"] = "sgd"
+    clip_value: Factor = 0.0  # the largest size of a number of the gradient, which is a sum; 0: any
+
+
+@section
 class Adam(OptimiserSettings):
     kind: Literal["adam"] = "adam"
 
@@ -53,6 +61,11 @@ class Adam(OptimiserSettings):
 # the build drew them, μ 0.9/0.995/0.9. It re-normalises gradients too, at a th_G that it does not print.
 PRINTED_CLICKS = Clicks(same_start=False, negatives=Fixed())
 PRINTED_OPTIMISER = Nesterov(momentum_middle=0.995)
+
+
+@section
+class AdaGrad(OptimiserSettings):
+    kind: Literal["adagrad"] = "adagrad"
 
 
 @section

@@ -3,9 +3,18 @@
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from training.recipes.section import Count, Factor, Kinds, Natural, section
+
+
+def _odd(words: int) -> int:
+    if words % 2 == 0:
+        raise ValueError("it must be odd: a word, and as many on each side")
+    return words
+
+
+Window = Annotated[Count, AfterValidator(_odd)]  # words
 
 
 @section
@@ -80,6 +89,12 @@ class RNN(Truncated):
 
 
 @section
+class GRU(Truncated):
+    code: ClassVar[str] = "training.towers.gru.gru"
+    kind: Literal["gru"] = "gru"
+
+
+@section
 class DSSM(TowerSettings):
     code: ClassVar[str] = "training.towers.bag.dssm"
     kind: Literal["dssm"] = "dssm"
@@ -91,14 +106,21 @@ class CLSM(TowerSettings):
     code: ClassVar[str] = "training.towers.bag.clsm"
     kind: Literal["clsm"] = "clsm"
     hidden: Count = 288  # tanh units below the embedding
-    window: Count = 3  # words
+    window: Window = 3
 
-    @field_validator("window")
-    @classmethod
-    def _odd(cls, words: int) -> int:
-        if words % 2 == 0:
-            raise ValueError("it must be odd: a word, and as many on each side")
-        return words
+
+@section
+class CNN(TowerSettings):
+    code: ClassVar[str] = "training.towers.pooled.cnn"
+    kind: Literal["cnn"] = "cnn"
+    window: Window = 3
+
+
+@section
+class SWEM(TowerSettings):
+    code: ClassVar[str] = "training.towers.pooled.swem"
+    kind: Literal["swem"] = "swem"
+    aggregate: Literal["aver", "max", "concat"] = "concat"
 
 
 @section

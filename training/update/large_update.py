@@ -20,7 +20,7 @@ from training.compute.reduction import Addend, GradientSum, RowGradient, Workers
 from training.data.shard_data import MicroBatch
 from training.network.encoder import CPU, Device, Encoder
 from training.network.parameters import DTYPES, Layout, tower_name
-from training.recipes.recipe import Adam, Recipe
+from training.recipes.recipe import SGD, AdaGrad, Adam, Recipe
 from training.update.click_loss import pair_batch
 from training.update.optimisers import MomentumSchedule, RowState
 
@@ -113,7 +113,7 @@ def require_sane(loss: float, norms: Mapping[str, float], recipe: Recipe, layout
     for tower, norm in norms.items():
         if not math.isfinite(norm) or not math.isfinite(loss):
             raise _diverged(f"the gradient or the loss of update {update:,} is not finite")
-        if isinstance(recipe.optimiser, Adam):  # its steps do not grow with the gradient
+        if isinstance(recipe.optimiser, (Adam, AdaGrad)):  # their steps do not grow with the gradient
             continue
         moved = recipe.optimiser.step * min(norm, recipe.optimiser.clip_norm or math.inf)
         if moved > length:
@@ -259,6 +259,8 @@ class ReferencePath:
                 gradient = gradients[tower]
                 if scales[tower] != 1:
                     gradient *= scales[tower]
+                if isinstance(recipe.optimiser, SGD) and (most := recipe.optimiser.clip_value):
+                    gradient.clamp_(-most, most)
                 for first, last, length in towers.layout.stretches(len(gradient), recipe):
                     rows = touched[tower][first:last]
                     towers.rows[tower].apply(rows, gradient[first:last], update, towers.schedule, length)

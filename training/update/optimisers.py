@@ -1,4 +1,4 @@
-"""How updates move parameters: only the rows a minibatch touches, by Nesterov momentum with a schedule or by Adam.
+"""How updates move parameters: only the rows a minibatch touches, by Nesterov momentum with a schedule or another rule.
 
 Nesterov's (eq. 6; docs/model.md section 4):
 
@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from training.recipes.recipe import Adam, Recipe
+from training.recipes.recipe import SGD, AdaGrad, Adam, Recipe
 
 
 class MomentumSchedule:
@@ -158,11 +158,52 @@ class LazyRows(RowState):
         return moved.add_(self.parameters.index_select(0, rows))
 
 
+@dataclass(frozen=True, slots=True)
+class SGDRows(RowState):
+    """Under plain gradient descent, Λ = Λ - ε g; rows without a gradient stand still."""
+
+    @staticmethod
+    def start(parameters: torch.Tensor) -> RowState:
+        return SGDRows(parameters)
+
+    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        return self.parameters.index_select(0, rows)
+
+    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        return self.parameters.clone()
+
+    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
+        return self.parameters.index_select(0, rows)
+
+    def apply(
+        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
+    ) -> None:
+        self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(gradient * step))
+
+
+@dataclass(frozen=True, slots=True)
+class AdaGradRows(SGDRows):
+    """Under AdaGrad (Duchi et al., JMLR 2011): s = s + g², Λ = Λ - ε g / (sqrt(s) + 1e-10)."""
+
+    total: torch.Tensor  # s, [rows, columns]
+
+    @staticmethod
+    def start(parameters: torch.Tensor) -> "AdaGradRows":
+        return AdaGradRows(parameters, torch.zeros_like(parameters))
+
+    def apply(
+        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
+    ) -> None:
+        total = self.total.index_select(0, rows).add_(gradient * gradient)
+        self.total.index_copy_(0, rows, total)
+        SGDRows.apply(self, rows, gradient / total.sqrt().add_(1e-10), update, schedule, step)
+
+
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class AdamRows(RowState):
+class AdamRows(SGDRows):
     """Under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
 
         m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
@@ -181,15 +222,6 @@ class AdamRows(RowState):
         nothing = torch.zeros_like(parameters)
         return AdamRows(parameters, nothing, nothing.clone(), np.zeros(len(parameters), np.int32))
 
-    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.index_select(0, rows)
-
-    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.clone()
-
-    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.index_select(0, rows)
-
     def apply(
         self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
     ) -> None:
@@ -201,8 +233,7 @@ class AdamRows(RowState):
         self.moment.index_copy_(0, rows, moment)
         self.square.index_copy_(0, rows, square)
         length = (square / corrected_2).sqrt_().add_(EPSILON)
-        moved = (moment / corrected_1).div_(length).mul_(step)
-        self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(moved))
+        SGDRows.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
 
 
 @cache
@@ -212,13 +243,16 @@ def _corrections(total: int) -> tuple[np.ndarray, np.ndarray]:
     return 1 - BETA_1**counts, 1 - BETA_2**counts
 
 
+_ROWS: Mapping[type, Any] = {Adam: AdamRows, AdaGrad: AdaGradRows, SGD: SGDRows}
+
+
 def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
     """The state before the first update."""
-    return AdamRows.start(parameters) if isinstance(recipe.optimiser, Adam) else LazyRows.start(parameters)
+    return _ROWS.get(type(recipe.optimiser), LazyRows).start(parameters)
 
 
 def restored_state(arrays: Mapping[str, np.ndarray]) -> RowState:
     """The inverse of `RowState.arrays`. Raises KeyError where some are missing."""
-    kind: Any = AdamRows if "moment" in arrays else LazyRows
+    kind = next((kind for kind in _ROWS.values() if {of.name for of in fields(kind)} == set(arrays)), LazyRows)
     found = {field.name: arrays[field.name] for field in fields(kind)}
     return kind(**{n: torch.from_numpy(array) if array.ndim == 2 else array for n, array in found.items()})
