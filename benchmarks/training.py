@@ -11,12 +11,13 @@ ends the benchmark. Then they take turns, and a figure is the median over the ro
 
 What is printed:
 
-    ratio_to_plain            the trainer over the best arrangement of nn.LSTM found, of the same model
+    ratio_to_plain            the trainer over the fastest arrangement of stock parts found, of the same model: nn.LSTM,
+                              or the cell written as a loop in autograd
     ratio_to_three_buckets    ... over the usual good one: sparse gradients, padded, three buckets of like length
     ratio_to_bound            ... over what the processor's fused multiply-adds allow for the products that the model is
                               written in (benchmarks/speed/bound.py)
     ratio_to_bound_of_products_made  ... for those that the trainer makes, which leaves out what texts have in common
-    reference_ratio_to_plain  the pure torch path over the best arrangement of nn.LSTM
+    reference_ratio_to_plain  the pure torch path over that arrangement
     exact_to_fast             time of exact over time of fast reduction
     pool_to_independent       pairs/s with shared negatives, as many as pairs, over pairs/s with independent ones
     small_pool_to_independent ... with a shared title for every four pairs

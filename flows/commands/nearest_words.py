@@ -9,14 +9,16 @@ from flows.commands.options import Json, Shards
 from flows.report.blocks import Table
 from flows.show import console
 
+Positive = Annotated[int, Parameter(validator=Number(gte=1))]
+
 
 def nearest_words(
     *words: str,
     shards: Shards,
     model: str | None = None,
     side: Literal["query", "document"] = "query",
-    k: Annotated[int, Parameter(validator=Number(gte=1))] = 10,
-    epochs: Annotated[int, Parameter(validator=Number(gte=1))] = 30,
+    k: Positive = 10,
+    epochs: Positive = 30,
     seed: int = 0,
     json: Json = False,
 ) -> None:
@@ -47,21 +49,23 @@ def nearest_words(
         Of Doc2Vec.
     """
     from schemas.stage import open_result
-    from training.analysis.nearest_words import word_space
+    from training.analysis import nearest_words as by_vectors
     from training.models.model import load_encoder
     from training.models.model_source import model_source
 
     source = model_source(model) if model else None
     encoder = load_encoder(source.folder) if source else None
     with console.progress_bar("nearest-words") as progress:
-        space = word_space(words, shards, encoder, side=side, epochs=epochs, seed=seed, progress=progress)
+        found, num_words = by_vectors.nearest_words(
+            words, shards, encoder, side=side, k=k, epochs=epochs, seed=seed, progress=progress
+        )
     labels = (source or open_result(shards).manifest.outcome).labels
     result = {
         "stage": "nearest-words",
         "vectors": model or "doc2vec",
-        "similarity": space.similarity,
-        "vocabulary": len(space.vocabulary),
-        "words": space.nearest(k),
+        "similarity": encoder.similarity if encoder else "cosine",
+        "vocabulary": num_words,
+        "words": found,
         "labels": {"simulated": True} if labels.get("simulated") else {},
     }
     console.emit(result, json, _show)

@@ -91,6 +91,14 @@ def test_there_are_variants_of_every_kind(data):
     assert kinds >= {"reference", "stock", "other"}
 
 
+def test_whatever_computes_the_same_model_in_stock_parts_may_be_the_plain_of_a_ratio(data):
+    model = start_of(RECIPE, data.table_rows)
+    of_stock_parts = {n: v for n, v in variants(data).items() if v.kind in ("stock", "other")}
+    same = {n for n, v in of_stock_parts.items() if all(torch.equal(v.model[s]["W"], model[s]["W"]) for s in model)}
+    assert same == {n for n, v in of_stock_parts.items() if v.kind == "stock"}
+    assert any("loop" in name for name in same)
+
+
 class Slightly(Trainer):
     """A trainer whose W_rec has not moved."""
 

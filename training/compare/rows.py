@@ -119,8 +119,7 @@ def all_rows(
     taken, no topic or a prior below 0.
     """
     if not word_prior >= 0:
-        raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is added to counts",
-                         do="give 0 (none) or more, such as 0.01")  # fmt: skip
+        raise UsageError(asked=f"PLSA was to have a word prior of {word_prior}", found="it is below 0", do="give 0.01")
     if topics < 1:
         raise UsageError(asked=f"PLSA was to have {topics} topics", found="it needs at least 1", do="give 100 to 500")
     rows = [
