@@ -33,20 +33,13 @@ def nearest_words(
         clicktower nearest-words pizza infection --shards store/build/DIGEST
         clicktower nearest-words bracket brakcet --shards store/build/DIGEST --model store/train/DIGEST
 
-    Parameters
-    ----------
-    words
-        Single words. Doc2Vec knows those of the shards; a tower reads any.
-    model
-        The folder that `train` or `combine` printed, or a release.
-    side
-        The tower that reads the words.
-    k
-        How many words to list.
-    epochs
-        Of Doc2Vec: how often it reads all texts.
-    seed
-        Of Doc2Vec.
+    Args:
+        words: Single words. Doc2Vec knows those of the shards; a tower reads any.
+        model: The folder that `train` or `combine` printed, or a release.
+        side: The tower that reads the words.
+        k: How many words to list.
+        epochs: Of Doc2Vec: how often it reads all texts.
+        seed: Of Doc2Vec.
     """
     from schemas.stage import open_result
     from training.analysis import nearest_words as by_vectors
