@@ -265,13 +265,19 @@ def settle(site: Site) -> None:
     def quiet() -> bool:
         site.heal()
         site.look()
-        return not site.away and not any(site.processes()[kind] for kind in OURS)
+        return not site.away and not any(site.processes()[kind] for kind in OURS) and not open_runs()
+
+    def open_runs() -> list[str]:
+        with suppress(httpx.HTTPError):
+            return site.prefect.open_runs()
+        return ["unknown"]
 
     try:
         wait_until(quiet)
     except AssertionError:
         left = [(one.pid, words_of(one)) for kind in OURS for one in site.processes()[kind]]
-        raise Broken(f"processes are left: {left}; services that do not come back: {sorted(site.away)}") from None
+        lost = f"services that do not come back: {sorted(site.away)}; runs that do not end: {open_runs()}"
+        raise Broken(f"processes are left: {left}; {lost}") from None
     if running := [job["name"] for job in site.jobs.values() if job["state"] == "RUNNING"]:
         raise Broken(f"jobs are left on Flink: {running}")
     finished = Counter(job["name"] for job in site.jobs.values() if job["state"] == "FINISHED")

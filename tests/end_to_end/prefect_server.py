@@ -107,10 +107,13 @@ class PrefectServer(Services):
         return self.ask("POST", f"/deployments/{self.deployment()['id']}/create_flow_run", body)["id"]
 
     def schedule(self, config: Path, date: str) -> str:
-        """The id of a new run as the schedule makes it: of a time, from which the run tells its date."""
+        """The id of a run as the schedule makes it: of a time, from which the run tells its date.
+
+        Asked again, since a server that is killed while it answers may have made it, it makes no second one.
+        """
         due = datetime.date.fromisoformat(date) + datetime.timedelta(days=1)
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{due}T03:30:00Z"}}
-        body = {"parameters": {"config": str(config)}, "state": state}
+        body = {"parameters": {"config": str(config)}, "state": state, "idempotency_key": f"{config} {due}"}
         return self.ask("POST", f"/deployments/{self.deployment()['id']}/create_flow_run", body)["id"]
 
     def set_state(self, run: str, state: str, name: str = "") -> None:
@@ -149,6 +152,11 @@ class PrefectServer(Services):
 
     def artifacts_of(self, run: str) -> list[dict[str, Any]]:
         return self.ask("POST", "/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+
+    def open_runs(self) -> list[str]:
+        """The states of the runs that have not ended."""
+        body = {"flow_runs": {"state": {"type": {"not_any_": list(ENDED)}}}}
+        return [run["state_name"] for run in self.ask("POST", "/flow_runs/filter", body)]
 
     def is_idle(self) -> bool:
         """Whether the worker runs no flow."""

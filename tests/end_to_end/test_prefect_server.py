@@ -222,3 +222,17 @@ def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, 
     assert ended["type"] == "FAILED"
     assert "gone.tsv" in ended["message"]
     assert "Check the paths in the TOML file" in ended["message"]
+
+
+def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up_and_does_not_block_the_pool(server, shop, tmp_path):
+    """It would be pending for ever, in the pool's only place."""
+    automation = (ROOT / "deploy/lost-runs.yaml").read_text(encoding="utf-8")
+    (tmp_path / "sooner.yaml").write_text(automation.replace("within: 180", "within: 30"), encoding="utf-8")
+    server.cli("automation", "create", "--from-file", str(tmp_path / "sooner.yaml"))
+    run = server.trigger(shop / "pipeline.toml", DATE)
+    wait_until(lambda: server.state(run)["type"] == "PENDING", lambda: server.told(run))
+    server.kill("worker")
+    assert server.state(run)["type"] == "PENDING"
+    server.start_worker()
+    assert server.end_of(server.trigger(shop / "pipeline.toml", DATE))["type"] == "COMPLETED"
+    assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
