@@ -1,6 +1,7 @@
-"""Parts of the queries in which systems may differ: short and long, seen and new, misspelled, frequent and rare."""
+"""Parts of the queries in which systems may differ: by length, spelling, intent, frequency, seen or new."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -16,6 +17,13 @@ from schemas.text_contract import normalise, words
 from training.ranking.measure import JudgedCollection
 
 LONGEST = 4  # words from which on queries are one part
+# After Jansen, Booth and Spink (Information Processing & Management 44, 2008), as far as a query alone tells.
+NAVIGATIONAL = re.compile(
+    r"https?:|\bwww\b|\w\.(?:com|org|net|edu|gov|co)\b|\b(?:web ?site|home ?page|log ?in|sign ?in)\b"
+)
+TRANSACTIONAL = re.compile(
+    r"\b(?:buy|order|purchase|price[sd]?|cheap(?:est)?|discounts?|coupons?|deals?|for sale|download|rent(?:al)?|chat)\b"
+)
 
 # A slice's parts in their order, and for each query (in the order of the qrels) the part it is in, or None.
 Slice = tuple[Sequence[str], Sequence[str | None]]
@@ -42,6 +50,12 @@ def slices(
         "spelling": _spelling(collection, texts),
     }
     queries = [collection.queries[query_id] for query_id in collection.qrels]
+    intents = [_intent(query.casefold()) for query in queries]
+    if any(intents):
+        found["intent"] = (
+            ["navigational", "transactional", "other"],
+            [intent or "other" if text else None for intent, text in zip(intents, texts, strict=True)],
+        )
     if clicks is not None:
         found["training"] = _training(queries, clicks)
         by_click = {q: clicks.get(normalise(query), 0) for q, query in zip(collection.qrels, queries, strict=True)}
@@ -82,6 +96,11 @@ def _spelling(collection: JudgedCollection, texts: Sequence[Sequence[str]]) -> S
         return None if not text else parts[0] if known == len(text) else parts[1] if known else parts[2]
 
     return parts, [part(text) for text in texts]
+
+
+def _intent(query: str) -> str | None:
+    """Whether a query names a site or asks for one, or asks to buy or obtain something, in English words."""
+    return "navigational" if NAVIGATIONAL.search(query) else "transactional" if TRANSACTIONAL.search(query) else None
 
 
 def _training(queries: Sequence[str], clicks: Mapping[str, int]) -> Slice:

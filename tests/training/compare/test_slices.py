@@ -42,6 +42,22 @@ def test_queries_are_told_apart_by_length_and_by_words_that_no_title_has():
     assert set(found) == {"query length", "spelling"}, "what cannot be known is no slice"
 
 
+@pytest.mark.parametrize(
+    ("query", "intent"),
+    [
+        ("www.example", "navigational"), ("Example.com hours", "navigational"), ("my account log in", "navigational"),
+        ("buy a hose at example.com", "navigational"), ("cheapest garden hose", "transactional"),
+        ("hose For Sale", "transactional"), ("garden hose", "other"), ("wholesale", "other"), ("3.5 in. hose", "other"),
+    ],
+)  # fmt: skip
+def test_the_intent_of_a_query_follows_from_its_words_alone(query, intent):
+    documents = Documents(table=pa.table([list(TITLES), list(TITLES.values())], schema=DOCUMENT), num_untitled=0)
+    queries = {"asked": query, "bought": "order copper pipe", "empty": ""}
+    collection = judged_collection(documents, queries, {query_id: {"d1": 1, "d2": 0} for query_id in queries})
+    _, part_of = slices(collection)["intent"]
+    assert part_of == [intent, "transactional", None]
+
+
 def test_a_query_counts_as_trained_on_in_whatever_case_it_was_typed():
     found = slices(judged(), clicks={"bracket": 3, "garden hose": 1})
     assert parts(found, "training") == {
