@@ -39,7 +39,7 @@ from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 from training.ranking.significance import bootstrap_interval  # noqa: E402
 
-DATASET = "homedepot"
+DATASET, RECIPES = "homedepot", ("bag-512", "lstm-96:epochs=10")
 UNTRAINED = "bag-512:tower.cells=1024,optimiser.step=1e-9,epochs=1"
 
 
@@ -47,14 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
-    parser.add_argument("--recipes", nargs="+", help="instead of the data set's: name or name:field=value,...")
+    parser.add_argument("--recipes", nargs="+", default=RECIPES, help="name or name:field=value,...")
     parser.add_argument("--set", nargs="+", default=["objective.teacher.share=0.5"], help="field=value of the pupils")
     parser.add_argument("--vectors", help="a teacher's, of the texts that `clicktower texts` lists")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"]) / DATASET, Path(options.work) / DATASET
-    dataset, store = DATASETS[DATASET], work / "store"
-    shards = build_shards(data, dataset, work)["path"]
+    store = work / "store"
+    shards = build_shards(data, DATASETS[DATASET], work)["path"]
     documents, queries = read_documents(str(data / "documents.tsv")), read_queries(str(data / "queries.dev.tsv"))
     collection = judged_collection(documents, queries, first_grades(data / "qrels.dev.txt"), min_judged=MIN_JUDGED)
 
@@ -66,7 +66,7 @@ def main() -> None:
     def seeds_of(recipe: str, *more: str) -> list[dict]:
         return [train(recipe, seed, shards, store, options.threads, *more) for seed in options.seeds]
 
-    alone = {recipe: seeds_of(recipe) for recipe in options.recipes or dataset.recipes}
+    alone = {recipe: seeds_of(recipe) for recipe in options.recipes}
     teacher, rows = options.vectors, {}
     if not teacher:
         members = [*(model for models in alone.values() for model in models),
