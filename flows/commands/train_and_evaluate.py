@@ -217,6 +217,7 @@ def evaluate_labelled(
     model: Model,
     labelled: str,
     into: Into,
+    word_vectors: str | None = None,
     set: list[str] | None = None,
     report: str | None = None,
     json: Json = False,
@@ -240,6 +241,9 @@ def evaluate_labelled(
     ----------
     labelled
         The folder that `build-labelled` printed.
+    word_vectors
+        A file of word vectors (GloVe or word2vec), to compare with word mover's distance
+        on them, as its paper has it, too.
     set
         field=value for any field of the settings, such as sides=document; may be repeated.
     report
@@ -252,7 +256,7 @@ def evaluate_labelled(
     config = with_fields(EvaluateLabelledConfig(), set or [])
     with console.progress_bar("evaluate-labelled") as progress:
         result = evaluate_labelled_stage.evaluate_labelled(
-            model, labelled, store=into, config=config, progress=progress
+            model, labelled, store=into, config=config, word_vectors=word_vectors, progress=progress
         )
     value = result.to_json()
     if report:

@@ -25,7 +25,7 @@ from flows.report.explain_page import attention_blocks
 from flows.report.figures import SERIES, histogram, interval_pictures, shortened
 from schemas import storage
 from training.evaluate.evaluate_labelled_stage import EXAMPLES
-from training.labelled.labelled_systems import CLASSIFIER, COSINE, MAJORITY, W2, WORD_MOVERS
+from training.labelled.labelled_systems import CLASSIFIER, COSINE, MAJORITY, VECTOR_MOVERS, W2, WORD_MOVERS
 
 Metrics = Mapping[str, Any]  # of evaluate_labelled_stage
 OURS = (CLASSIFIER, W2, COSINE)
@@ -37,9 +37,15 @@ SYSTEMS = {
     "tf-idf": "TF-IDF cosine",
     "bm25": "BM25, symmetric",
     WORD_MOVERS: "word mover's",
+    VECTOR_MOVERS: "word mover's, given vectors",
     MAJORITY: "majority",
 }
-VALUES = {W2: "W₂", COSINE: "cosine", WORD_MOVERS: "word mover's distance"}  # what a histogram is of
+VALUES = {
+    W2: "W₂",
+    COSINE: "cosine",
+    WORD_MOVERS: "word mover's distance",
+    VECTOR_MOVERS: "the same, given vectors",
+}  # what a histogram is of
 MEASURES = {"accuracy": "accuracy", "auc": "area under ROC", "spearman": "Spearman"}
 KINDS = {
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),

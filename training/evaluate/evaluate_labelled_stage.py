@@ -37,7 +37,7 @@ from training.labelled.labelled_measures import (
     spearman,
 )
 from training.labelled.labelled_shards import LabelledData, LabelledRows, read_labelled
-from training.labelled.labelled_systems import CLASSIFIER, COSINE, W2, WORD_MOVERS, Scores, systems_of
+from training.labelled.labelled_systems import CLASSIFIER, COSINE, VECTOR_MOVERS, W2, WORD_MOVERS, Scores, systems_of
 from training.models.model_source import model_source
 from training.ranking.embedding import TextEncoder
 from training.ranking.significance import percentiles, resampled
@@ -64,6 +64,7 @@ RULES = {
     "tf-idf": "cosine of tf * (ln((1 + N) / (1 + df)) + 1)",
     "bm25": "(s(a, b) + s(b, a)) / (s(a, a) + s(b, b))",
     "word-movers": "minus the exact word mover's distance over letter-trigram counts of words, of length 1",
+    "word-movers-vectors": "the same over the given vectors of the words that they have (Kusner et al. 2015)",
     "constant": "one score for all rows: its accuracy is the majority rate",
     "calibration_error": "the mean over rows of |said - right| of their bin (Guo et al. 2017, eq. 3)",
     "overlap": "the mean of A A' off its diagonal over the distinct held-out texts",
@@ -94,11 +95,18 @@ class EvaluateLabelledConfig:
 
 
 def evaluate_labelled(
-    model: str, labelled: str, *, store: str, config: EvaluateLabelledConfig, progress: Progress = silent
+    model: str,
+    labelled: str,
+    *,
+    store: str,
+    config: EvaluateLabelledConfig,
+    word_vectors: str | None = None,
+    progress: Progress = silent,
 ) -> StageResult:
     """The measured similarities: `metrics` holds the table of the model and of the baselines.
 
     model: the folder of a training or a release, or a release's URI. labelled: the folder of a `build-labelled`.
+    word_vectors: a file of them (given_vectors), for a row of word mover's distance on it.
     Raises UsageError or StageError for folders that are missing or of another kind, and for nothing held out.
     """
     trained, built = model_source(model), open_result(labelled)
@@ -106,7 +114,8 @@ def evaluate_labelled(
         stage="evaluate-labelled",
         stage_version=STAGE_VERSION,
         config=asdict(config),
-        inputs={"model": trained.digest, "labelled": built.manifest.digest},
+        inputs={"model": trained.digest, "labelled": built.manifest.digest}
+        | ({"word_vectors": storage.fingerprint(word_vectors)} if word_vectors else {}),
         seed=config.seed,
     )
 
@@ -120,8 +129,9 @@ def evaluate_labelled(
         drawn = np.random.default_rng(config.seed).permutation(len(data.train))[:num_sampled]
         sampled = data.train.take(np.sort(drawn))
         scores, refused = systems_of(
-            encoder, data, sampled, sides=config.sides, word_movers=config.word_movers, progress=progress
-        )
+            encoder, data, sampled, sides=config.sides, word_movers=config.word_movers, word_vectors=word_vectors,
+            progress=progress,
+        )  # fmt: skip
         progress("resample", 0, None)
         metrics = table(scores, sampled.labels, data.dev.labels, data.classes, config)
         metrics |= {"unit": data.unit, "no_classifier": refused}
@@ -193,11 +203,13 @@ def table(
 
 def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mapping[str, Any]) -> dict[str, Any]:
     """How our own similarities lie beside word mover's distance, and what our classifier says against what is true."""
-    labels, shown = data.dev.labels, (W2, COSINE, WORD_MOVERS)
+    labels, shown = data.dev.labels, (W2, COSINE, WORD_MOVERS, VECTOR_MOVERS)
     similarities = {name: scores[name][1] for name in shown if name in thresholds}
     cuts = {name: thresholds[name]["cuts"] for name in similarities}
     found: dict[str, Any] = {
-        "histograms": histograms(similarities, labels, len(data.classes), cuts, distances=(W2, WORD_MOVERS)),
+        "histograms": histograms(
+            similarities, labels, len(data.classes), cuts, distances=(W2, WORD_MOVERS, VECTOR_MOVERS)
+        ),
         "classifier": None,
     }
     if CLASSIFIER in scores:

@@ -19,13 +19,15 @@ from schemas.stage import Progress, silent
 from schemas.text_contract import trigram_ids, words
 from training.labelled.classifying import encoded_sides, probabilities, refused_because
 from training.labelled.labelled_shards import LabelledData, LabelledRows
+from training.models.given_vectors import read_vectors
 from training.models.model import Model
 from training.ranking.bm25 import K1, B
 from training.ranking.embedding import Side, TextEncoder, search_vectors
 from training.ranking.term_counts import count_terms
 from training.recipes.towers import Variational
 
-COSINE, W2, CLASSIFIER, WORD_MOVERS, MAJORITY = "model", "w2", "classifier", "word-movers", "constant"
+COSINE, W2, CLASSIFIER, MAJORITY = "model", "w2", "classifier", "constant"
+WORD_MOVERS, VECTOR_MOVERS = "word-movers", "word-movers-vectors"
 Scores = tuple[np.ndarray, np.ndarray]  # of the sampled training rows and of the held-out ones
 
 
@@ -36,12 +38,13 @@ def systems_of(
     *,
     sides: Literal["crossed", "query", "document"],
     word_movers: bool,
+    word_vectors: str | None = None,
     progress: Progress,
 ) -> tuple[dict[str, Scores], str]:
     """(every system's scores by name, the model's best-informed one first; why the model's classes are not asked).
 
-    `sampled`: training rows. Raises UsageError for labelled texts whose classes the model does
-    not tell, since it has nothing else to say of a single text.
+    `sampled`: training rows. `word_vectors`: a file of them, for word mover's distance on it too. Raises UsageError for
+    labelled texts whose classes the model does not tell, since it has nothing else to say of a single text.
     """
     texts = [*data.train.texts, *data.dev.texts]  # no text is in both
     num_training = len(data.train.texts)
@@ -76,6 +79,8 @@ def systems_of(
         found["bm25"] = lexical.bm25(first, second)
         if word_movers:
             found[WORD_MOVERS] = -WordMovers(texts).distances(first, second, progress=progress)
+        if word_vectors:
+            found[VECTOR_MOVERS] = -WordMovers(texts, word_vectors).distances(first, second, progress=progress)
     if data.classes:
         found[MAJORITY] = np.zeros(len(rows[0]))
     return {name: (scores[: len(sampled)], scores[len(sampled) :]) for name, scores in found.items()}, refused
@@ -157,19 +162,28 @@ class WordMovers:
     must go to become those of the other.
 
     Each word of a text holds its count's share of the text. The way between two words is the Euclidean distance of
-    their vectors: here the letter-trigram counts of a word scaled to length 1, so nothing is learnt and no word is
-    unknown; from 0 for the same word to the square root of 2 for words without a common trigram.
+    their vectors: the letter-trigram counts of a word scaled to length 1, so nothing is learnt and no word is
+    unknown; from 0 for the same word to the square root of 2 for words without a common trigram. Or, as in the paper,
+    the vectors of a file, `word_vectors`: words that it does not know are left out, and a text of which it knows none
+    is as far from any other as the two that are farthest apart.
 
     The distance is exact. Since the way between words is a metric, mass that both texts hold of one word may stay where
     it is; what is left is moved by an assignment of equal units where these are few, and otherwise by a linear
     programme.
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], word_vectors: str | None = None) -> None:
         self._counts = [Counter(words(text)) for text in texts]
         vocabulary = sorted({word for counts in self._counts for word in counts})
+        if word_vectors is None:
+            self._vectors = _unit_trigrams(vocabulary)
+        else:
+            vocabulary, vectors = read_vectors(word_vectors, set(vocabulary))
+            self._vectors = scipy.sparse.csr_array(vectors, dtype=np.float64)
         self._row_of = {word: row for row, word in enumerate(vocabulary)}
-        self._vectors = _unit_trigrams(vocabulary)
+        self._squares = np.asarray(self._vectors.multiply(self._vectors).sum(axis=1)).ravel()
+        if word_vectors is not None:
+            self._counts = [Counter({word: n for word, n in of.items() if word in self._row_of}) for of in self._counts]
 
     def distances(self, first: np.ndarray, second: np.ndarray, *, progress: Progress = silent) -> np.ndarray:
         """The distance of each pair of texts, given by their places, float64 [pairs]."""
@@ -177,8 +191,9 @@ class WordMovers:
         for pair, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             if pair % PAIRS_A_REPORT == 0:
                 progress("move words", pair, len(first))
-            found[pair] = self._distance(self._counts[a], self._counts[b])
-        return found
+            known = self._counts[a] and self._counts[b]
+            found[pair] = self._distance(self._counts[a], self._counts[b]) if known else np.nan
+        return np.nan_to_num(found, nan=np.nanmax(found, initial=0.0))
 
     def _distance(self, a: Counter[str], b: Counter[str]) -> float:
         whole = lcm(a.total(), b.total())
@@ -189,8 +204,8 @@ class WordMovers:
         if not left:
             return 0.0
         rows, columns = ([self._row_of[word] for word in part] for part in (left, lacking))
-        cosines = (self._vectors[rows] @ self._vectors[columns].T).toarray()
-        ways = np.sqrt(np.maximum(2 - 2 * cosines, 0))
+        dots = (self._vectors[rows] @ self._vectors[columns].T).toarray()
+        ways = np.sqrt(np.maximum(self._squares[rows][:, None] + self._squares[columns] - 2 * dots, 0))
         return least_total(ways, np.array(list(left.values())), np.array(list(lacking.values()))) / whole
 
 

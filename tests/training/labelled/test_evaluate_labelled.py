@@ -48,6 +48,20 @@ def evaluated(model, classes, tmp_path_factory):
     return evaluate_labelled(model, classes.folder, store=str(tmp_path_factory.mktemp("store")), config=CONFIG)
 
 
+def test_given_word_vectors_are_a_row_of_their_own(model, classes, tmp_path):
+    data = read_labelled(classes.data)
+    known = sorted({word for text in data.train.texts for word in text.split()})
+    lines = [f"{word} {' '.join(str(int(at == n)) for at in range(len(known)))}\n" for n, word in enumerate(known)]
+    (tmp_path / "vectors.txt").write_text("".join(lines))
+    given = {"store": str(tmp_path), "word_vectors": str(tmp_path / "vectors.txt")}
+    config = EvaluateLabelledConfig(num_resamples=200, word_movers=False)
+    measured = evaluate_labelled(model, classes.folder, config=config, **given).manifest
+    assert measured.outcome.metrics["systems"]["word-movers-vectors"]["auc"]["value"] == 1
+    assert (
+        measured.digest != evaluate_labelled(model, classes.folder, store=str(tmp_path), config=config).manifest.digest
+    )
+
+
 def test_every_system_is_measured_on_the_held_out_pairs(evaluated, classes):
     metrics, data = evaluated.manifest.outcome.metrics, read_labelled(classes.data)
     assert metrics["n"] == len(data.dev) == classes.manifest.outcome.counts["dev_rows"]

@@ -48,6 +48,15 @@ def test_the_word_mover_s_distance_by_hand():
     assert found == pytest.approx(expected, abs=1e-7)
 
 
+def test_the_word_mover_s_distance_on_given_vectors_by_hand(tmp_path):
+    (tmp_path / "vectors.txt").write_text("far 9 9\nab 0 0\nabc 3 4\nxyz 0 2\n")
+    texts = ["ab", "abc", "xyz other", "ab xyz", "other"]
+    movers = WordMovers(texts, str(tmp_path / "vectors.txt"))
+    found = movers.distances(np.array([0, 0, 3, 3, 4]), np.array([1, 2, 1, 2, 0]))
+    # "other" has no vector: it is left out, and the text that is nothing else is as far as the farthest pair, 5.
+    assert found == pytest.approx([5, 2, (5 + sqrt(9 + 4)) / 2, 1, 5])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.lists(st.integers(1, 6), min_size=1, max_size=5),
        st.integers(0, 9))  # fmt: skip
