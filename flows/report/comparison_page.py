@@ -4,6 +4,7 @@ A comparison here is the value of comparison.json. A row is `done`, `failed` or 
 values. All sentences follow from the values.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,6 +39,7 @@ Difference = Mapping[str, float] | None  # {"mean", "low", "high", "p", "p_holm"
 Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: the name of each, and its cell of a row
 
 MEASURE = "ndcg@10"  # what decides which row is best
+TABLES = ("as printed", "tuned")  # of the rows that the paper has
 BM25 = "bm25"  # whose differences stand beside the paper's
 LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
@@ -362,43 +364,96 @@ def _difference(measure: str, row: Row) -> Cell:
 
 
 def _paper(comparison: Comparison) -> list[Block]:
-    """The paper's figures, and each row's difference to BM25 here and there; only rows that the paper has."""
-    rows = [row for row in comparison["rows"] if row.get("paper")]
+    """The two tables beside the paper's figures, and how like the paper's their order is; only rows that the paper has.
+
+    A row that is neither as printed nor tuned, such as BM25, is in both tables.
+    """
+    beside: dict[str, dict[str, Row]] = {}
+    for row in comparison["rows"]:
+        if row.get("paper"):
+            of = dict.fromkeys([row["table"]] if row["table"] else TABLES, row)
+            beside.setdefault(row["paper_row"], {}).update(of)
+    rows = [{**next(iter(of.values())), "title": title, "tables": of} for title, of in beside.items()]
     names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
     if not names:
         return []
-
-    def here(measure: str, row: Row) -> Cell:
-        value = None if row["name"] == BM25 else to_bm25(comparison, row, measure)
-        return Cell() if value is None else Cell(text=signed(value))
-
-    def of_paper(of: str, measure: str, show: Callable[[float], str], row: Row) -> Cell:
-        points = (row.get(of) or {}).get(measure)  # of a hundred
-        return Cell() if points is None else Cell(text=show(points / 100))
-
-    columns: Columns = [(measure_name(name), partial(of_paper, "paper", name, figure)) for name in names]
-    for name in names:
-        columns += [("here", partial(here, name)), ("paper", partial(of_paper, "paper_to_bm25", name, signed))]
-    groups = [("", 1), ("In the paper", len(names)), *((f"{measure_name(name)} − BM25", 2) for name in names)]
-    drawn = []
-    for row in rows:
-        ours, there = to_bm25(comparison, row), (row.get("paper_to_bm25") or {}).get(MEASURE)
-        if there is not None:
-            dots = [Dot(value=there / 100, kind="there"), *([] if ours is None else [Dot(value=ours, kind="here")])]
-            drawn.append(ChartRow(name=row["title"], dots=dots, remark="" if ours is None else signed(ours)))
-    title = f"{measure_name(MEASURE)} − BM25"
-    told = "The paper's figures come from its authors' own data, so only the differences to BM25 are comparable."
-    caption = "The figures of Table IV, and each row’s difference to BM25"
+    told = "The paper's figures come from its authors' own data, so only differences to BM25 and orders are comparable."
     return [
         Text(text=told),
-        Picture(
-            title=title,
-            picture=partial(row_chart, drawn, f"{title}, here and in the paper", width=WIDE, level=0.0, joined=True),
-            legend=[("here", "here"), ("there", "in the paper")],
-        ),
-        _table(comparison, caption, columns, rows, groups=groups, only="page"),
-        _table(comparison, title, columns[-2:], rows, only="terminal"),
+        _paper_picture(comparison, rows),
+        *(_beside(comparison, name, rows) for name in names),
+        *_orders(comparison, names),
     ]
+
+
+def _beside(comparison: Comparison, name: str, rows: Sequence[Row]) -> Table:
+    """A measure, and how far it is above BM25's, in the paper and in the two tables."""
+
+    def there(of: str, show: Callable[[float], str], row: Row) -> Cell:
+        points = (row.get(of) or {}).get(name)  # of a hundred
+        return Cell(text="" if points is None or (of != "paper" and row["name"] == BM25) else show(points / 100))
+
+    def here(table: str, row: Row) -> Cell:
+        value = row["tables"].get(table, {}).get("values", {}).get(name)
+        return Cell(text=figure(value["mean"])) if value else Cell()
+
+    def above(table: str, row: Row) -> Cell:
+        value = _above_bm25(comparison, row, table, name)
+        return Cell() if value is None else Cell(text=signed(value))
+
+    columns: Columns = [("paper", partial(there, "paper", figure))]
+    columns += [(table, partial(here, table)) for table in TABLES]
+    columns += [("paper", partial(there, "paper_to_bm25", signed))]
+    columns += [(table, partial(above, table)) for table in TABLES]
+    groups = [("", 1), (measure_name(name), 1 + len(TABLES)), ("− BM25", 1 + len(TABLES))]
+    caption = f"{measure_name(name)}, and its difference to BM25"
+    return _table(comparison, caption, columns, rows, groups=groups, only="" if name == MEASURE else "page")
+
+
+def _above_bm25(comparison: Comparison, row: Row, table: str, name: str) -> float | None:
+    of = row["tables"].get(table)
+    return to_bm25(comparison, of, name) if of and of["name"] != BM25 else None
+
+
+def _paper_picture(comparison: Comparison, rows: Sequence[Row]) -> Picture:
+    drawn = []
+    for row in rows:
+        there = (row.get("paper_to_bm25") or {}).get(MEASURE)
+        here = {table: _above_bm25(comparison, row, table, MEASURE) for table in TABLES}
+        known = {table: value for table, value in here.items() if value is not None}
+        if there is not None:
+            dots = [Dot(value=there / 100, kind="there")]
+            dots += [Dot(value=value, kind=table) for table, value in known.items()]
+            drawn.append(ChartRow(name=row["title"], dots=dots, remark=" ".join(map(signed, known.values()))))
+    title = f"{measure_name(MEASURE)} − BM25"
+    return Picture(
+        title=title,
+        picture=partial(row_chart, drawn, f"{title}, here and in the paper", width=WIDE, level=0.0, joined=True),
+        legend=[("there", "in the paper"), *((table, table) for table in TABLES)],
+    )
+
+
+def _orders(comparison: Comparison, names: Sequence[str]) -> list[Block]:
+    """How like the paper's the order of rows is in each of the two tables."""
+    rows: list[list[Cell | str]] = []
+    for table, of in (comparison.get("orders") or {}).items():
+        count = len(of["rows"])
+        chance = math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1)))  # of tau where no order is likelier
+        taus = [Cell(text=f"{of[name]['tau']:+.2f}", aside=_tau_interval(of[name])) for name in names]
+        rows.append([table, str(count), *taus, f"0 ± {chance:.2f}"])
+    if not rows:
+        return []
+    header = ("Table", "Rows", *map(measure_name, names), "a random order")
+    told = (
+        "Kendall’s τ is 1 where the rows stand in the paper’s order, −1 where they stand in its reverse. The interval"
+        " is of other queries, ± of other orders: the order here is like the paper’s where τ is beyond both."
+    )
+    caption = f"Kendall’s τ of the order of rows with the paper’s, with {comparison['confidence']:.0%} interval"
+    return [Table(caption=caption, header=header, rows=rows), Text(text=told, tone="quiet")]
+
+
+def _tau_interval(value: Mapping[str, float]) -> str:
+    return f"{value['low']:+.2f} to {value['high']:+.2f}"
 
 
 def _parts(comparison: Comparison) -> list[Block]:

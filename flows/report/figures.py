@@ -29,8 +29,8 @@ NAMES = ("ink", "quiet", "grid", "line", "plain", "card", "unreadable", "kept", 
 COLOUR = {name: f"#fe{number:02x}01" for number, name in enumerate(NAMES)}  # as matplotlib knows them
 KINDS = {  # of a dot: (colour, whether it is full)
     "": ("quiet", True), "ours": ("ours", True), "above": ("ours", True), "below": ("unreadable", True),
-    "alike": ("quiet", False), "chosen": ("ink", True), "here": ("ours", True), "there": ("other", False),
-    "first": ("ours", True), "others": ("dropped", True),
+    "alike": ("quiet", False), "chosen": ("ink", True), "as printed": ("ours", True), "tuned": ("dropped", True),
+    "there": ("other", False), "first": ("ours", True), "others": ("dropped", True),
 }  # fmt: skip
 
 

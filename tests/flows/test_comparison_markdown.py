@@ -29,14 +29,16 @@ def test_the_answer_comes_first(whole):
 
 
 def test_a_row_has_its_figures_in_every_table(whole):
-    judged, collection, paper, length, cost = lines_of(whole, "LSTM, 96 cells, n = 4")
+    judged, collection, *beside, length, cost = lines_of(whole, "LSTM, 96 cells, n = 4")
     # 0.664 + 1.8 · 0.007 = 0.6766, 0.696 + 0.0126 = 0.7086, 0.851 + 0.007 = 0.858; ± 0.024, 0.024, 0.012
     assert judged[1:] == [
         r"0.677 \*\*\* (0.653–0.701)", r"0.709 \*\*\* (0.685–0.733)", r"0.858 \*\*\* (0.846–0.870)",
         r"+0.007 \*\*\* (+0.003 to +0.011)"]  # fmt: skip
     assert [cell[:5] for cell in collection[1:]] == ["0.315", "0.624", "0.567", "0.384"]
     # Table IV: 33.1, 36.5, 43.6, and BM25's 30.5, 32.8, 38.8
-    assert paper[1:] == ["0.331", "0.365", "0.436", "+0.013", "+0.026", "+0.013", "+0.037", "+0.007", "+0.048"]
+    assert [cells[1:] for cells in beside] == [
+        ["0.331", "", "0.677", "+0.026", "", "+0.013"], ["0.365", "", "0.709", "+0.037", "", "+0.013"],
+        ["0.436", "", "0.858", "+0.048", "", "+0.007"]]  # fmt: skip
     assert cost[1:] == ["0.858", "19,000,000", "96", "4 min 55 s", "160,000"]
     # of one word: 0.851 + 0.0035, ± 0.3 / √58 = 0.0394
     assert length[1] == "0.854 (0.815–0.894)"
@@ -54,7 +56,7 @@ def test_rows_without_figures_stay_and_say_why(whole):
     assert "- Skip-Thought is empty: no published weights were given; name their folder with skip\\_thought." in whole
     assert "- PLSA, 500 topics failed: MemoryError" in whole
     # What the paper has of them stands beside the others: 40.2 - 38.8.
-    assert lines_of(whole, "PLSA, 500 topics")[2][-1] == "+0.014"
+    assert lines_of(whole, "PLSA, 500 topics")[-1][1:] == ["0.402", "", "", "+0.014", "", ""]
 
 
 def test_the_highest_of_a_column_is_bold(whole):
@@ -159,5 +161,22 @@ def test_a_slice_of_one_part_tells_nothing_and_is_left_out():
 
 
 def test_bm25_has_no_difference_to_itself():
-    [bm25] = [row for row in tables(sample_comparison())["Beside the paper"].rows if row[0].text == "BM25"]
-    assert [cell.text for cell in bm25[-2:]] == ["", ""]
+    [bm25] = lines_of(page(sample_comparison("bm25", "lstm-96")).split("## Beside the paper")[1], "BM25 (chosen)")[:1]
+    assert bm25[1:] == ["0.305", "0.664", "0.664", "", "", ""]
+
+
+def test_a_row_as_printed_and_the_same_row_tuned_share_a_line_beside_the_paper():
+    comparison = sample_comparison("bm25", "lstm-32", "lstm-96")
+    comparison["rows"][1] |= {"table": "as printed", "paper_row": "LSTM", "title": "LSTM, as printed"}
+    comparison["rows"][2] |= {"paper_row": "LSTM", "title": "LSTM, tuned"}
+    at_1, _, at_10 = lines_of(page(comparison), "LSTM")
+    # the paper's LSTM with 32 cells: 31.9 and 42.7, 1.4 and 3.9 above BM25; here 0.004 and 0.007 above 0.851
+    assert at_10[1:] == ["0.427", "0.855", "0.858", "+0.039", "+0.004", "+0.007"]
+    assert at_1[1:] == ["0.319", "0.671", "0.677", "+0.014", "+0.007", "+0.013"]
+
+
+def test_the_order_of_rows_stands_beside_its_intervals_and_is_not_put_in_words(whole):
+    [order] = lines_of(whole, "tuned")
+    # of four rows a random order has the standard deviation √(2 · 13 / (9 · 4 · 3))
+    assert order[1:] == ["4", "+0.33 (+0.00 to +0.67)", "+0.67 (-0.33 to +1.00)", "+1.00 (+0.33 to +1.00)", "0 ± 0.49"]
+    assert "Kendall" not in page(sample_comparison("bm25"))

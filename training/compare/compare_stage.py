@@ -37,7 +37,7 @@ from training.recipes.section import changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 _LISTEN_SECONDS = 0.5
 
 # Called with each row that has ended, how many have ended, and of how many.

@@ -7,15 +7,20 @@ import numpy as np
 
 from schemas.judgments import Run, are_click_derived
 from training.compare.measured_row import EndedRow
+from training.compare.rows import TABLES, Row
 from training.evaluate.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
 from training.evaluate.slices import Slice
 from training.ranking.measure import JudgedCollection
+from training.ranking.ndcg import CUTOFFS
+from training.ranking.significance import kendall, percentiles, resampled
 
 SLICED_BY = "ndcg@10"
+_PAPER = tuple(f"ndcg@{k}" for k in CUTOFFS)  # what the paper prints of each row
 
 _RULES = {
     **RULES,
     "p": "two-sided paired randomisation test; p_holm is corrected, for each measure, over the rows of the table",
+    "order": "Kendall's tau-b of the rows' means with the paper's figures; percentile bootstrap over queries",
     "seeds": "a row of several seeds has, for each query, the mean over them",
     "texts_per_second": "titles, from text to vector or to index, on the machine that measured the row",
 }
@@ -47,6 +52,7 @@ def comparison(
         "against": against if against in per_query else None,
         "measures": measures,
         "rows": [_row(one, values, differences, sliced) for one in ended],
+        "orders": orders(done, per_query, config),
         "slices": {name: list(parts) for name, (parts, _) in slices.items()},
     }
 
@@ -66,7 +72,7 @@ def _row(one: EndedRow, values: Mapping, differences: Mapping, sliced: Mapping) 
         "why": one.why,
         "table": one.row.table,
         "paper_row": one.row.title if one.row.paper else None,
-        "paper": dict(zip(("ndcg@1", "ndcg@3", "ndcg@10"), one.row.paper, strict=True)) if one.row.paper else None,
+        "paper": dict(zip(_PAPER, one.row.paper, strict=True)) if one.row.paper else None,
         "paper_to_bm25": one.row.paper_to_baseline,
         "values": values.get(name, {}),
         "to_against": differences.get(name),
@@ -107,6 +113,36 @@ def _against(
         for name, p in zip(others, config.p_values(difference_QM), strict=True):
             found[name][measure] |= p
     return found
+
+
+def orders(
+    done: Sequence[EndedRow], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
+) -> dict[str, dict[str, Any]]:
+    """How like the paper's the order of rows is, in each of the two tables that has three rows, and one of its own."""
+    tables = {table: [one.row for one in done if one.row.paper and one.row.table in (None, table)] for table in TABLES}
+    return {
+        table: {"rows": [row.name for row in rows], **_order(rows, per_query, config)}
+        for table, rows in tables.items()
+        if len(rows) >= 3 and any(row.table for row in rows)
+    }
+
+
+def _order(
+    rows: Sequence[Row], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
+) -> dict[str, dict[str, float]]:
+    """Kendall's tau-b by measure. Each resample of the queries has means, and therefore an order, of its own."""
+    papers_MR = np.array([row.paper for row in rows], np.float64).T
+    values_MQR = np.array([[per_query[row.name][measure] for row in rows] for measure in _PAPER]).swapaxes(1, 2)
+    num_queries = values_MQR.shape[1]
+
+    def taus(times_SQ: np.ndarray) -> np.ndarray:
+        means_MSR = times_SQ @ values_MQR / num_queries
+        return np.stack([kendall(*of_measure) for of_measure in zip(means_MSR, papers_MR, strict=True)], axis=1)
+
+    [tau_M] = taus(np.ones((1, num_queries)))
+    resamples_RM = resampled(taus, num_queries, num_resamples=config.num_resamples, seed=config.seed)
+    found = np.stack([tau_M, *percentiles(resamples_RM, config.confidence)], axis=1).tolist()
+    return {m: dict(zip(("tau", "low", "high"), of, strict=True)) for m, of in zip(_PAPER, found, strict=True)}
 
 
 def _sliced(

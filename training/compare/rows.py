@@ -27,6 +27,7 @@ from training.recipes.section import changed
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
 Table = Literal["as printed", "tuned"]
+TABLES: tuple[Table, ...] = ("as printed", "tuned")
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
 BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 
@@ -47,7 +48,7 @@ class Row:
     """A system to measure.
 
     `name`: what a user types; `title`: what a reader sees. `paper`: what the paper prints (Palangi et al., Table IV);
-    `table`: in which of the two tables beside it the tower stands, trained as printed or tuned.
+    `table`: in which of the two tables beside it the row stands, as printed or tuned; in both where there is one of it.
     `make`: makes a baseline, a `System` or a `TextEncoder`, which may have `parameters` and `dimensions`. `recipe`:
     what a tower is trained by. `settings`: what else decides the row's figures. `source`: a model folder, a TREC run or
     published weights that the user brings; `needs`: why the row is empty, if they were not given.

@@ -42,6 +42,13 @@ ROWS: list[tuple[Any, ...]] = [
      149_000.0),
     ("run-mine", f"run {NASTY}", "run", None, 0.002, 0.93, None, None, None, None),
 ]  # fmt: skip
+IN_BOTH = ("skip-thought", "ulm", "bm25")
+ORDER = {
+    "rows": ["doc2vec", "ulm", "bm25", "dssm"],
+    "ndcg@1": {"tau": 1 / 3, "low": 0.0, "high": 0.667},
+    "ndcg@3": {"tau": 0.667, "low": -1 / 3, "high": 1.0},
+    "ndcg@10": {"tau": 1.0, "low": 0.333, "high": 1.0},
+}
 WHY_NOT = {
     "skip-thought": "no published weights were given; name their folder with skip_thought",
     "plsa-500": f"MemoryError: the topics of {NASTY} do not fit",
@@ -65,6 +72,7 @@ def sample_comparison(*names: str) -> dict[str, Any]:
         "against": "bm25",
         "measures": list(MEASURES),
         "rows": rows,
+        "orders": {"tuned": ORDER} if not names else {},
         "slices": {name: list(parts) for name, parts in SLICES.items()},
         "difference": _difference(),
     }
@@ -102,6 +110,7 @@ def _row(name, title, family, paper, beyond, p_holm, parameters, dimensions, sec
     told = {"name": name, "title": title, "family": family, "state": "done" if done else beyond,
             "why": WHY_NOT.get(name), "reused": name == "bm25", "digest": "d" * 12 if done else None,
             "notes": ["the weight 0.35 was chosen on dev"] if name == "hybrid" else [],
+            "table": None if name in IN_BOTH or not paper else "tuned", "paper_row": title if paper else None,
             "parameters": parameters, "dimensions": dimensions, "train_seconds": seconds, "texts_per_second": speed,
             }  # fmt: skip
     cutoffs = ("ndcg@1", "ndcg@3", "ndcg@10")

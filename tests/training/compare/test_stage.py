@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from schemas.errors import UsageError
 from schemas.judgments import read_qrels
 from tests.recipes import varied
 from tests.training.compare.judged_shop import judged_shop
 from training.compare.compare_stage import UnfinishedComparison, compare
+from training.compare.compare_table import orders
+from training.compare.measured_row import EndedRow
 from training.compare.rows import Row, all_rows, chosen
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
@@ -81,6 +84,28 @@ def test_the_printed_baselines_are_rows_beside_ours_and_their_settings_are_in_th
     assert {name for name in names if first[name]["digest"] != other[name]["digest"]} == {"plsa-printed"}
     assert {name for name in names if not other[name]["reused"]} == {"plsa-printed"}
     assert first["plsa-printed"]["paper_to_bm25"] == first["plsa"]["paper_to_bm25"]
+
+
+def test_the_order_of_rows_is_compared_with_the_papers_as_scipy_does_it():
+    rng = np.random.default_rng(3)
+    printed = chosen(small_rows(), ["ulm", "bm25", "paper-dssm", "paper-lstm-32", "paper-bilstm-96"])
+    skill = [0.2, 0.1, 0.3, 0.5, 0.4]  # of each row: the paper's order but for two pairs
+    values = {m: rng.normal(skill, 1.0, (60, 5)) for m in ("ndcg@1", "ndcg@3", "ndcg@10")}
+    per_query = {row.name: {m: of[:, at] for m, of in values.items()} for at, row in enumerate(printed)}
+    config = EvaluateConfig(num_resamples=400, seed=4)
+    found = orders([EndedRow(row=row, state="done") for row in printed], per_query, config)
+    assert list(found) == ["as printed"], "ULM and BM25 alone make no table of tuned rows"
+    assert found["as printed"]["rows"] == [row.name for row in printed]
+    draws = np.random.default_rng(4).integers(60, size=(400, 60))
+    for at, (measure, of) in enumerate(values.items()):
+        papers = [row.paper[at] for row in printed]
+        of_draws = [stats.kendalltau(of[draw].mean(axis=0), papers).statistic for draw in draws]
+        ends = np.quantile(of_draws, [0.025, 0.975])
+        told = found["as printed"][measure]
+        assert told["tau"] == pytest.approx(stats.kendalltau(of.mean(axis=0), papers).statistic)
+        assert [told["low"], told["high"]] == pytest.approx(list(ends))
+        assert told["low"] < told["high"]
+    assert orders([EndedRow(row=row, state="done") for row in printed[:2]], per_query, config) == {}
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from training.ranking.significance import bootstrap_interval, holm, kendall, randomisation_p
 
 
 def test_interval_agrees_with_scipy_and_with_the_normal_approximation():
@@ -53,6 +53,20 @@ def test_holm_by_hand():
     assert holm([0.02, 0.04, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_kendalls_tau_by_hand_and_as_scipys():
+    # Of the pairs of 1 2 3 4 against 1 3 2 4 five agree and one does not: (5 - 1) / 6. Reversed all six disagree.
+    reference = np.array([1.0, 2.0, 3.0, 4.0])
+    samples = np.array([[1, 3, 2, 4], [4, 3, 2, 1], [7, 7, 7, 7]], np.float64)
+    assert kendall(samples, reference).tolist() == pytest.approx([4 / 6, -1.0, 0.0])
+    # 0.1 + 0.2 and 0.3 are one value, so of three pairs one is tied: 2 / √(2 · 3).
+    assert kendall(np.array([[0.3, 0.1 + 0.2, 1.0]]), reference[:3])[0] == pytest.approx(2 / 6**0.5)
+    rng = np.random.default_rng(9)
+    papers, values = rng.integers(5, size=17).astype(float), rng.integers(8, size=(20, 17)).astype(float)
+    assert kendall(values, papers).tolist() == pytest.approx(
+        [stats.kendalltau(one, papers).statistic for one in values]
+    )
 
 
 def test_no_query_is_an_error():
