@@ -1,9 +1,11 @@
 """A recipe in a file, as a sweep writes it: for `train --recipe`, and for a pipeline."""
 
+import re
 import tomllib
 
 import pytest
 
+from flows.commands.train_and_evaluate import train
 from flows.config.pipeline_config import read_pipeline
 from flows.config.recipe_file import recipe_named
 from schemas.errors import UsageError
@@ -21,6 +23,11 @@ file = "documents.tsv"
 queries = "queries.tsv"
 qrels = "qrels.txt"
 """
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_named_recipe_is_in_the_help_of_train(name):
+    assert re.search(rf"(?<![\w-]){name}(?![\w-])", train.__doc__)
 
 
 def written(of: Recipe, **fields) -> str:
