@@ -43,12 +43,9 @@ def run(config: str, *, date: str | None = None, json: Json = False) -> None:
     Run it again and every stage answers "reused"; change a setting and only
     what depends on it runs.
 
-    Parameters
-    ----------
-    config
-        The TOML file. Relative paths in it are relative to its folder.
-    date
-        Fills {date} in log.files (2026-09-01); by default yesterday.
+    Args:
+        config: The TOML file. Relative paths in it are relative to its folder.
+        date: Fills {date} in log.files (2026-09-01); by default yesterday.
     """
     results = run_locally(config, date)
     console.emit(present.as_one("run", results), json, present.run_results)
@@ -115,24 +112,16 @@ def backfill(
 
     Run it again to continue: a date that is there already answers "reused".
 
-    Parameters
-    ----------
-    config
-        The TOML file, with {date} in log.files.
-    first
-        First date (2026-09-01).
-    until
-        Last date.
-    every
-        Make everything up to a release for every date, as nightly runs would have done.
-    ingest_only
-        Only ingest the dates. Use this if nightly runs went on meanwhile: the next one takes these days too, while a
-        release of an older window would replace the live one.
-    server
-        Run the dates as runs of the nightly deployment on the Prefect server that PREFECT_API_URL names, one after the
-        other. Its worker's machine reads the TOML file at the same path.
-    json
-        Print the outcome of each date as one JSON object; progress goes to stderr.
+    Args:
+        config: The TOML file, with {date} in log.files.
+        first: First date (2026-09-01).
+        until: Last date.
+        every: Make everything up to a release for every date, as nightly runs would have done.
+        ingest_only: Only ingest the dates. Use this if nightly runs went on meanwhile: the next one takes these days
+            too, while a release of an older window would replace the live one.
+        server: Run the dates as runs of the nightly deployment on the Prefect server that PREFECT_API_URL names, one
+            after the other. Its worker's machine reads the TOML file at the same path.
+        json: Print the outcome of each date as one JSON object; progress goes to stderr.
     """
     from flows.config.pipeline_config import read_pipeline
 
@@ -287,14 +276,10 @@ def demo(*, work: str = "clicktower-demo", searches: int = 30_000, seed: int = 0
 
         clicktower demo --work clicktower-demo
 
-    Parameters
-    ----------
-    work
-        Folder for the simulated data, the store, the release and the report.
-    searches
-        Size of the simulated log.
-    seed
-        The seed of the simulated shop.
+    Args:
+        work: Folder for the simulated data, the store, the release and the report.
+        searches: Size of the simulated log.
+        seed: The seed of the simulated shop.
     """
     folder = Path(work)
     folder.mkdir(parents=True, exist_ok=True)

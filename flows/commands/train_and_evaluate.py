@@ -45,50 +45,36 @@ def train(
         clicktower train --shards store/build/DIGEST --into store
         clicktower train --shards store/build/DIGEST --into store --workers 2 --set optimiser.step=0.001 --epochs 20
 
-    Parameters
-    ----------
-    recipe
-        The tower and its settings. As the paper prints them: paper-lstm-96, paper-lstm-64, paper-lstm-32,
-        paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288, paper-dssm,
-        paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned here: lstm-96 (default), lstm-64, lstm-32, lstm-full-96,
-        bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192, lstm-pool-96, lstm-long-96,
-        bag-pool-512, bag-512, self-attentive, max-pooled, variational (docs/quality.md compares them). From labels
-        (docs/labelled.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem, gated-attention,
-        var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print (docs/objectives.md): lin-yelp,
-        lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a
-        sweep, or your own, with `objective` classify (labels) or generate (reconstruction, paraphrase) among its
-        settings.
-    start
-        The folder of another training whose towers this one starts from, instead of from random numbers.
-    epochs
-        Epochs, instead of the recipe's.
-    reduction
-        How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
-    workers
-        Data-parallel workers; 1 runs in process, more run through Ray Train.
-    min_workers
-        Continue with as few workers when nodes are lost, and with more again when they come back; without it the run
-        waits ten minutes for a replacement.
-    threads
-        Threads of each worker; by default the cores of this machine divided by the workers.
-    path
-        On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or torch, the
-        reference. auto: compiled where it supports the recipe. The two round differently.
-    device
-        cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one. They
-        round differently, so each gives a different model.
-    documents
-        With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
-    word_vectors
-        A file of word vectors (GloVe text, word2vec text or binary): words in it start from their vectors, all others
-        are read by their letter trigrams. They are trained further unless you --set word_vectors=frozen.
-    teacher
-        The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that `train`
-        or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
-    set
-        field=value for any field of the recipe; may be repeated.
-    report
-        The file for a page about the training, with its curves (self-contained HTML).
+    Args:
+        recipe: The tower and its settings. As the paper prints them: paper-lstm-96, paper-lstm-64, paper-lstm-32,
+            paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288, paper-dssm,
+            paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned here: lstm-96 (default), lstm-64, lstm-32, lstm-full-96,
+            bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192, lstm-pool-96,
+            lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (docs/quality.md compares
+            them). From labels (docs/labelled.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
+            gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
+            (docs/objectives.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon.
+            Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
+            (reconstruction, paraphrase) among its settings.
+        start: The folder of another training whose towers this one starts from, instead of from random numbers.
+        epochs: Epochs, instead of the recipe's.
+        reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
+        workers: Data-parallel workers; 1 runs in process, more run through Ray Train.
+        min_workers: Continue with as few workers when nodes are lost, and with more again when they come back; without
+            it the run waits ten minutes for a replacement.
+        threads: Threads of each worker; by default the cores of this machine divided by the workers.
+        path: On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or
+            torch, the reference. auto: compiled where it supports the recipe. The two round differently.
+        device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one.
+            They round differently, so each gives a different model.
+        documents: With queries and qrels: report NDCG on judgments after every epoch. It is shown, and chooses nothing.
+        word_vectors: A file of word vectors (GloVe text, word2vec text or binary): words in it start from their
+            vectors, all others are read by their letter trigrams. They are trained further unless you --set
+            word_vectors=frozen.
+        teacher: The model to distil, with half of the loss or what you --set objective.teacher.share=: the folder that
+            `train` or `combine` printed, or a Parquet file of another encoder's vectors (see `texts`).
+        set: field=value for any field of the recipe; may be repeated.
+        report: The file for a page about the training, with its curves (self-contained HTML).
     """
     from flows.config.recipe_file import recipe_named
     from training.run import launch
@@ -140,11 +126,8 @@ def texts(*, shards: Shards, to: str, json: Json = False) -> None:
     docs/model.md ("A teacher") shows the code in between. The texts are those of
     the shards, behind the privacy gate: released queries and your titles.
 
-    Parameters
-    ----------
-    to
-        The Parquet file to write, with a column `text`: each text once. A file that
-        exists is not overwritten.
+    Args:
+        to: The Parquet file to write, with a column `text`: each text once. A file that exists is not overwritten.
     """
     from training.data.shard_data import write_texts
 
@@ -166,10 +149,8 @@ def combine(*, models: Annotated[list[str], Parameter(consume_multiple=True)], i
 
         clicktower combine --models store/train/DIGEST store/train/DIGEST --into store
 
-    Parameters
-    ----------
-    models
-        Folders that `train` printed, two or more, trained on shards of one table size.
+    Args:
+        models: Folders that `train` printed, two or more, trained on shards of one table size.
     """
     from training.models import model
 
@@ -195,12 +176,9 @@ def evaluate(
         clicktower evaluate --model store/train/DIGEST --documents documents.tsv --queries queries.tsv \\
             --qrels qrels.txt --into store
 
-    Parameters
-    ----------
-    min_judged
-        Skip queries with fewer judged documents than this; the output says how many.
-    frequencies
-        How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
+    Args:
+        min_judged: Skip queries with fewer judged documents than this; the output says how many.
+        frequencies: How often each query was asked, id<TAB>count: head, torso and tail are then slices of the queries.
     """
     from training.evaluate import evaluate_stage
     from training.evaluate.evaluate_stage import EvaluateConfig
@@ -240,17 +218,12 @@ def evaluate_labelled(
     calibration of a classifier, where the hops of a self-attentive model look, and rows
     that it got wrong. It contains their texts, so it is as private as your data.
 
-    Parameters
-    ----------
-    labelled
-        The folder that `build-labelled` printed.
-    word_vectors
-        A file of word vectors (GloVe or word2vec), to compare with word mover's distance
-        on them, as its paper has it, too.
-    set
-        field=value for any field of the settings, such as sides=document; may be repeated.
-    report
-        The file for a page about the result (self-contained HTML).
+    Args:
+        labelled: The folder that `build-labelled` printed.
+        word_vectors: A file of word vectors (GloVe or word2vec), to compare with word mover's distance on them, as its
+            paper has it, too.
+        set: field=value for any field of the settings, such as sides=document; may be repeated.
+        report: The file for a page about the result (self-contained HTML).
     """
     from flows.report.labelled_page import labelled_blocks, write_labelled_page
     from training.evaluate import evaluate_labelled_stage
@@ -293,18 +266,12 @@ def encode(
 
         clicktower encode --release release --side query < queries.txt > vectors.jsonl
 
-    Parameters
-    ----------
-    side
-        The tower: query or document.
-    model
-        The folder that `train` or `combine` printed.
-    release
-        Instead of a model: the folder or URI that `publish` wrote to.
-    raw
-        Write float32 bytes instead of JSON lines.
-    json
-        Write {"vector": ...} objects instead of arrays.
+    Args:
+        side: The tower: query or document.
+        model: The folder that `train` or `combine` printed.
+        release: Instead of a model: the folder or URI that `publish` wrote to.
+        raw: Write float32 bytes instead of JSON lines.
+        json: Write {"vector": ...} objects instead of arrays.
     """
     import sys
 
