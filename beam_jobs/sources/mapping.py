@@ -17,20 +17,14 @@ are logs of one search a line with what was clicked.
 """
 
 import difflib
-import tomllib
 from collections.abc import Iterable
-from collections.abc import Mapping as Table
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, TypeVar, get_type_hints
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
-import msgspec
-
-from schemas import storage
-from schemas.errors import StageError, UsageError
+from schemas.errors import UsageError
 
 TIME_FORMATS = ("iso", "epoch_s", "epoch_ms")
 Column = str | int | None
-AnyMapping = TypeVar("AnyMapping", bound="ColumnMapping")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +34,7 @@ class NamedColumns:
     EXPECTED: ours that some of the first lines must have.
     """
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set` and from TOML)
     EXPECTED: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -62,7 +57,6 @@ class Columns(NamedColumns):
 
     `line_id`, for Parquet alone: what tells two rows apart that agree in all else. A line of text is its bytes."""
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set`)
     EXPECTED: ClassVar[tuple[str, ...]] = ("query",)
 
     query_id: Column = None
@@ -111,6 +105,8 @@ class ColumnMapping:
     a file is read by one worker, since where a line begins cannot be told from its middle.
     """
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
     columns: NamedColumns = field(default_factory=NamedColumns)
     delimiter: str = "\t"
     header: bool = True
@@ -138,8 +134,6 @@ class Mapping(ColumnMapping):
     `time_format`: iso (ISO 8601; a bare number is milliseconds since 1970), epoch_s or epoch_ms; no zone is UTC.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
-
     columns: Columns = field(default_factory=Columns)
     events: Events = field(default_factory=Events)
     time_format: str = "iso"
@@ -152,45 +146,6 @@ class Mapping(ColumnMapping):
                 found=f"time_format {self.time_format!r} is unknown",
                 do=f"use one of {', '.join(TIME_FORMATS)}",
             )
-
-
-def read_mapping(path: str, kind: type[AnyMapping]) -> AnyMapping:
-    """The mapping of a kind in a TOML file.
-
-    Raises UsageError: no such file, not TOML, an unknown key (naming the nearest), a value of the wrong type.
-    """
-    asked = f"the mapping was to be read from {path}"
-    try:
-        table = tomllib.loads(storage.read_bytes(path).decode())
-    except FileNotFoundError:
-        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
-    except OSError as error:
-        raise StageError(asked=asked, found=f"the system says: {error.strerror}", do="make it readable") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
-    _require_known(kind, table, "the file", asked)
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            asked=asked,
-            found=f"a value is of the wrong type: {str(error).replace('$.', '')}",
-            do="see the examples in docs/data.md",
-        ) from None
-
-
-def _require_known(kind: Any, table: Table[str, Any], where: str, asked: str) -> None:
-    types = get_type_hints(kind)
-    known = [f.name for f in fields(kind)]
-    for name, value in table.items():
-        if name not in known:
-            raise UsageError(
-                asked=asked,
-                found=f"{where} has the unknown key {name!r}{nearest(name, known)}",
-                do=f"use {', '.join(known)}",
-            )
-        if is_dataclass(types[name]) and isinstance(value, dict):
-            _require_known(types[name], value, f"[{name}]", asked)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.filesize import decimal as size
 
 from flows.commands.options import Json, K
-from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, sentence
+from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text, counted, duration, found_rows, sentence
 from flows.report.run_page import gate_table, ledger_table, percent
 from flows.show import console
 from flows.show.present import program
@@ -50,7 +50,7 @@ def check(
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.checking.check_log import check_log
     from beam_jobs.sources.mapping import Mapping as LogMapping
-    from beam_jobs.sources.mapping import read_mapping
+    from flows.config.toml_file import read_toml
     from schemas.errors import UsageError
 
     BuildConfig(k=k)  # says what is wrong with it
@@ -63,7 +63,7 @@ def check(
         checked = check_log(
             logs,
             log_format=format,
-            mapping=read_mapping(mapping, LogMapping) if mapping else None,
+            mapping=read_toml(mapping, LogMapping, what="mapping", see="docs/data.md") if mapping else None,
             documents=documents,
             k=k,
             sample_lines=sample_lines,
@@ -147,13 +147,11 @@ def _findings(findings: Sequence[Mapping[str, str]]) -> Iterable[Block]:
     if not findings:
         yield Text(text="Nothing looks wrong.", tone="better")
         return
-    rows: list[list[Cell | str]] = []
+    rows = []
     for finding in findings:
         mark, tone = _MARKS[finding["level"]]
-        rows.append([Cell(text=mark, tone=tone), sentence(finding["found"])])
-        if finding["follows"]:
-            rows.append(["", Cell(text=sentence(finding["follows"]), tone="quiet")])
-        rows.append(["", f"→ {sentence(finding['do'])}"])
+        said = (sentence(finding[part]) if finding[part] else "" for part in ("found", "follows", "do"))
+        rows += found_rows([Cell(text=mark, tone=tone)], *said)
     yield Table(caption="What looks wrong", rows=rows)
 
 

@@ -12,17 +12,17 @@ from typing import Any, Literal
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from rich.table import Table
-from rich.text import Text
 
 from flows.commands.options import Json
-from flows.show.console import NEEDS, emit, errors, output, plain
+from flows.report.blocks import Cell, Table, Text, found_rows
+from flows.show import console
+from flows.show.console import NEEDS, emit, errors
 from training.compute.device import has_driver
 from training.kernel.kernel_library import Status, status
 
 # What keeps a run from working here; what works, but less well than it could; what is as it should be; a mere fact.
 State = Literal["bad", "look", "good", "note"]
-MARKS = {"bad": ("✗", "bold red"), "look": ("!", "bold yellow"), "good": ("✓", "green"), "note": ("·", "dim")}
+MARKS = {"bad": ("✗", "worse"), "look": ("!", "open"), "good": ("✓", "better"), "note": ("·", "quiet")}
 GB = 1e9
 # Training on a small log takes 1.5 GB: most of it torch, and a tower or two of 51,000 x 384 floats with velocities.
 MIN_MEMORY, GOOD_MEMORY = 2 * GB, 4 * GB
@@ -237,19 +237,12 @@ def show(result: Mapping[str, Any]) -> None:
     """The verdict, then every finding."""
     findings = result["findings"]
     bad, look = (sum(one["state"] == state for one in findings) for state in ("bad", "look"))
-    verdict = Text("✓ this machine can run it", "bold green")
-    if bad:
-        verdict = Text(f"✗ in the way of a run on this machine: {bad}", "bold red")
-    if look:
-        verdict.append(f"; to look at: {look}", "bold yellow")
-    output.print(verdict, soft_wrap=True)
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    verdict = f"✗ in the way of a run on this machine: {bad}" if bad else "✓ this machine can run it"
+    verdict += f"; to look at: {look}" if look else ""
+    rows = []
     for one in findings:
-        mark, style = MARKS[one["state"]]
-        quiet = "dim" if one["state"] == "note" else ""
-        table.add_row(Text(mark, style), one["name"], Text.from_markup(plain(one["found"]), style=quiet))
-        if one["follows"]:
-            table.add_row("", "", Text.from_markup(plain(one["follows"]), style="dim"))
-            table.add_row("", "", Text.from_markup(f"→ {plain(one['do'])}"))
-    output.print(table)
-    errors.print(Text(f"checked for {result['duration_seconds']:.1f} s; nothing was changed", "dim"))
+        mark, tone = MARKS[one["state"]]
+        found = Cell(text=one["found"], tone="quiet" if one["state"] == "note" else "")
+        rows += found_rows([Cell(text=mark, tone=tone), one["name"]], found, one["follows"], one["do"])
+    console.show([Text(text=verdict, tone="worse" if bad else "better"), Table(caption="", rows=rows)])
+    errors.print(f"[dim]checked for {result['duration_seconds']:.1f} s; nothing was changed[/]")

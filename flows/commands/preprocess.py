@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from flows.commands.options import Documents, Into, Json, K, Set
-from flows.config.toml_file import assignments, with_fields
+from flows.config.toml_file import assignments, read_toml, with_fields
 from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
@@ -121,12 +121,12 @@ def ingest(
     """
     from beam_jobs.ingest import ingest_stage
     from beam_jobs.ingest.ingest_stage import IngestConfig
-    from beam_jobs.sources.mapping import Mapping, read_mapping
+    from beam_jobs.sources.mapping import Mapping
     from flows.show.present import day_of
 
     fields = {
         "format": format,
-        "mapping": asdict(read_mapping(mapping, Mapping)) if mapping else None,
+        "mapping": asdict(read_toml(mapping, Mapping, what="mapping", see="docs/data.md")) if mapping else None,
         "person_key": person_key or None,
         "date": date or None,
         "renew_key": renew_key or None,
@@ -354,7 +354,6 @@ def build_labelled(
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
     from beam_jobs.labelled.labelled_stage import LabelledConfig
     from beam_jobs.labelled.published_sets import PUBLISHED
-    from beam_jobs.sources.mapping import read_mapping
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
@@ -368,7 +367,7 @@ def build_labelled(
         config = PUBLISHED[published]
     else:
         found = (
-            read_mapping(mapping, LabelledMapping)
+            read_toml(mapping, LabelledMapping, what="mapping", see="docs/labelled.md")
             if mapping
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )

@@ -4,11 +4,11 @@ from dataclasses import asdict
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.table import Table
 from rich.text import Text
 
 from flows.commands.options import Documents, Json, Set
 from flows.config.toml_file import with_fields
+from flows.report.blocks import Cell, Table
 from flows.show import console, present
 from schemas.errors import StageError
 
@@ -72,7 +72,7 @@ def publish(
     console.emit(result.to_json(), json, present.stage_with_details)
 
 
-_STYLES = {"live": "bold green", "previous": "green", "candidate": "yellow", "damaged": "bold red"}
+_TONES = {"live": "better", "previous": "better", "candidate": "open", "damaged": "worse"}
 
 
 def releases(*, to: ReleaseUri, json: Json = False) -> None:
@@ -91,23 +91,15 @@ def releases(*, to: ReleaseUri, json: Json = False) -> None:
 
 
 def _show_releases(result: dict) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True)
-    table.add_column("release", no_wrap=True)
-    table.add_column("made", no_wrap=True)
-    table.add_column("documents", justify="right")
-    table.add_column("NDCG@10", justify="right")
+    rows = []
     for row in result["releases"]:
-        style = _STYLES.get(row["state"], "dim")
-        ndcg, documents = row["ndcg@10"], row["num_documents"]
-        table.add_row(
-            Text(row["state"], style=style),
-            Text(row["digest"], style="bold" if row["state"] == "live" else ""),
-            (row["created"] or "")[:16].replace("T", " "),
-            f"{documents:,}" if documents is not None else "",
-            f"{ndcg['mean']:.3f}" if ndcg else "",
-        )
-    console.output.print(table)
+        state = Cell(text=row["state"], tone=_TONES.get(row["state"], "quiet"))
+        made, documents = (row["created"] or "")[:16].replace("T", " "), row["num_documents"]
+        ndcg = f"{row['ndcg@10']['mean']:.3f}" if row["ndcg@10"] else ""
+        rows.append([state, row["digest"], made, f"{documents:,}" if documents is not None else "", ndcg])
+    live = [at for at, row in enumerate(result["releases"]) if row["state"] == "live"]
+    header = ("", "release", "made", "documents", "NDCG@10")
+    console.show([Table(caption="", header=header, rows=rows, left=(0, 1, 2), strong=live)])
     for row in result["releases"]:
         if said := row["wrong"] or (row["decision"] or {}).get("reason"):
             console.output.print(Text(f"{row['digest']}: {console.plain(said)}", style="dim"), soft_wrap=True)
@@ -222,27 +214,19 @@ def search(
 
 
 def _show_search(result: dict) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("", justify="right", style="dim")
     by_distance = any(hit["distance"] is not None for hit in result["hits"])
     near, hybrid = "distance" if by_distance else "cosine", result["mode"] == "hybrid"
     # A distance is shown as it is, and not as the score that it makes.
     by = near if by_distance and not hybrid else "score"
     again = any(hit["confidence"] is not None for hit in result["hits"])
-    if again:
-        table.add_column("confidence", justify="right")
-    table.add_column(by, justify="right", style="dim" if again else "")
-    if hybrid:
-        table.add_column(near, justify="right", style="dim")
-        table.add_column("BM25", justify="right", style="dim")
-    table.add_column("title", overflow="fold")
-    table.add_column("id", style="dim", no_wrap=True)
-    for hit in result["hits"]:
-        parts = [f"{hit[near]:.3f}", f"{hit['bm25']:.2f}"] if hybrid else []
-        title, name = console.plain(hit["title"]), console.plain(hit["id"])
-        sure = [f"{hit['confidence']:.3f}"] if again else []
-        table.add_row(str(hit["rank"]), *sure, f"{hit[by]:.3f}", *parts, title, name)
-    console.output.print(table)
+    columns = [*["confidence"] * again, by, *[near, "bm25"] * hybrid]
+    rows = [
+        [Cell(text=str(hit["rank"]), tone="quiet"), *(f"{hit[column]:.3f}" for column in columns), hit["title"],
+         Cell(text=hit["id"], tone="quiet")]
+        for hit in result["hits"]
+    ]  # fmt: skip
+    left = (len(columns) + 1, len(columns) + 2)
+    console.show([Table(caption="", header=("", *columns, "title", "id"), rows=rows, left=left)])
 
 
 def serve(

@@ -12,16 +12,15 @@ from beam_jobs.ingest.ingest_stage import IngestConfig
 from flows.config import toml_file
 from flows.config.guard_rules import DriftRules, PromotionRules
 from flows.config.recipe_file import is_file, recipe_named
-from flows.config.toml_file import Uri, beside_file
+from flows.config.toml_file import RecipeFields, Uri, beside_file
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
 from training.recipes.recipe import Recipe
-from training.recipes.section import Natural, flat, section
+from training.recipes.section import Natural, section
 
-# A recipe's name, or a TOML file; fields of it by dotted name.
+# A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]
-RecipeFields = Annotated[Mapping[str, Any], AfterValidator(lambda fields: flat(fields, Recipe))]
 StageName = Literal["ingest", "build", "train", "evaluate", "compare", "publish"]
 
 
@@ -124,7 +123,8 @@ def read_pipeline(path: str) -> PipelineConfig:
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
     asked = f"the pipeline was to be read from {path}"
-    config = toml_file.read_toml(path, PipelineConfig, what="pipeline", command="run")
+    see = "`clicktower run --help` and the commented pipeline.toml of the repository"
+    config = toml_file.read_toml(path, PipelineConfig, what="pipeline", see=see)
     _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date, asked)

@@ -4,33 +4,26 @@ The file is a [train] section: `recipe`, fields of it in [train.set], and `word_
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import field
 from typing import Any
 
-from pydantic import ConfigDict
-
-from flows.config.toml_file import absolute, read_toml
+from flows.config.toml_file import Uri, read_toml
 from schemas.errors import UsageError
 from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed
-
-_STRICT = ConfigDict(extra="forbid")
+from training.recipes.section import changed, section
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class _Section:
     recipe: str
-    word_vectors: str | None = None
+    word_vectors: Uri | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class _File:
     train: _Section
-    __pydantic_config__ = _STRICT
 
 
 def is_file(name: str) -> bool:
@@ -46,9 +39,8 @@ def recipe_named(name: str) -> tuple[Recipe, str | None]:
     if not is_file(name):
         return recipe(name), None
     try:
-        section = read_toml(name, _File, what="recipe", command="train").train
-        vectors = section.word_vectors and absolute(section.word_vectors, Path(name).resolve().parent)
-        return changed(recipe(section.recipe), section.set), vectors
+        given = read_toml(name, _File, what="recipe", see="docs/sweeps.md").train
+        return changed(recipe(given.recipe), given.set), given.word_vectors
     except UsageError as error:
         raise UsageError(
             asked=f"the recipe was to be read from {name}",

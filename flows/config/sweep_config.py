@@ -3,40 +3,33 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import field
 from typing import Any, Literal
 
-from pydantic import ConfigDict
-
-from flows.config.toml_file import absolute, check_names, read_toml, with_fields
+from flows.config.toml_file import RecipeFields, Uri, check_names, read_toml, with_fields
 from schemas.errors import UsageError
 from training.models.given_vectors import recipe_with
 from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed, flat
+from training.recipes.section import changed, section
 from training.sweep.sweep_stage import Halving
 from training.sweep.sweep_table import Point, measures, point_text, value_text
 
-_STRICT = ConfigDict(extra="forbid")
 
-
-@dataclass(frozen=True, kw_only=True)
+@section
 class JudgedSection:
-    documents: str
-    queries: str
-    qrels: str
-    __pydantic_config__ = _STRICT
+    documents: Uri
+    queries: Uri
+    qrels: Uri
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class SampleSection:
     points: int
     seed: int = 1
-    __pydantic_config__ = _STRICT
 
 
-@dataclass(frozen=True, kw_only=True)
+@section
 class SweepConfig:
     """One sweep. Relative paths are relative to the TOML file's folder.
 
@@ -46,10 +39,10 @@ class SweepConfig:
     cluster.
     """
 
-    shards: str
-    into: str
+    shards: Uri
+    into: Uri
     recipe: str = "lstm-96"
-    word_vectors: str | None = None
+    word_vectors: Uri | None = None
     epochs: int | None = None
     seeds: tuple[int, ...] = ()
     measure: str | None = None
@@ -62,11 +55,10 @@ class SweepConfig:
     at_once: int | None = None
     halving: Halving | None = None
     judged: JudgedSection | None = None
-    set: Mapping[str, Any] = field(default_factory=dict)
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    set: RecipeFields = field(default_factory=dict)
+    fields: RecipeFields = field(default_factory=dict)
     sample: SampleSection | None = None
-    trial: tuple[Mapping[str, Any], ...] = ()
-    __pydantic_config__ = _STRICT
+    trial: tuple[RecipeFields, ...] = ()
 
 
 def read_sweep(path: str) -> SweepConfig:
@@ -74,34 +66,18 @@ def read_sweep(path: str) -> SweepConfig:
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a wrong type, an unknown measure.
     """
-    config = read_toml(path, SweepConfig, what="sweep", command="sweep")
+    config = read_toml(path, SweepConfig, what="sweep", see="the commented sweep.toml of the repository")
     if config.measure is not None and config.measure not in measures():
         raise UsageError(
             asked=f"the sweep in {path} chooses by {config.measure!r}",
             found="nothing of that name is measured",
             do=f"use one of {', '.join(measures())}",
         )
-    config = replace(
-        config,
-        set=flat(config.set, Recipe),
-        fields=flat(config.fields, Recipe),
-        trial=tuple(flat(point, Recipe) for point in config.trial),
-    )
     check_names(path, "set", config.set, Recipe)
     check_names(path, "fields", config.fields, Recipe, also=["recipe"])
     for point in config.trial:
         check_names(path, "trial", point, Recipe, also=["recipe"])
-    base = Path(path).resolve().parent
-    judged = config.judged and JudgedSection(
-        **{what: absolute(uri, base) for what, uri in asdict(config.judged).items()}
-    )
-    return replace(
-        config,
-        shards=absolute(config.shards, base),
-        into=absolute(config.into, base),
-        word_vectors=config.word_vectors and absolute(config.word_vectors, base),
-        judged=judged,
-    )
+    return config
 
 
 def points_of(config: SweepConfig) -> list[Point]:

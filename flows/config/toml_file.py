@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypeVar
 import pydantic
 
 from schemas import storage
-from schemas.errors import UsageError
+from schemas.errors import StageError, UsageError
+from training.recipes.recipe import Recipe
 from training.recipes.section import changed, flat, kinds_of_fields, nearest
 
 Config = TypeVar("Config")
@@ -45,8 +46,8 @@ def assignments(fields: Mapping[str, Any]) -> list[str]:
     return [f"{name}={text}" for name, text in texts.items() if fields[name] is not None]
 
 
-def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Parsed:
-    """The config of a type in a file. `what` it describes and the `command` that takes it, for the errors.
+def read_toml(path: str, kind: type[Parsed], *, what: str, see: str) -> Parsed:
+    """The config of a type in a file. `what` it describes and where to `see` its fields, for the errors.
 
     Raises UsageError: no such file, not TOML, an unknown or missing field, a value of the wrong type.
     """
@@ -55,11 +56,9 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Pars
         text = storage.read_bytes(path).decode()
         value = tomllib.loads(text)
     except FileNotFoundError:
-        raise UsageError(
-            asked=asked,
-            found="there is no such file",
-            do=f"check the path; `{what}.toml` of the repository is a commented example",
-        ) from None
+        raise UsageError(asked=asked, found="there is no such file", do=f"check the path, or see {see}") from None
+    except OSError as error:
+        raise StageError(asked=asked, found=f"the system says: {error.strerror}", do="make it readable") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(asked=asked, found=f"it is not TOML: {error}", do="mend that line") from None
     try:
@@ -69,24 +68,17 @@ def read_toml(path: str, kind: type[Parsed], *, what: str, command: str) -> Pars
             f"the field {'.'.join(map(str, e['loc']))}{line_of(text, e['loc'])} {_plain(e, kind)}"
             for e in error.errors()[:5]
         )
-        raise UsageError(
-            asked=asked,
-            found=found,
-            do=f"see `clicktower {command} --help` and the commented {what}.toml for the fields",
-        ) from None
-
-
-def absolute(uri: str, base: Path) -> str:
-    """A relative path as one below `base`; a URI or an absolute path as it is."""
-    return uri if "://" in uri or Path(uri).is_absolute() else str(base / uri)
+        raise UsageError(asked=asked, found=found, do=f"see {see} for the fields") from None
 
 
 def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
-    """A path as the TOML file that names it means it; unchanged where it comes from none."""
-    return absolute(uri, info.context) if info.context else uri
+    """A path as the TOML file that names it means it; unchanged if it is a URI or absolute, or comes from no file."""
+    return str(info.context / uri) if info.context and "://" not in uri else uri
 
 
 Uri = Annotated[str, pydantic.AfterValidator(beside_file)]
+# Fields of a recipe, by dotted name.
+RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: flat(fields, Recipe))]
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:

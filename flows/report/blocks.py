@@ -102,6 +102,13 @@ class Table(Block):
     strong: Collection[int] = ()
 
 
+def found_rows(lead: Sequence[Cell | str], found: Cell | str, follows: str, do: str) -> list[list[Cell | str]]:
+    """The rows of a finding below each other: what was found, what follows and what to do, as far as there are any."""
+    below: list[Cell | str] = [Cell(text=follows, tone="quiet")] if follows else []
+    below += [f"→ {do}"] if do else []
+    return [[*lead, found], *([*[""] * len(lead), one] for one in below)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section(Block):
     """folded: closed on a page until it is asked for."""

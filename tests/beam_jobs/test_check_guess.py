@@ -17,7 +17,8 @@ from beam_jobs.checking.guess import (
     near_name,
     shape_of,
 )
-from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
+from beam_jobs.sources.mapping import Columns, Events, Mapping
+from flows.config.toml_file import read_toml
 from tests.beam_jobs.ubi_lines import event, search
 
 
@@ -95,7 +96,7 @@ def test_a_proposed_mapping_is_a_file_that_ingest_reads(tmp_path):
         time_format="epoch_s",
     )
     (tmp_path / "mapping.toml").write_text(mapping_toml(found.mapping), encoding="utf-8")
-    assert read_mapping(str(tmp_path / "mapping.toml"), Mapping) == found.mapping
+    assert read_toml(str(tmp_path / "mapping.toml"), Mapping, what="mapping", see="") == found.mapping
 
 
 def test_a_misspelt_field_is_found_and_so_is_one_in_the_wrong_object():

@@ -11,8 +11,8 @@ import pytest
 
 from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.forms import FORMS
-from beam_jobs.sources.mapping import Columns, Events, Mapping, read_mapping
-from flows.config.toml_file import with_fields
+from beam_jobs.sources.mapping import Columns, Events, Mapping
+from flows.config.toml_file import read_toml, with_fields
 from schemas.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
@@ -22,7 +22,7 @@ MAPPING = Mapping(columns=Columns(query="q", document_id=3))
 
 def _read(tmp_path, text):
     (tmp_path / "mapping.toml").write_text(text)
-    return read_mapping(str(tmp_path / "mapping.toml"), Mapping)
+    return read_toml(str(tmp_path / "mapping.toml"), Mapping, what="mapping", see="docs/data.md")
 
 
 def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
@@ -35,17 +35,17 @@ def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ('[columns]\nquerry = "q"\n', "unknown key 'querry'; did you mean 'query'"),
-        ('delimitor = ","\n', "unknown key 'delimitor'; did you mean 'delimiter'"),
-        ("[columns]\nquery = 1.5\n", "wrong type: .*`float` - at `columns.query`"),
+        ('[columns]\nquerry = "q"\n', r"columns.querry \(line 2\) is unknown; did you mean columns.query\?"),
+        ('delimitor = ","\n', r"delimitor \(line 1\) is unknown; did you mean delimiter\?"),
+        ("[columns]\nquery = 1.5\n", r"columns.query.* \(line 2\) is wrong"),
         ("[columns]\nquery = 0\n", "counted from 1"),
-        ('[events]\nclick = "tap"\n', "wrong type"),
+        ('[events]\nclick = "tap"\n', "events.click .* is wrong"),
         ('[events]\nclick = ["tap"]\nimpression = ["tap"]\n', "'tap' stands for more than one"),
-        ('columns = "q"\n', "wrong type: .* at `columns`"),
+        ('columns = "q"\n', "columns .* is wrong"),
         ('time_format = "rfc"\n', "'rfc' is unknown"),
         ('delimiter = "||"\n', "not one ASCII character"),
         ('delimiter = ","\nquote = ","\n', "the same"),
-        ('header = "yes"\n', "wrong type"),
+        ('header = "perhaps"\n', "header .* is wrong"),
         ("[columns\n", "not TOML"),
     ],
 )
@@ -56,7 +56,7 @@ def test_what_is_wrong_with_a_mapping_is_named(tmp_path, text, found):
 
 def test_a_missing_mapping_file_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
-        read_mapping(str(tmp_path / "none.toml"), Mapping)
+        read_toml(str(tmp_path / "none.toml"), Mapping, what="mapping", see="docs/data.md")
 
 
 def test_a_form_has_the_mapping_that_it_needs_and_no_other():
