@@ -55,7 +55,7 @@ COMMANDS = {
     "rollback": ("publish_and_serve", "Make the previous release live again, or any that is kept."),
     "export": ("publish_and_serve", "Export the live release as Parquet, for OpenSearch, or as a TREC run."),
     "explain": ("explain", "Show what a recurrent model reads in a text: keywords, traces of every gate."),
-    "nearest-words": ("nearest_words", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
+    "nearest-words": ("explain", "List the nearest words of a word, by Doc2Vec or by a trained tower."),
     "search": ("publish_and_serve", "Rank the documents of the live release for a query."),
     "serve": ("publish_and_serve", "Answer searches over HTTP from the live release, with a search page."),
     "encode": ("train_and_evaluate", "Turn lines of text into vectors."),

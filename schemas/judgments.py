@@ -59,9 +59,8 @@ def read_qrels(uri: str) -> ReadQrels:
     for number, line in _lines(uri, "qrels"):
         parts = line.split()
         if len(parts) != 4:
-            raise _bad_line(
-                uri, number, "query id, 0, document id and a whole-number grade", f"has {len(parts)} fields"
-            )
+            wanted = "query id, 0, document id and a whole-number grade"
+            raise _bad_line(uri, number, wanted, f"has {len(parts)} fields")
         query_id, _, document_id, grade = parts
         if not _GRADE.fullmatch(grade) or abs(int(grade)) > MAX_GRADE:
             limits = f"a whole-number grade from -{MAX_GRADE:,} to {MAX_GRADE:,}"
@@ -98,19 +97,14 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
             query_id, _, document_id, _, score, _ = parts
             value = float(score)
         except ValueError:
-            raise _bad_line(
-                uri,
-                number,
-                "query id, Q0, document id, rank, score and tag",
-                f"has {len(parts)} fields, or a score that is no number",
-            ) from None
+            wanted, found = "query id, Q0, document id, rank, score and tag", f"has {len(parts)} fields"
+            raise _bad_line(uri, number, wanted, f"{found}, or a score that is no number") from None
         if not math.isfinite(value):
             raise _bad_line(uri, number, "a finite score", f"has the score {value}")
         results = run.setdefault(query_id, {})
         if document_id in results:
-            raise _bad_line(
-                uri, number, "a document once for each query", f"gives {query_id} the document {document_id} again"
-            )
+            again = f"gives {query_id} the document {document_id} again"
+            raise _bad_line(uri, number, "a document once for each query", again)
         results[document_id] = value
     return run
 
@@ -127,22 +121,18 @@ def _require_one_kind(uri: str, qrels: Qrels) -> None:
 
 
 def _lines(uri: str, what: str) -> Iterable[tuple[int, str]]:
+    asked = f"the {what} were to be read from {uri}"
     try:
         content = storage.read_bytes(uri).decode("utf-8")
     except FileNotFoundError:
-        raise UsageError(
-            asked=f"the {what} were to be read from {uri}", found="there is no such file", do="check the path"
-        ) from None
+        raise UsageError(asked=asked, found="there is no such file", do="check the path") from None
     except UnicodeDecodeError as error:
-        raise StageError(
-            asked=f"the {what} were to be read from {uri}",
-            found=f"byte {error.start:,} is not UTF-8",
-            do="convert the file to UTF-8",
-        ) from None
+        found = f"byte {error.start:,} is not UTF-8"
+        raise StageError(asked=asked, found=found, do="convert the file to UTF-8") from None
     lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
     if not lines:
         raise StageError(
-            asked=f"the {what} were to be read from {uri}",
+            asked=asked,
             found="the file is empty",
             follows="there would be nothing to measure",
             do="give a file with at least one line",

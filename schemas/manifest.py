@@ -103,15 +103,9 @@ def from_json(value: Mapping[str, Any], where: str = "a manifest") -> Manifest:
     require_major(where, value.get("schema_version"), SCHEMA_VERSION)
     outcome = dict(value["outcome"])
     outcome["ledger"] = Ledger.from_json(outcome["ledger"]) if outcome.get("ledger") else None
-    return Manifest(
-        request=Request(**value["request"]),
-        outcome=Outcome(**outcome),
-        files=[OutputFile(**file) for file in value["files"]],
-        attempt=value["attempt"],
-        created=value["created"],
-        duration_seconds=value["duration_seconds"],
-        software=value["software"],
-    )
+    as_it_is = {name: value[name] for name in ("attempt", "created", "duration_seconds", "software")}
+    files = [OutputFile(**file) for file in value["files"]]
+    return Manifest(request=Request(**value["request"]), outcome=Outcome(**outcome), files=files, **as_it_is)
 
 
 def read(folder: str) -> Manifest:

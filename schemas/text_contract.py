@@ -12,6 +12,7 @@ no state, no collision. Any other is hashed into the rest of the table, from its
 0x110000) as 64-bit unsigned numbers: FNV-1a over the three, then the finaliser of MurmurHash3, modulo the rest's size.
 """
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -118,6 +119,12 @@ def trigram_ids(
         digest = _hash(points[at - 1], points[at], points[at + 1])
         ids[hashed] = COMPUTED_IDS + (digest % np.uint64(table_rows - COMPUTED_IDS)).astype(np.int64)
     return offsets, ids.astype(np.uint32)
+
+
+def keyed_digest(text: str, seed: int, purpose: bytes, size: int = 8) -> bytes:
+    """What orders or splits texts at random, the same on every machine: the keyed BLAKE2b of a text."""
+    key = seed.to_bytes(8, "big", signed=True)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size, key=key, person=purpose).digest()
 
 
 def golden_cases() -> list[tuple[str, list[str], list[list[int]]]]:

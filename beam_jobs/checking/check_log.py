@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+from beam_jobs.checking import log_sample
 from beam_jobs.checking.guess import (
     Fields,
     Guess,
@@ -26,21 +27,6 @@ from beam_jobs.checking.guess import (
     suggest_events,
 )
 from beam_jobs.checking.languages import find_languages
-from beam_jobs.checking.log_sample import (
-    SAMPLE_LINES,
-    Sample,
-    clients_of,
-    count_simulated,
-    day_of_sample,
-    draw_sample,
-    estimate_whole,
-    joins_of,
-    kept_at_k,
-    ledger_of,
-    lines_of,
-    times_of,
-    titled_clicks,
-)
 from beam_jobs.ingest.ingest_stage import IngestConfig, open_source
 from beam_jobs.sources.mapping import Events, Mapping
 from beam_jobs.sources.read_lines import ReadingPlan
@@ -58,7 +44,7 @@ class Read:
 
     config: IngestConfig
     plan: ReadingPlan
-    sample: Sample
+    sample: log_sample.Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +66,7 @@ def check_log(
     mapping: Mapping | None = None,
     documents: str | None = None,
     k: int = 5,
-    sample_lines: int = SAMPLE_LINES,
+    sample_lines: int = log_sample.SAMPLE_LINES,
     progress: Progress = silent,
 ) -> Checked:
     """What a sample of about `sample_lines` lines says of a log. Without a format it is guessed.
@@ -167,7 +153,7 @@ def _read(
     except StageError as error:
         findings.append(failed(error))
         return None
-    sample = draw_sample(source, plan, sample_lines=sample_lines, progress=progress)
+    sample = log_sample.draw_sample(source, plan, sample_lines=sample_lines, progress=progress)
     findings += map(failed, sample.errors)
     return Read(config=config, plan=plan, sample=sample)
 
@@ -209,9 +195,9 @@ def _facts_of_lines(read: Read, documents: str | None, k: int, progress: Progres
     """What the sample holds, and what ingest and build would make of it."""
     plan, sample, rows = read.plan, read.sample, read.sample.rows()
     progress("joining, detecting bots, counting people", 0, None)
-    day = day_of_sample(rows, read.config.bots)
-    titled, of_documents = titled_clicks(documents, day.exposures, progress) if documents else (None, None)
-    kept = kept_at_k(day, titled, k)
+    day = log_sample.day_of_sample(rows, read.config.bots)
+    titled, of_documents = log_sample.titled_clicks(documents, day.exposures, progress) if documents else (None, None)
+    kept = log_sample.kept_at_k(day, titled, k)
     progress("detecting languages", 0, None)
     share_of_log = sample.stored_bytes / max(plan.stored_bytes, 1)
     pairs = next(row["pairs"] for row in kept if row["k"] == k)
@@ -222,17 +208,17 @@ def _facts_of_lines(read: Read, documents: str | None, k: int, progress: Progres
             "is_whole": sample.is_whole,
             "share_of_log": share_of_log,
         },
-        "lines": lines_of(rows),
-        "simulated_lines": count_simulated(rows),
-        "ledger": ledger_of(sample, day).to_json(),
-        "joins": joins_of(rows),
-        "clients": clients_of(rows),
-        "times": times_of(rows),
+        "lines": log_sample.lines_of(rows),
+        "simulated_lines": log_sample.count_simulated(rows),
+        "ledger": log_sample.ledger_of(sample, day).to_json(),
+        "joins": log_sample.joins_of(rows),
+        "clients": log_sample.clients_of(rows),
+        "times": log_sample.times_of(rows),
         "languages": find_languages(day.queries["query"].to_pylist()),
         "k": k,
         "kept": kept,
         "documents": of_documents,
-        "estimate": estimate_whole(sample, day, pairs, plan),
+        "estimate": log_sample.estimate_whole(sample, day, pairs, plan),
     }
 
 
@@ -413,7 +399,7 @@ def unknown_events(fields: Fields, path: str, mapping: Mapping) -> Iterator[LogF
 _ENOUGH = 200  # lines, for a share to say anything
 
 
-def unreadable_lines(sample: Sample, max_share: float) -> Iterator[LogFinding]:
+def unreadable_lines(sample: log_sample.Sample, max_share: float) -> Iterator[LogFinding]:
     """Unreadable lines, with some places (file:byte, or file:row of Parquet) of the most frequent kind."""
     share = sample.unreadable_share
     if not share:

@@ -25,15 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.engine.arrow_files import explained, write_table
+from beam_jobs.ingest import day_versions
 from beam_jobs.ingest.day_rows import logical_digest
-from beam_jobs.ingest.day_versions import (
-    FILE_NAME,
-    data_date,
-    finished_ingests,
-    mark_erased,
-    replace_erased,
-    successor,
-)
 from beam_jobs.ingest.days import DayFile, day_files, read_day_file
 from beam_jobs.ingest.person_key import hash_people, key_paths, read_key
 from schemas import manifest, storage
@@ -87,7 +80,7 @@ def erase(
     asked = f"{len(client_ids)} people were to be erased from {store}"
     if not client_ids:
         raise UsageError(asked=asked, found="there is no client id", do="give one client id a line")
-    if not finished_ingests(store):
+    if not day_versions.finished_ingests(store):
         raise UsageError(asked=asked, found="there is no finished ingest", do="check the path of the store")
     paths = [*key_paths(store), *([person_key] if person_key else [])]
     keys = {key.id: key.key for key in map(read_key, paths)}
@@ -100,7 +93,7 @@ def erase(
         _finish(store)
         while pending:  # once more where somebody else erased at the same time
             pending = False
-            for result in finished_ingests(store):
+            for result in day_versions.finished_ingests(store):
                 of_key = hashes.get(str(result.manifest.request.inputs.get("person_key")))
                 if of_key is None:
                     keyless.add(result.folder)
@@ -108,7 +101,7 @@ def erase(
                 try:
                     gone = _erase_from(store, result, of_key, progress)
                 except (StageError, OSError):
-                    if not successor(result.folder):
+                    if not day_versions.successor(result.folder):
                         raise
                     gone = None
                 if gone is None:
@@ -125,7 +118,7 @@ def erase(
         dates={date: version for date, version in _versions(store).items() if version != before.get(date)},
         keyless=sorted(keyless),
         unfinished=_unfinished(store),
-        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if successor(folder)}),
+        made_before=made_from(store, {_name(folder) for folder in _ingests(store) if day_versions.successor(folder)}),
     )
 
 
@@ -209,7 +202,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
     made = run_stage(store, request, produce)
     storage.remove(begun)
     _require_copied(result.manifest, made.manifest, rewritten)
-    if not mark_erased(result.folder, made.manifest.digest):
+    if not day_versions.mark_erased(result.folder, made.manifest.digest):
         storage.remove(made.folder)
         return None
     return taken
@@ -218,7 +211,7 @@ def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Pro
 def _buckets(result: StageResult, progress: Progress, doing: str) -> Iterator[tuple[DayFile, DayFile]]:
     """The files of each bucket: queries, exposures."""
     buckets = list(zip(*(day_files([result], kind) for kind in ("queries", "exposures")), strict=True))
-    label = data_date(result.manifest.request) or result.manifest.digest[:8]
+    label = day_versions.data_date(result.manifest.request) or result.manifest.digest[:8]
     for done, bucket in enumerate(buckets):
         progress(f"{doing} {label}: files", done, len(buckets))
         yield bucket
@@ -278,18 +271,18 @@ def _versions(store: str) -> dict[str, int]:
 def _finish(store: str) -> None:
     """Bring to its end what this or an earlier erasure began."""
     for date in list_dates(store):
-        replace_erased(store, date)
+        day_versions.replace_erased(store, date)
     for folder in _ingests(store):
-        if successor(folder):
+        if day_versions.successor(folder):
             for inside in _folders(folder):
                 storage.remove(inside)
             for name in storage.list_files(folder):
-                if name != FILE_NAME:
+                if name != day_versions.FILE_NAME:
                     storage.remove(storage.join(folder, name))
         elif _is_finished(folder):
             inputs = manifest.read(folder).request.inputs
             before = storage.join(store, "ingest", str(inputs.get("erased_from")))
-            if (by := successor(before)) and by != _name(folder):
+            if (by := day_versions.successor(before)) and by != _name(folder):
                 storage.remove(folder)  # a beaten attempt's
         elif storage.exists(storage.join(folder, BEGUN)):
             storage.remove(folder)

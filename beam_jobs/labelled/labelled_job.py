@@ -29,17 +29,7 @@ from beam_jobs.engine.arrow_files import Record, explained, get, map_table, put,
 from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
-from beam_jobs.labelled.labelled_rows import (
-    KEYED,
-    LabelledConfig,
-    SplitDecision,
-    decide,
-    distinct,
-    is_held_out,
-    keyed,
-    labelled_source,
-    require_usable,
-)
+from beam_jobs.labelled import labelled_rows
 from beam_jobs.sources.read_lines import Unit
 from beam_jobs.sources.source import Source
 from schemas import storage
@@ -52,7 +42,7 @@ from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
 
 READING = "reading labelled lines (bytes)"
 IDS = not_null(sentence=pa.uint64())
-SHARDED = KEYED.append(pa.field("shard", pa.int64(), nullable=False))
+SHARDED = labelled_rows.KEYED.append(pa.field("shard", pa.int64(), nullable=False))
 NUM_EXAMPLES, MAX_REJECTS = 5, 1_000
 
 
@@ -63,7 +53,7 @@ class Rejects:
     places: tuple[tuple[str, int, str], ...]
 
 
-Result = Tally | Rejects | SplitDecision | FolderMade
+Result = Tally | Rejects | labelled_rows.SplitDecision | FolderMade
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +69,7 @@ class LabelledJob:
     """One run of the pipeline: what it reads, and what its last step must know."""
 
     attempt: Attempt
-    config: LabelledConfig
+    config: labelled_rows.LabelledConfig
     parts: tuple[Part, ...]
     stored_bytes: int
     has_dev_file: bool
@@ -97,7 +87,7 @@ class LabelledJob:
             pipeline
             | "What to read" >> read_parts(self.parts)
             | "Read lines"
-            >> beam.FlatMap(_read, labelled_source(self.config), self).with_outputs("result", main="rows")
+            >> beam.FlatMap(_read, labelled_rows.labelled_source(self.config), self).with_outputs("result", main="rows")
         )
         rows = (
             lines.rows
@@ -131,7 +121,7 @@ class LabelledJob:
         tally = add_up(result for result in results if isinstance(result, Tally))
         ledger = Ledger(total=tally.lines, lines={fate: count for fate, count in tally.fates.items() if count})
         rejects = sorted(place for result in results if isinstance(result, Rejects) for place in result.places)
-        decision = next((result for result in results if isinstance(result, SplitDecision)), None)
+        decision = next((result for result in results if isinstance(result, labelled_rows.SplitDecision)), None)
         _require_readable(ledger, rejects, self)
         if decision is None:
             raise StageError(
@@ -140,7 +130,7 @@ class LabelledJob:
                 follows="there would be nothing to train on",
                 do="look at the files and at which columns are named",
             )
-        require_usable(decision, self.config, has_dev_file=self.has_dev_file)
+        labelled_rows.require_usable(decision, self.config, has_dev_file=self.has_dev_file)
         folders = {result.name: result for result in results if isinstance(result, FolderMade)}
         shards = [folders[name] for name in sorted(folders)]
         attempt = self.attempt.folder
@@ -176,7 +166,7 @@ class LabelledJob:
 def _read(part: Part, source: Source, job: LabelledJob) -> Iterator[Any]:
     for block in source.read(part.unit):
         if block.rows.num_rows:
-            yield keyed(block.rows, ordered=job.config.ordered, dev=part.dev)
+            yield labelled_rows.keyed(block.rows, ordered=job.config.ordered, dev=part.dev)
         yield TaggedOutput("result", Tally(lines=block.num_lines, fates=Counter(block.reject_reasons)))
         if block.reject_reasons:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
@@ -187,7 +177,7 @@ def _read(part: Part, source: Source, job: LabelledJob) -> Iterator[Any]:
 
 @carries_errors
 def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any]:
-    rows, fates = distinct(bucket[1])
+    rows, fates = labelled_rows.distinct(bucket[1])
     yield TaggedOutput("result", Tally(fates=fates))
     if not len(rows):
         return
@@ -197,18 +187,18 @@ def _distinct(bucket: tuple[int, pa.Table], scratch: str | None) -> Iterator[Any
 
 
 @carries_errors
-def _decide(bucket: tuple[int, pa.Table], job: LabelledJob) -> SplitDecision:
-    held_out, decision = decide(bucket[1], job.config, has_dev_file=job.has_dev_file)
+def _decide(bucket: tuple[int, pa.Table], job: LabelledJob) -> labelled_rows.SplitDecision:
+    held_out, decision = labelled_rows.decide(bucket[1], job.config, has_dev_file=job.has_dev_file)
     with explained(job.attempt.made):
         uri = write_table(pa.table([held_out], schema=IDS), job.attempt.made, f"dev-sentences-{uuid.uuid4().hex}")
     return replace(decision, dev_sentences=uri)
 
 
 @carries_errors
-def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob) -> Iterator[Any]:
+def _split(record: Record, decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob) -> Iterator[Any]:
     (decision,), rows = decisions, get([record])
     first, second, of_file = (rows[name].to_numpy(zero_copy_only=False) for name in ("first_id", "second_id", "dev"))
-    in_dev = is_held_out(first, second, _open_ids(decision.dev_sentences))
+    in_dev = labelled_rows.is_held_out(first, second, _open_ids(decision.dev_sentences))
     is_dev = of_file if job.has_dev_file else in_dev
     is_shared = in_dev & ~is_dev & (not (job.has_dev_file and job.config.keep_shared))
     is_untrained = np.zeros(len(rows), bool)
@@ -231,7 +221,9 @@ def _split(record: Record, decisions: Iterable[SplitDecision], job: LabelledJob)
 
 
 @carries_errors
-def _write_shard(shard: tuple[int, pa.Table], decisions: Iterable[SplitDecision], job: LabelledJob) -> FolderMade:
+def _write_shard(
+    shard: tuple[int, pa.Table], decisions: Iterable[labelled_rows.SplitDecision], job: LabelledJob
+) -> FolderMade:
     """The words, texts and labelled rows of one shard, in the order of the rows' keys, whatever order they came in."""
     (decision,), (number, rows) = decisions, shard
     split = "dev" if number % 2 else "train"
@@ -269,7 +261,7 @@ def _open_ids(uri: str) -> np.ndarray:
     return map_table(uri)["sentence"].to_numpy()
 
 
-def _catalogue(shards: Sequence[FolderMade], decision: SplitDecision, job: LabelledJob) -> dict:
+def _catalogue(shards: Sequence[FolderMade], decision: labelled_rows.SplitDecision, job: LabelledJob) -> dict:
     config = job.config
     split = "dev file" if job.has_dev_file else "keyed hash of components of sentences"
     return {

@@ -125,14 +125,11 @@ _USABLE = {
 
 
 def _is_usable(ours: str, kind: pa.DataType) -> bool:
-    is_text = _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)
-    if ours == "position":
-        return is_text or pa.types.is_floating(kind)
-    if ours == "label":
-        return is_text or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if ours == "time":
-        return is_text or pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-    return is_text
+    is_kind = pa.types
+    if _is_text(kind) or is_kind.is_integer(kind) or is_kind.is_null(kind):
+        return True
+    also = {"position": (), "label": (is_kind.is_boolean,), "time": (is_kind.is_timestamp, is_kind.is_date)}
+    return ours in also and any(test(kind) for test in (is_kind.is_floating, *also[ours]))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -1,6 +1,7 @@
 """clicktower simulate, ingest, erase, build, build-labelled, judgments: from a log to shards and judgments."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +14,7 @@ from flows.show import console, present
 from flows.show.console import errors, output, plain
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.stage import StageResult
 
 if TYPE_CHECKING:
     from beam_jobs.ingest.days import Window
@@ -59,6 +61,12 @@ class StageFlags:
         from flows.config.settings import Settings
 
         return with_engines(self.beam_options or (), Settings().engines)
+
+    def run(self, name: str, stage: Callable[..., StageResult], *inputs: Any, **settings: Any) -> StageResult:
+        """The result of a stage, while a bar shows how far it is."""
+        with console.progress_bar(name) as progress:
+            options = self.engine_options()
+            return stage(*inputs, store=self.into, beam_options=options, progress=progress, **settings)
 
 
 @Parameter(name="*")
@@ -133,14 +141,7 @@ def ingest(
         "replace_day": replace_day or None,
     }
     config = with_fields(IngestConfig(), [*(flags.set or []), *assignments(fields)])
-    with console.progress_bar("ingest") as progress:
-        result = ingest_stage.ingest(
-            logs,
-            store=flags.into,
-            config=config,
-            beam_options=flags.engine_options(),
-            progress=progress,
-        )
+    result = flags.run("ingest", ingest_stage.ingest, logs, config=config)
     console.emit(result.to_json() | day_of(flags.into, result), flags.json, present.stage_with_details)
 
 
@@ -290,17 +291,8 @@ def build(
 
     fields = {"k": k, "adult_list": adult_list or None}
     config = with_fields(BuildConfig(), [*assignments(fields), *(flags.set or [])])
-    with console.progress_bar("build") as progress:
-        result = build_stage.build(
-            days,
-            documents,
-            store=flags.into,
-            config=config,
-            judged_queries=judged_queries,
-            window=dates.window(),
-            beam_options=flags.engine_options(),
-            progress=progress,
-        )
+    more = {"window": dates.window(), "judged_queries": judged_queries}
+    result = flags.run("build", build_stage.build, days, documents, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
@@ -372,15 +364,8 @@ def build_labelled(
             else LabelledMapping(columns=LabelledColumns(**named), header=not no_header, delimiter=delimiter or "\t")
         )
         config = LabelledConfig(mapping=found, format=format or format_of(files[0]), label=label_kind)
-    with console.progress_bar("build-labelled") as progress:
-        result = labelled_stage.build_labelled(
-            files,
-            store=flags.into,
-            config=with_fields(config, flags.set or []),
-            dev=dev or (),
-            beam_options=flags.engine_options(),
-            progress=progress,
-        )
+    config = with_fields(config, flags.set or [])
+    result = flags.run("build-labelled", labelled_stage.build_labelled, files, config=config, dev=dev or ())
     console.emit(result.to_json(), flags.json, present.stage_with_details)
 
 
@@ -415,14 +400,6 @@ def judgments(
     from beam_jobs.judgments.judgments_stage import JudgmentsConfig
 
     config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
-    with console.progress_bar("judgments") as progress:
-        result = judgments_stage.judgments(
-            days,
-            store=flags.into,
-            config=config,
-            window=dates.window(),
-            trained_on=trained_on,
-            beam_options=flags.engine_options(),
-            progress=progress,
-        )
+    more = {"window": dates.window(), "trained_on": trained_on}
+    result = flags.run("judgments", judgments_stage.judgments, days, config=config, **more)
     console.emit(result.to_json(), flags.json, present.stage_with_details)

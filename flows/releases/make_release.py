@@ -31,6 +31,7 @@ from schemas.manifest import Request
 from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
+from schemas.text_contract import keyed_digest
 from training.models.model import DESCRIPTION, WEIGHTS, Ensemble, Model, load_encoder
 from training.ranking.embedding import search_vectors
 
@@ -138,9 +139,5 @@ def _copy(stage: StageResult, name: str, to: str) -> None:
 
 def _drawn(rows: Rows, config: PublishConfig, num_titles: int) -> list[str]:
     """Titles drawn by a keyed hash of their ids."""
-    key = config.seed.to_bytes(8, "big", signed=True)
-
-    def drawn(row: int) -> bytes:
-        return hashlib.blake2b(rows.ids[row].encode(), digest_size=8, key=key, person=b"recall").digest()
-
-    return [rows.titles[row] for row in sorted(range(len(rows)), key=drawn)[:num_titles]]
+    order = sorted(range(len(rows)), key=lambda row: keyed_digest(rows.ids[row], config.seed, b"recall"))
+    return [rows.titles[row] for row in order[:num_titles]]

@@ -11,25 +11,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from flows.simulation.simulated_shop import (
-    FORMS,
-    Catalogue,
-    Dice,
-    Intents,
-    adult_text,
-    draw_intents,
-    draw_popular,
-    empty_text,
-    grades,
-    match_shares,
-    misspell_text,
-    near_types,
-    odd_case,
-    odd_spaces,
-    phrase,
-    private_text,
-    spam_text,
-)
+from flows.simulation import simulated_shop
 from flows.simulation.simulation_config import SimulationConfig, bits, pick, uniform
 
 PERSON, HEAVY_PERSON, DECLARED_BOT, UNDECLARED_BOT, SLOW_BOT, CLICKING_BOT, CROWD_BOT, PROFESSIONAL = range(8)
@@ -212,7 +194,7 @@ class Searches:
     numbers: np.ndarray  # int64 (N)
     who: Searchers
     what: np.ndarray  # int8 (N): INTENT and so on
-    intents: Intents
+    intents: simulated_shop.Intents
     form: np.ndarray  # int64 (N)
     text: list[str]  # (N), as typed
     understood: np.ndarray  # bool (N): the words are those of the titles, spelled rightly
@@ -222,7 +204,7 @@ class Searches:
 
 
 def draw_searches(
-    config: SimulationConfig, catalogue: Catalogue, population: Population, numbers: np.ndarray
+    config: SimulationConfig, catalogue: simulated_shop.Catalogue, population: Population, numbers: np.ndarray
 ) -> Searches:
     """The searches of these numbers."""
     seed, who = config.seed, population.searchers(numbers)
@@ -245,10 +227,10 @@ def draw_searches(
     of_stock = (who.role == PROFESSIONAL) & (uniform(seed, "stock", numbers) < OF_STOCK)
     item = (bits(seed, "item", numbers) % np.uint64(STOCK)).astype(np.int64)
     counter = np.where(of_stock, 4 * config.num_searches + STOCK * who.actor + item, counter)
-    wanted = draw_popular(seed, counter, config.intents, config.flattened_head)
+    wanted = simulated_shop.draw_popular(seed, counter, config.intents, config.flattened_head)
     crawled = (bits(seed, "crawled", numbers) % np.uint64(config.intents)).astype(np.int64)
-    intents = draw_intents(catalogue, np.where(is_human | wants_popular, wanted, crawled))
-    form = pick(FORMS, uniform(seed, "form", counter))
+    intents = simulated_shop.draw_intents(catalogue, np.where(is_human | wants_popular, wanted, crawled))
+    form = pick(simulated_shop.FORMS, uniform(seed, "form", counter))
 
     alteration = uniform(seed, "altered", numbers[:, None], np.arange(3))
     altered = (alteration < (config.random_misspelling, config.odd_case, config.odd_spaces)) & is_human[:, None]
@@ -274,7 +256,7 @@ def _texts(
     numbers: np.ndarray,
     author: np.ndarray,
     what: np.ndarray,
-    intents: Intents,
+    intents: simulated_shop.Intents,
     form: np.ndarray,
     altered: np.ndarray,
 ) -> tuple[list[str], np.ndarray]:
@@ -282,17 +264,23 @@ def _texts(
     columns = (column.tolist() for column in (numbers, author, what, form, altered))
     for row, (number, actor, kind, shape, changes, intent) in enumerate(zip(*columns, intents.rows(), strict=True)):
         if kind == INTENT:
-            text, understood[row] = phrase(seed, intent, shape)
+            text, understood[row] = simulated_shop.phrase(seed, intent, shape)
             if any(changes):
-                dice = Dice(seed, "altered", number)
-                for changed, change in zip(changes, (misspell_text, odd_case, odd_spaces), strict=True):
+                dice = simulated_shop.Dice(seed, "altered", number)
+                for changed, change in zip(
+                    changes,
+                    (simulated_shop.misspell_text, simulated_shop.odd_case, simulated_shop.odd_spaces),
+                    strict=True,
+                ):
                     text = change(text, dice) if changed else text
         elif kind == PRIVATE:
-            text = private_text(seed, actor)
+            text = simulated_shop.private_text(seed, actor)
         elif kind == EMPTY:
-            text = empty_text(Dice(seed, "empty", number))
+            text = simulated_shop.empty_text(simulated_shop.Dice(seed, "empty", number))
         else:
-            text = (adult_text if kind == ADULT else spam_text)(Dice(seed, "unwanted", number))
+            text = (simulated_shop.adult_text if kind == ADULT else simulated_shop.spam_text)(
+                simulated_shop.Dice(seed, "unwanted", number)
+            )
         texts.append(text)
     return texts, understood
 
@@ -314,7 +302,7 @@ class Pages:
     clicked: np.ndarray  # bool (N, PAGE); only what was shown is clicked
 
 
-def result_pages(catalogue: Catalogue, searches: Searches) -> Pages:
+def result_pages(catalogue: simulated_shop.Catalogue, searches: Searches) -> Pages:
     """The page of each search, and what was clicked on it.
 
     The engine knows something, but not all: it likes the right type, what it understands of the attributes and popular
@@ -325,9 +313,9 @@ def result_pages(catalogue: Catalogue, searches: Searches) -> Pages:
     is_type = catalogue.type[documents] == intents.type[:, None]
     is_asked_for = intents.by_model[:, None] & (catalogue.source[documents] == intents.source[:, None])
     knows = np.where(searches.understood, 1.0, 0.55).astype(np.float32)[:, None]
-    score = is_type * (0.5 + 0.7 * knows + 0.9 * knows * match_shares(intents, catalogue, documents))
+    score = is_type * (0.5 + 0.7 * knows + 0.9 * knows * simulated_shop.match_shares(intents, catalogue, documents))
     score += 0.3 * catalogue.popularity[documents] - 0.35 * catalogue.is_part[documents] + 4.0 * knows * is_asked_for
-    words = intents.number * len(FORMS) + searches.form
+    words = intents.number * len(simulated_shop.FORMS) + searches.form
     score += 0.9 * uniform(seed, "engine's error", words[:, None], documents)
     score += 0.6 * uniform(seed, "error of the day", numbers[:, None], documents)
     score[again] = -np.inf
@@ -335,16 +323,16 @@ def result_pages(catalogue: Catalogue, searches: Searches) -> Pages:
     rows = np.arange(len(numbers))[:, None]
     best = best[rows, np.argsort(-score[rows, best], axis=1, kind="stable")]
     page = documents[rows, best]
-    shown, clicked = _behaviour(seed, grades(intents, catalogue, page), searches)
+    shown, clicked = _behaviour(seed, simulated_shop.grades(intents, catalogue, page), searches)
     return Pages(documents=page, shown=shown, clicked=clicked)
 
 
-def _candidates(catalogue: Catalogue, intents: Intents) -> tuple[np.ndarray, np.ndarray]:
+def _candidates(catalogue: simulated_shop.Catalogue, intents: simulated_shop.Intents) -> tuple[np.ndarray, np.ndarray]:
     """The documents looked at for each intent and which of them are second mentions: int64 and bool, both (N, C).
 
     Where a type has too few, documents of any type fill the places.
     """
-    near = near_types()[intents.type]
+    near = simulated_shop.near_types()[intents.type]
     sizes = np.diff(catalogue.type_start)
     of_type = min(OF_TYPE, int(sizes.max()))
     parts = []

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from flows.simulation import simulated_shop
 from flows.simulation.log_lines import FATE_NAMES, Lines, log_lines, query_id
 from flows.simulation.simulated_searches import (
     INTENT,
@@ -34,16 +35,6 @@ from flows.simulation.simulated_searches import (
     Searches,
     draw_searches,
     result_pages,
-)
-from flows.simulation.simulated_shop import (
-    Catalogue,
-    document_id,
-    draw_catalogue,
-    draw_intents,
-    grades,
-    near_types,
-    phrase,
-    titles_of,
 )
 from flows.simulation.simulation_config import VERSION, SimulationConfig, bits, uniform
 from schemas import storage
@@ -101,7 +92,7 @@ def simulate(out: str, *, config: SimulationConfig, progress: Progress = silent)
 
 
 def simulate_block(
-    config: SimulationConfig, catalogue: Catalogue, population: Population, numbers: np.ndarray
+    config: SimulationConfig, catalogue: simulated_shop.Catalogue, population: Population, numbers: np.ndarray
 ) -> tuple[Searches, Lines]:
     """The searches of these numbers and their lines: a slice of the log, the same whatever slice it is part of."""
     searches = draw_searches(config, catalogue, population, numbers)
@@ -125,7 +116,7 @@ def _finished(folder: Path, config: SimulationConfig) -> dict | None:
 
 
 def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
-    catalogue = draw_catalogue(config.seed, config.documents, config.shared_titles)
+    catalogue = simulated_shop.draw_catalogue(config.seed, config.documents, config.shared_titles)
     _write_documents(folder / "documents.tsv", catalogue)
     judged = draw_judged(config, catalogue)
     for name, queries in judged.items():
@@ -148,7 +139,7 @@ def _write(folder: Path, config: SimulationConfig, progress: Progress) -> dict:
 
 
 def _write_log(
-    folder: Path, config: SimulationConfig, catalogue: Catalogue, progress: Progress
+    folder: Path, config: SimulationConfig, catalogue: simulated_shop.Catalogue, progress: Progress
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Counts of searches, lines and difficulties, and of lines by fate."""
     population, counts, fates = Population(config), Counter[str](), np.zeros(len(FATE_NAMES), int)
@@ -245,18 +236,18 @@ def _searches_table(population: Population, searches: Searches) -> pa.Table:
     )
 
 
-def _write_documents(path: Path, catalogue: Catalogue) -> None:
+def _write_documents(path: Path, catalogue: simulated_shop.Catalogue) -> None:
     for begin in range(0, len(catalogue), BLOCK_SEARCHES):
         numbers = np.arange(begin, min(begin + BLOCK_SEARCHES, len(catalogue)))
-        ids = map(document_id, numbers.tolist())
-        _write_rows(path, zip(ids, titles_of(catalogue, numbers), strict=True), append=begin > 0)
+        ids = map(simulated_shop.document_id, numbers.tolist())
+        _write_rows(path, zip(ids, simulated_shop.titles_of(catalogue, numbers), strict=True), append=begin > 0)
 
 
 def _write_judged(folder: Path, name: str, queries: list[JudgedQuery]) -> None:
     with_ids = [(f"{name}{number:05d}", query) for number, query in enumerate(queries)]
     _write_rows(folder / f"queries.{name}.tsv", ((query_id, text) for query_id, (text, _) in with_ids))
     qrels = (
-        (f"{query_id} 0 {document_id(document)} {grade}",)
+        (f"{query_id} 0 {simulated_shop.document_id(document)} {grade}",)
         for query_id, (_, grade_of) in with_ids
         for document, grade in grade_of.items()
     )
@@ -277,7 +268,7 @@ MISLEADING = 3  # of the zeros: those that share most words with the query
 _BATCH = 256
 
 
-def draw_judged(config: SimulationConfig, catalogue: Catalogue) -> dict[str, list[JudgedQuery]]:
+def draw_judged(config: SimulationConfig, catalogue: simulated_shop.Catalogue) -> dict[str, list[JudgedQuery]]:
     """The judged queries of dev and of test, no text twice. Fewer than asked for if the shop is too small for more.
 
     Their intents come after those of the log in number, so what they ask for may occur in the log only by chance.
@@ -295,10 +286,10 @@ def draw_judged(config: SimulationConfig, catalogue: Catalogue) -> dict[str, lis
     return sets
 
 
-def _judge(catalogue: Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
-    intents = draw_intents(catalogue, numbers)
+def _judge(catalogue: simulated_shop.Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
+    intents = simulated_shop.draw_intents(catalogue, numbers)
     seed = catalogue.seed
-    near = near_types()[intents.type]
+    near = simulated_shop.near_types()[intents.type]
     columns = []
     for kind, count, salt in ((intents.type, OF_TYPE, 0), (near, OF_NEAR_TYPE, 1)):
         start, size = catalogue.type_start[kind][:, None], np.diff(catalogue.type_start)[kind][:, None]
@@ -309,10 +300,10 @@ def _judge(catalogue: Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
     )
     target = intents.source[:, None].astype(np.int64)  # the product itself is always among them
     shown = np.concatenate([target, *columns], axis=1)
-    truth = grades(intents, catalogue, shown)
+    truth = simulated_shop.grades(intents, catalogue, shown)
     judged = []
     for row, intent in enumerate(intents.rows()):
-        text, _ = phrase(catalogue.seed, intent, 0)
+        text, _ = simulated_shop.phrase(catalogue.seed, intent, 0)
         grade_of = dict(zip(shown[row].tolist(), truth[row].tolist(), strict=True))
         chosen = _choose(text, grade_of, catalogue)
         if len({grade_of[d] for d in chosen}) > 1:  # one single grade for all carries no information
@@ -320,12 +311,12 @@ def _judge(catalogue: Catalogue, numbers: np.ndarray) -> list[JudgedQuery]:
     return judged
 
 
-def _choose(text: str, grade_of: dict[int, int], catalogue: Catalogue) -> list[int]:
+def _choose(text: str, grade_of: dict[int, int], catalogue: simulated_shop.Catalogue) -> list[int]:
     """Some documents of each grade, by number; among the zeros are some that share words with the text."""
     chosen = [d for grade, quota in QUOTA.items() for d in [d for d, g in grade_of.items() if g == grade][:quota]]
     zeros = [d for d, g in grade_of.items() if g == 0]
     asked = set(words(text))
-    titles = titles_of(catalogue, np.array(zeros, int))
+    titles = simulated_shop.titles_of(catalogue, np.array(zeros, int))
     overlap = {d: len(asked & set(words(title))) for d, title in zip(zeros, titles, strict=True)}
     zeros.sort(key=lambda d: -overlap[d])
     zeros = zeros[:MISLEADING] + zeros[MISLEADING:][::-1]

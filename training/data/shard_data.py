@@ -6,7 +6,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ class ShardData:
     @property
     def train_names(self) -> list[str]:
         """The folder of each of the training shards."""
-        return _names(self.catalogue, "train")
+        return names_of(self.catalogue, "train")
 
     def redraw(self, shard: Shard, pairs: np.ndarray, *, n: int, seed: int, epoch: int) -> np.ndarray:
         """The negatives of some pairs in an epoch, as indices into `pool_texts`, int32 [pairs, n]."""
@@ -140,24 +141,16 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
     Raises StageError (missing or unreadable files, too few negatives) and UnknownVersionError.
     """
     asked = f"the shards in {folder} were to be read for training"
-    catalogue = _catalogue(folder, asked)
-    rows = WordRows(int(catalogue["table_rows"]), tuple(words))
-    try:
-        names = _names(catalogue, "train")
+    with open_catalogue(folder, CATALOGUE, SCHEMA_VERSION, stage="build", asked=asked) as catalogue:
+        rows = WordRows(int(catalogue["table_rows"]), tuple(words))
+        names = names_of(catalogue, "train")
         train = [_shard(f"{folder}/{name}", recipe, rows, number) for number, name in enumerate(names)]
-        dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in _names(catalogue, "dev")]
+        dev = [_shard(f"{folder}/{name}", recipe, rows, None) for name in names_of(catalogue, "dev")]
         pool_texts, pool_strings = shard_texts(f"{folder}/pool", recipe, rows)
         pool = open_table(f"{folder}/pool/pool.arrow", POOL)["text"].to_numpy()
         require_within(pool, len(pool_texts), f"{folder}/pool/pool.arrow")
         for shard in (*train, *dev):
             require_within(shard.exclusions.values, len(pool), "exclusions.arrow")
-    except (OSError, pa.ArrowInvalid, ValueError) as error:
-        raise StageError(
-            asked=asked,
-            found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
-            follows="pairs would silently be missing",
-            do="run `clicktower build` again",
-        ) from None
     for table in (pool_texts, *(shard.texts for shard in (*train, *dev))):
         require_rows(table, rows, asked, "build")
     _require_trainable(train, recipe)
@@ -172,7 +165,26 @@ def load_shards(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Shard
     )
 
 
-def _names(catalogue: dict[str, Any], split: str) -> list[str]:
+@contextmanager
+def open_catalogue(folder: str, name: str, version: str, *, stage: str, asked: str) -> Iterator[dict[str, Any]]:
+    """The catalogue of a folder that a stage made. Within, what cannot be read is a StageError."""
+    try:
+        with open(f"{folder}/{name}", encoding="utf-8") as file:
+            catalogue = json.load(file)
+        require_major(f"{folder}/{name}", catalogue.get("schema_version"), version)
+        require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
+        yield catalogue
+    except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
+        raise StageError(
+            asked=asked,
+            found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
+            follows="rows would be left out without a sign",
+            do=f"give the folder that `clicktower {stage}` printed, or run it again",
+        ) from None
+
+
+def names_of(catalogue: Mapping[str, Any], split: str) -> list[str]:
+    """The names of the shards of a split."""
     return [made["name"] for made in catalogue["shards"] if made["split"] == split]
 
 
@@ -222,22 +234,6 @@ def ln(values: np.ndarray) -> np.ndarray:
     """
     distinct, place = np.unique(values, return_inverse=True)
     return np.array([math.log(value) for value in distinct.tolist()])[place]
-
-
-def _catalogue(folder: str, asked: str) -> dict[str, Any]:
-    try:
-        with open(f"{folder}/{CATALOGUE}", encoding="utf-8") as file:
-            catalogue = json.load(file)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise StageError(
-            asked=asked,
-            found=f"there is no readable {CATALOGUE} among them",
-            follows="the table's size and the text contract are unknown",
-            do="give the folder that `clicktower build` printed, or run it again",
-        ) from None
-    require_major(f"{folder}/{CATALOGUE}", catalogue.get("schema_version"), SCHEMA_VERSION)
-    require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
-    return catalogue
 
 
 def _require_trainable(train: Sequence[Shard], recipe: Recipe) -> None:

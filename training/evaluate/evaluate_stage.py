@@ -13,7 +13,6 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     runs/{model,bm25,random}.collection.run the best of the whole collection
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, run_stage, silent
-from schemas.text_contract import words
+from schemas.text_contract import keyed_digest, words
 from training.evaluate.slices import read_frequencies, slices
 from training.models.model_source import model_source
 from training.ranking.bm25 import TitleBM25
@@ -232,10 +231,6 @@ def examples(
     """
     gained_Q = (systems[name].per_query["collection_ndcg@10"] for name in (OURS, BASELINE))
     difference = dict(zip(collection.qrels, np.subtract(*gained_Q).tolist(), strict=True))
-    key = config.seed.to_bytes(8, "big", signed=True)
-
-    def draw(query_id: str) -> bytes:
-        return hashlib.blake2b(query_id.encode(), digest_size=8, key=key, person=b"examples").digest()
 
     def shares_no_word(query_id: str) -> bool:
         relevant = [d for d, grade in collection.qrels[query_id].items() if grade >= config.relevant_grade]
@@ -243,7 +238,7 @@ def examples(
         in_query = set(words(collection.queries[query_id]))
         return bool(titles) and not any(in_query.intersection(words(title)) for title in titles)
 
-    drawn = sorted(collection.searchable, key=draw)
+    drawn = sorted(collection.searchable, key=lambda query_id: keyed_digest(query_id, config.seed, b"examples"))
     by_gain = sorted(drawn, key=lambda query_id: -difference[query_id])
     wishes = [
         ("gain", [q for q in by_gain if difference[q] > 0], 0.4),

@@ -25,6 +25,7 @@ from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED, Qrels, Run, are_click_derived, read_qrels, read_queries, read_run
+from schemas.text_contract import keyed_digest
 
 Merge = Literal["median", "refuse"]
 MERGES: dict[Merge, str] = {
@@ -203,8 +204,7 @@ def _best(results: Mapping[str, float], depth: int) -> list[str]:
 
 def _draw(seed: int, *ids: str) -> bytes:
     """What an item is ordered by: nothing that a rank or a system could be seen in."""
-    key = seed.to_bytes(8, "big", signed=True)
-    return hashlib.blake2b("\0".join(ids).encode(), digest_size=16, key=key, person=b"pool").digest()
+    return keyed_digest("\0".join(ids), seed, b"pool", 16)
 
 
 def _require_known(asked: str, run: str, what: str, ids: Iterable[str], known: Collection[str]) -> None:

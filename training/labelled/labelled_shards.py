@@ -1,20 +1,20 @@
 """Labelled shards (schemas.shard): of each shard flat arrays to train on, of each split texts to evaluate on."""
 
-import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import StageError, require_major
+from schemas.errors import StageError
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, TEXTS, Unit, labelled_schema, open_table, require_within
-from schemas.text_contract import CONTRACT_VERSION
-from training.data.shard_data import local_folder, require_rows, shard_texts
+from training.data.shard_data import local_folder, names_of, open_catalogue, require_rows, shard_texts
 from training.data.text_batch import TextTable, WordRows
 from training.recipes.recipe import Recipe
+
+_open = partial(open_catalogue, name=LABELLED_CATALOGUE, version=LABELLED_VERSION, stage="build-labelled")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Lab
     UnknownVersionError.
     """
     asked = f"the labelled shards in {folder} were to be read for training"
-    with _catalogue(folder, asked) as catalogue:
+    with _open(folder, asked=asked) as catalogue:
         word_rows = WordRows(int(catalogue["table_rows"]), tuple(words))
 
         def shard(name: str) -> LabelledShard:
@@ -62,9 +62,9 @@ def load_labelled(folder: str, recipe: Recipe, words: Sequence[str] = ()) -> Lab
             return LabelledShard(texts=texts, strings=strings, sides=tuple(sides), labels=labels)
 
         shards = LabelledShards(
-            train=tuple(map(shard, _names(catalogue, "train"))),
-            dev=tuple(map(shard, _names(catalogue, "dev"))),
-            train_names=tuple(_names(catalogue, "train")),
+            train=tuple(map(shard, names_of(catalogue, "train"))),
+            dev=tuple(map(shard, names_of(catalogue, "dev"))),
+            train_names=tuple(names_of(catalogue, "train")),
             unit=catalogue["unit"],
             classes=tuple(catalogue["classes"]),
             word_rows=word_rows,
@@ -125,7 +125,7 @@ def read_labelled(uri: str) -> LabelledData:
     Raises StageError (missing or unreadable files) and UnknownVersionError.
     """
     folder = local_folder(uri)
-    with _catalogue(folder, f"the labelled rows in {uri} were to be read") as catalogue:
+    with _open(folder, asked=f"the labelled rows in {uri} were to be read") as catalogue:
         train, dev = (_split(folder, catalogue, split) for split in ("train", "dev"))
     return LabelledData(unit=catalogue["unit"], train=train, dev=dev, classes=tuple(catalogue["classes"]))
 
@@ -133,7 +133,7 @@ def read_labelled(uri: str) -> LabelledData:
 def _split(folder: str, catalogue: dict[str, Any], split: str) -> LabelledRows:
     number: dict[str, int] = {}
     parts: list[tuple[np.ndarray, ...]] = []
-    for shard in _names(catalogue, split):
+    for shard in names_of(catalogue, split):
         texts = open_table(f"{folder}/{shard}/texts.arrow", TEXTS)["text"].to_pylist()
         place = np.array([number.setdefault(text, len(number)) for text in texts], np.int64)
         *sides, labels = _columns(f"{folder}/{shard}", catalogue, len(texts))
@@ -142,28 +142,6 @@ def _split(folder: str, catalogue: dict[str, Any], split: str) -> LabelledRows:
     num_sides = 2 if catalogue["unit"] == "pairs" else 1
     *sides, labels = columns or [np.zeros(0, np.int64)] * (num_sides + 1)
     return LabelledRows(texts=list(number), sides=tuple(sides), labels=labels)
-
-
-@contextmanager
-def _catalogue(folder: str, asked: str) -> Iterator[dict[str, Any]]:
-    """The catalogue of a folder. Within, what cannot be read is a StageError."""
-    try:
-        with open(f"{folder}/{LABELLED_CATALOGUE}", encoding="utf-8") as file:
-            catalogue = json.load(file)
-        require_major(f"{folder}/{LABELLED_CATALOGUE}", catalogue.get("schema_version"), LABELLED_VERSION)
-        require_major(f"the text contract of {folder}", catalogue.get("text_contract"), CONTRACT_VERSION)
-        yield catalogue
-    except (OSError, pa.ArrowInvalid, ValueError, KeyError) as error:
-        raise StageError(
-            asked=asked,
-            found=f"a file is missing or unreadable ({str(error).splitlines()[0][:160]})",
-            follows="rows would be left out without a sign",
-            do="give the folder that `clicktower build-labelled` printed, or run it again",
-        ) from None
-
-
-def _names(catalogue: dict[str, Any], split: str) -> list[str]:
-    return [made["name"] for made in catalogue["shards"] if made["split"] == split]
 
 
 def _columns(folder: str, catalogue: dict[str, Any], num_texts: int) -> list[np.ndarray]:

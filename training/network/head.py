@@ -20,15 +20,7 @@ import numpy as np
 import torch
 
 from schemas.errors import UsageError
-from training.recipes.objectives import (
-    MLP,
-    Classify,
-    GatedFeatures,
-    PlainFeatures,
-    Pruned,
-    SiameseFeatures,
-    W2Features,
-)
+from training.recipes import objectives
 from training.towers.tower import Parts, Shapes
 
 Vectors = tuple[torch.Tensor, ...]  # (x [B, d],) of labelled texts, (a [B, d], b [B, d]) of labelled pairs
@@ -46,7 +38,7 @@ class Masks(NamedTuple):
 class Head:
     """Features of the embeddings, one hidden layer of ReLU units, a softmax layer."""
 
-    settings: Classify
+    settings: objectives.Classify
     vector_rows: int  # r
     vector_width: int  # w
     classes: int
@@ -56,13 +48,13 @@ class Head:
         """(rows, numbers in a row) of the matrix of features; F is their product."""
         r, w = self.vector_rows, self.vector_width
         match self.settings.features:
-            case PlainFeatures():
+            case objectives.PlainFeatures():
                 return r, w
-            case SiameseFeatures():
+            case objectives.SiameseFeatures():
                 return 4 * r, w
-            case W2Features():
+            case objectives.W2Features():
                 return 3, r * w // 2
-            case GatedFeatures(factors=factors):
+            case objectives.GatedFeatures(factors=factors):
                 return r, factors or w
         raise AssertionError(self.settings.features)
 
@@ -70,9 +62,9 @@ class Head:
     def hidden(self) -> int:
         """H."""
         (rows, width), head = self.features, self.settings.head
-        if isinstance(head, Pruned):
+        if isinstance(head, objectives.Pruned):
             return rows * head.row_units + width * head.column_units
-        assert isinstance(head, MLP)
+        assert isinstance(head, objectives.MLP)
         return head.units
 
     @property
@@ -80,9 +72,9 @@ class Head:
         """All parameters. Each name begins with `head.`."""
         (rows, width), its = self.features, self.settings
         found: list[tuple[str, tuple[int, ...]]] = []
-        if isinstance(its.features, GatedFeatures):
+        if isinstance(its.features, objectives.GatedFeatures):
             found += [(name, (rows, self.vector_width, width)) for name in ("head.W_fh", "head.W_fp")]
-        if isinstance(its.head, Pruned):
+        if isinstance(its.head, objectives.Pruned):
             found += [
                 ("head.W_v", (rows, width, its.head.row_units)),
                 ("head.W_h", (width, rows, its.head.column_units)),
@@ -112,7 +104,7 @@ class Head:
         features_BF = self._features(vectors, parts)
         if masks is not None:
             features_BF = dropped(features_BF, masks.features, self.settings.dropout)
-        if isinstance(self.settings.head, Pruned):
+        if isinstance(self.settings.head, objectives.Pruned):
             arriving_BH = pruned(features_BF, parts["head.W_v"], parts["head.W_h"])
         else:
             arriving_BH = features_BF @ parts["head.W_1"]
@@ -122,13 +114,13 @@ class Head:
         return torch.addmm(parts["head.b_2"], hidden_BH, parts["head.W_2"])
 
     def _features(self, vectors: Vectors, parts: Parts) -> torch.Tensor:
-        if isinstance(self.settings.features, PlainFeatures):
+        if isinstance(self.settings.features, objectives.PlainFeatures):
             return vectors[0]
         a_Bd, b_Bd = vectors
         match self.settings.features:
-            case SiameseFeatures():
+            case objectives.SiameseFeatures():
                 return siamese(a_Bd, b_Bd)
-            case W2Features():
+            case objectives.W2Features():
                 return w2(a_Bd, b_Bd)
         return gated(a_Bd, b_Bd, parts["head.W_fp"], parts["head.W_fh"])
 
@@ -217,21 +209,21 @@ def penalty(parts: Parts, l1: float, l2: float) -> torch.Tensor:
     return l1 * weights.abs().sum() + l2 * weights.square().sum()
 
 
-def head_of(settings: Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
+def head_of(settings: objectives.Classify, *, dimensions: int, rows: int, classes: int, unit: Unit) -> Head:
     """The head for labelled pairs or texts whose embeddings have `dimensions` numbers in `rows` equal rows.
 
     Raises UsageError for features that do not fit the unit, for w2 of an odd number of dimensions, and for fewer than
     two classes.
     """
     assert dimensions % rows == 0, f"{dimensions} dimensions are not {rows} equal rows"
-    of_pairs = not isinstance(settings.features, PlainFeatures)
+    of_pairs = not isinstance(settings.features, objectives.PlainFeatures)
     if of_pairs != (unit == "pairs"):
         raise UsageError(
             asked=f"labelled {unit} were to be classified by the features {settings.features.kind}",
             found=f"those are of {'two embeddings' if of_pairs else 'one embedding'}",
             do="use plain for texts, and w2, siamese or gated for pairs",
         )
-    if isinstance(settings.features, W2Features) and dimensions % 2:
+    if isinstance(settings.features, objectives.W2Features) and dimensions % 2:
         raise UsageError(
             asked="labelled pairs were to be classified by the features w2",
             found=f"an embedding has {dimensions} dimensions, which are not two halves",

@@ -18,7 +18,6 @@ is inferred from a start and noise words that the query itself decides. (gensim'
 Python's salted hash and draws noise from where the last call stopped, so its answers differ from run to run.)
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from schemas.errors import StageError
 from schemas.stage import Progress, silent
-from schemas.text_contract import normalise, words
+from schemas.text_contract import keyed_digest, normalise, words
 from training.ranking.embedding import distinct_texts
 
 
@@ -97,7 +96,7 @@ class TitleDoc2Vec:
         vector = np.zeros((1, self.dimensions), np.float32)
         if not found:
             return vector[0]
-        rng = np.random.default_rng(_number(text, self._seed))
+        rng = np.random.default_rng(int.from_bytes(keyed_digest(text, self._seed, b"doc2vec"), "big"))
         vector += (rng.random(self.dimensions, np.float32) - np.float32(0.5)) / self.dimensions
         model.random.seed(int(rng.integers(1 << 32)))  # thinning and noise words are drawn from it
         work = np.zeros(self.dimensions, np.float32)
@@ -141,12 +140,6 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
         workers=1,
         callbacks=[Epochs()],
     )
-
-
-def _number(text: str, seed: int) -> int:
-    key = seed.to_bytes(8, "big", signed=True)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key, person=b"doc2vec")
-    return int.from_bytes(digest.digest(), "big")
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -11,7 +11,6 @@ split into two halves by a keyed hash of their text, and each half uses the weig
 (`cross_fit`). By text, so that a query that stands in the judgments under two ids is in one half.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from schemas.errors import StageError
 from schemas.judgments import Run
-from schemas.text_contract import normalise
+from schemas.text_contract import keyed_digest, normalise
 from training.ranking.measure import System
 from training.ranking.ndcg import Gain, JudgedPairs, ndcg_of_judged
 
@@ -86,9 +85,7 @@ def cross_fit(
 
 def half_of(query: str, seed: int) -> int:
     """The half of a query, 0 or 1: a function of its normalised text and the seed."""
-    key = seed.to_bytes(8, "big", signed=True)
-    text = normalise(query).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(text, digest_size=1, key=key, person=b"hybrid half").digest()[0] & 1
+    return keyed_digest(normalise(query), seed, b"hybrid half", 1)[0] & 1
 
 
 def scores_of_pairs(run: Run, judged: JudgedPairs) -> np.ndarray:

@@ -5,7 +5,6 @@ Ranking only judged documents hides failures of retrieval, so recall, reciprocal
 collection are measured as well (docs/model.md section 7).
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from schemas.documents import Documents
 from schemas.errors import StageError
 from schemas.judgments import Qrels, Run
 from schemas.stage import Progress, silent
-from schemas.text_contract import words
+from schemas.text_contract import keyed_digest, words
 from training.ranking.ndcg import CUTOFFS, Gain, descending_order, ndcg
 
 
@@ -311,6 +310,4 @@ class RandomOrder:
         return ((mixed_BN ^ (mixed_BN >> np.uint64(31))) >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
 
     def _hash(self, text: str) -> int:
-        key = self._seed.to_bytes(8, "big", signed=True)
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, key=key, person=b"random order")
-        return int.from_bytes(digest.digest(), "big")
+        return int.from_bytes(keyed_digest(text, self._seed, b"random order"), "big")
