@@ -5,6 +5,7 @@ A kind of tower is a word and its options: "lstm", "lstm forget peepholes", "bil
 [units, units] as the equations print them:
 
 LSTM    Wk, Rk, bk of gate k: 1 (output), 2 (forget), 3 (input), 4 (candidate); pk, the peepholes of 1, 2 and 3
+printed_lstm  all of these; Pk, a matrix, instead of pk
 bilstm  the same twice, "right " (reading left to right) and "left " before each name
 RNN     W, R, b
 DSSM    W, b; V, a of the last layer
@@ -70,7 +71,7 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
         names = [f"W{k}" for k in range(width)] if tower == "clsm" else ["W"]
         tables = {name: table[:, k * hidden : (k + 1) * hidden].T.copy() for k, name in enumerate(names)}
         return {**tables, "b": bias, "V": last.T.copy(), "a": last_bias}
-    gates = "1234" if "forget" in options else "134"
+    gates = "1234" if "forget" in options or tower == "printed_lstm" else "134"
     ways = ["right ", "left "] if tower in BOTH_WAYS else [""]
     peeping = [(len(gates) - 1, len(ways) * cells)] if "peepholes" in options else []
     sizes = [int(option.partition("=")[2]) for option in options if "=" in option]
@@ -81,10 +82,14 @@ def from_matrix(matrix: np.ndarray, cells: int, kind: str) -> Params:
     if tower == "variational":
         (latent,) = sizes
         after = {"M": (2 * cells, latent), "m": (latent,), "S": (2 * cells, latent), "s": (latent,)}
+    if tower == "printed_lstm":
+        after = {"P": (cells, 3 * cells)}
     shapes = [(cells, columns), (columns,), *peeping, *after.values()]
     table, recurrent, bias, *rest = _parts(matrix, shapes)
     peepholes = rest[: len(peeping)]
     found = {name: part.T.copy() for name, part in zip(after, rest[len(peeping) :], strict=True)}
+    if tower == "printed_lstm":
+        found = {f"P{k}": part for k, part in zip("123", np.split(found["P"], 3), strict=True)}
     for w, way in enumerate(ways):
         for at, k in enumerate(gates):
             begin = (w * len(gates) + at) * cells
@@ -151,7 +156,7 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
             for way, words in (("right ", text), ("left ", text[::-1]))
         ]
         return np.concatenate(ends)
-    units, num_trigrams = next(iter(p.values())).shape
+    units, num_trigrams = p["W" if tower == "rnn" else "W1"].shape
     y, c = np.zeros(units), np.zeros(units)
     for t, word in enumerate(text):
         q = early if early is not None and t < len(text) - last_steps else p
@@ -166,17 +171,17 @@ def embed(p: Params, text: Text, kind: str, *, early: Params | None = None, last
 def _lstm_step(q: Params, lt: np.ndarray, y: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(y(t), c(t)) of eq. 2, cell by cell."""
     now_y, now_c = np.zeros_like(y), np.zeros_like(c)
+
+    def argument(k: str, j: int, cells: np.ndarray) -> float:
+        peephole = q["p" + k][j] * cells[j] if "p" + k in q else q["P" + k][j] @ cells if "P" + k in q else 0.0
+        return q["W" + k][j] @ lt + q["R" + k][j] @ y + q["b" + k][j] + peephole
+
     for j in range(len(y)):
-
-        def argument(k: str, cell: float, j: int = j) -> float:
-            peephole = q["p" + k][j] * cell if "p" + k in q else 0.0
-            return q["W" + k][j] @ lt + q["R" + k][j] @ y + q["b" + k][j] + peephole
-
-        y_g = math.tanh(argument("4", 0.0))
-        i = sigmoid(argument("3", c[j]))
-        f = sigmoid(argument("2", c[j])) if "W2" in q else 1.0
-        now_c[j] = f * c[j] + i * y_g
-        now_y[j] = sigmoid(argument("1", now_c[j])) * math.tanh(now_c[j])
+        i = sigmoid(argument("3", j, c))
+        f = sigmoid(argument("2", j, c)) if "W2" in q else 1.0
+        now_c[j] = f * c[j] + i * math.tanh(argument("4", j, c))
+    for j in range(len(y)):
+        now_y[j] = sigmoid(argument("1", j, now_c)) * math.tanh(now_c[j])
     return now_y, now_c
 
 

@@ -32,7 +32,7 @@ LSTMS = {
     "bilstm": {"tower": "bilstm"},
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
 }
-RECURRENT = {**LSTMS, "rnn": {"tower": "rnn"}, "gru": {"tower": "gru"}}
+RECURRENT = {**LSTMS, "rnn": {"tower": "rnn"}, "gru": {"tower": "gru"}, "printed lstm": {"tower": "printed_lstm"}}
 TOWERS = {
     **RECURRENT,
     "dssm": {"tower": "dssm", "hidden": 5},
@@ -124,6 +124,23 @@ def test_forget_gate_and_peepholes_worked_by_hand():
     parts = {"W_rec": [[0.0] * 4], "b": [0.0] * 4, "W_peep": [[4.0], [3.0], [-2.0]]}
     found = at_one_unit(small("full lstm", cells=1), table, {k: np.array(v) for k, v in parts.items()})
     assert found == pytest.approx([-0.088295], abs=2e-6)
+
+
+def test_the_peepholes_of_eq_2_as_printed_look_at_every_cell_and_with_a_diagonal_are_those_of_the_lstm():
+    printed, usual = small("printed lstm"), small("full lstm")
+    table, _ = random_texts(np.random.default_rng(5), 20, longest=9, num_trigrams=TRIGRAMS)
+    table_RG, parts = layout_of(printed, TRIGRAMS).split(parameters(printed)["query"])
+    whole_ddd = parts["W_peep"].unflatten(1, (3, 3))  # from cell, gate, to cell
+    seen = torch.zeros_like(whole_ddd)
+    for gate in range(3):
+        seen[:, gate] = torch.diag(torch.diag(whole_ddd[:, gate]))
+    diagonals = {**parts, "W_peep": torch.diagonal(whole_ddd, dim1=0, dim2=2)}
+    matrix = layout_of(usual, TRIGRAMS).join(table_RG, diagonals)
+    expected = encode(usual, {"query": matrix}, table, range(20))
+    of_diagonals = layout_of(printed, TRIGRAMS).join(table_RG, {**parts, "W_peep": seen.flatten(1)})
+    assert_equal_but_for_rounding(encode(printed, {"query": of_diagonals}, table, range(20)), expected)
+    off_diagonal = encode(printed, parameters(printed), table, range(20)) - expected
+    assert np.abs(off_diagonal).max() > 0.01, "the cells beside it are looked at too"
 
 
 def test_windows_beyond_the_ends_of_a_text_worked_by_hand():

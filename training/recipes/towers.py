@@ -83,6 +83,12 @@ class BiLSTM(GatedRecurrent, Truncated):
 
 
 @section
+class PrintedLSTM(Truncated):
+    code: ClassVar[str] = "training.towers.printed_lstm.printed_lstm"
+    kind: Literal["printed_lstm"] = "printed_lstm"
+
+
+@section
 class RNN(Truncated):
     code: ClassVar[str] = "training.towers.recurrent.rnn"
     kind: Literal["rnn"] = "rnn"

@@ -1,0 +1,49 @@
+"""The LSTM of eq. 2 as it is printed: with a forget gate, and with matrices as peepholes (recurrent has diagonals).
+
+    i(t) = sigmoid(W3 l + Wrec3 y(t-1) + Wp3 c(t-1) + b3)        f(t) likewise; o(t) with Wp1 c(t)
+
+Columns of W_rec and b: output, forget, input, candidate; of W_peep the first three. The gradient is autograd's.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import pad
+
+from training.data.text_batch import TextBatch
+from training.recipes.towers import PrintedLSTM
+from training.towers.recurrent import RNNTower
+from training.towers.tower import Parts, Shapes, packed_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedLSTMTower(RNNTower):
+    @property
+    def columns(self) -> int:
+        return 4 * self.cells
+
+    @property
+    def parts(self) -> Shapes:
+        d = self.cells
+        return ("W_rec", (d, 4 * d)), ("b", (4 * d,)), ("W_peep", (d, 3 * d))
+
+    def states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> list[torch.Tensor]:
+        d = self.cells
+        on_new_dd, on_old_dG = parts["W_peep"].split([d, 2 * d], dim=1)
+        active = [batch.active(step) for step in range(batch.num_steps)]
+        found, y, c = [], word_UG.new_zeros(0, d), word_UG.new_zeros(0, d)
+        for step, input_nG in enumerate(packed_inputs(word_UG + parts["b"], batch).split(active)):
+            if step == batch.num_steps - steps:
+                y, c = y.detach(), c.detach()
+            y, c = (pad(before, (0, 0, 0, len(input_nG) - len(before))) for before in (y, c))  # others begin here
+            out, gates, candidate = (input_nG + y @ parts["W_rec"]).split([d, 2 * d, d], dim=1)
+            forget, inward = (gates + c @ on_old_dG).sigmoid().chunk(2, dim=1)
+            c = forget * c + inward * candidate.tanh()
+            y = (out + c @ on_new_dd).sigmoid() * c.tanh()
+            found.append(y)
+        return found
+
+
+def printed_lstm(settings: PrintedLSTM) -> PrintedLSTMTower:
+    """The tower of a recipe's settings."""
+    return PrintedLSTMTower(settings.cells)
