@@ -19,7 +19,7 @@ def train(
     start: str | None = None,
     epochs: int | None = None,
     reduction: Literal["exact", "fast"] | None = None,
-    workers: int = 1,
+    workers: int | Literal["auto"] = 1,
     min_workers: int | None = None,
     threads: int | None = None,
     path: Literal["auto", "compiled", "torch"] = "auto",
@@ -38,9 +38,9 @@ def train(
     The shards of `build` train twin towers on clicks; those of `build-labelled`
     train a classifier of texts or pairs, where the recipe's objective is classify.
 
-    One worker trains in this process, more train through Ray. With the exact
-    reduction the weights are the same, bit for bit, for any number of workers
-    and threads.
+    One worker trains in this process, several through Ray Train; in a Ray cluster
+    or job (RAY_ADDRESS) one does too. With the exact reduction the weights are the
+    same, bit for bit, for any number of workers and threads.
 
         clicktower train --shards store/build/DIGEST --into store
         clicktower train --shards store/build/DIGEST --into store --workers 2 --set optimiser.step=0.001 --epochs 20
@@ -59,10 +59,12 @@ def train(
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.
-        workers: Data-parallel workers; 1 runs in process, more run through Ray Train.
+        workers: Data-parallel workers; auto: one for each GPU of the Ray cluster, or without one of this machine, and
+            one where there is no GPU.
         min_workers: Continue with as few workers when nodes are lost, and with more again when they come back; without
             it the run waits ten minutes for a replacement.
-        threads: Threads of each worker; by default the cores of this machine divided by the workers.
+        threads: Threads of each worker; by default the cores of this machine, or of the Ray cluster, divided by the
+            workers.
         path: On a CPU: compiled (recurrent towers in float32; `clicktower doctor` says whether it is available) or
             torch, the reference. auto: compiled where it supports the recipe. The two round differently.
         device: cpu; cuda (the recurrence in fused kernels), cuda-eager (step by step); auto: a GPU where there is one.
@@ -77,6 +79,7 @@ def train(
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
     from flows.config.recipe_file import recipe_named
+    from flows.config.settings import Surroundings
     from training.run import launch
     from training.run.launch import Judged
 
@@ -98,6 +101,7 @@ def train(
             workers=workers,
             min_workers=min_workers,
             threads=threads,
+            in_cluster=bool(Surroundings().ray_address),
             path=path,
             device=device,
             judged=judged,

@@ -53,7 +53,7 @@ class JudgmentsSection:
 class TrainSection:
     recipe: RecipeName = "lstm-96"
     word_vectors: Uri | None = None  # a file that words start from
-    workers: int = 1
+    workers: int | Literal["auto"] = 1
     threads: int | None = None
     set: RecipeFields = field(default_factory=dict)
 

@@ -371,8 +371,8 @@ def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
     script = (
         "import json, sys; from training.run.launch import train; from training.recipes.recipe import Recipe\n"
         "recipe = Recipe(**json.loads(sys.argv[3]))\n"
-        "for workers in (1, 2):\n"
-        "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers).reused\n"
+        "for workers in (1, 2, 'auto'):\n"
+        "    assert train(sys.argv[1], store=sys.argv[2], recipe=recipe, workers=workers, in_cluster=True).reused\n"
         "assert 'ray' not in sys.modules\n"
     )
     given = [made, str(tmp_path), json.dumps(asdict(RECIPE))]
@@ -382,11 +382,12 @@ def test_the_same_request_is_answered_without_starting_workers(made, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 2, "min_workers": 3}, "from 1 to 2"),
-        ({"workers": 2, "min_workers": 0}, "from 1 to 2"),
+        ({"workers": 2, "min_workers": 3}, "no more than all"),
+        ({"workers": 2, "min_workers": 0}, "at least 1"),
         ({"workers": 2, "min_workers": 1, "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
+        ({"workers": "auto", "recipe": replace(RECIPE, reduction="fast")}, "depends on their number"),
     ],
 )
-def test_fewer_workers_than_asked_for_must_make_sense(made, tmp_path, settings, message):
+def test_numbers_of_workers_must_make_sense(made, tmp_path, settings, message):
     with pytest.raises(UsageError, match=message):
         train(made, store=str(tmp_path), **{"recipe": RECIPE, **settings})

@@ -36,15 +36,19 @@ def test_workers_of_this_machine_give_the_bytes_of_one_and_nobody_else_gets_in(t
     pairs, pool = shop(320)
     build = write_build(str(tmp_path / "build"), {"train-00000": pairs}, pool)
     small = made(name="small", cells=16, epochs=2)
-    alone = train(build, store=str(tmp_path / "1"), recipe=small, threads=1)
+    monkeypatch.setattr("training.run.launch.gpus_here", lambda: 0)
+    alone = train(build, store=str(tmp_path / "1"), recipe=small, workers="auto", threads=1, device="cpu")
+    assert alone.manifest.outcome.metrics["workers"] == 1
+    monkeypatch.setattr("training.run.launch.gpus_here", lambda: 2)
     with ray_cluster.cluster(2):
-        together = train(build, store=str(tmp_path / "2"), recipe=small, workers=2, threads=1)
+        together = train(build, store=str(tmp_path / "2"), recipe=small, workers="auto", threads=1, device="cpu")
         ray = ray_cluster.ray
         token, address = os.environ["RAY_AUTH_TOKEN"], ray.get_runtime_context().gcs_address
         # Ray asks again and again, a second apart, whoever refuses it.
         stranger = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * len(token), "RAY_NUM_REDIS_GET_RETRIES": "1"}
         entering = [sys.executable, "-c", f"import ray; ray.init(address={address!r}); print('is in')"]
         entered = subprocess.run(entering, env=os.environ | stranger, capture_output=True, text=True, check=False)
+    assert together.manifest.outcome.metrics["workers"] == 2
     assert [file.sha256 for file in alone.manifest.files if file.path.endswith("safetensors")] == [
         file.sha256 for file in together.manifest.files if file.path.endswith("safetensors")
     ]

@@ -1,6 +1,7 @@
 """Real Ray Train workers on nodes of a real cluster, and processes and nodes that are really killed: the same bytes.
 
-The nodes are raylets of this machine with one CPU each, so each worker has a node of its own.
+The nodes are raylets of this machine with one CPU each, so each worker has a node of its own. They say that they have
+a GPU, which training on the CPU leaves alone.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ import psutil
 import pytest
 import torch
 
+from flows import cli
 from schemas import storage
 from schemas.errors import StageError
 from tests.recipes import made
@@ -72,7 +74,7 @@ class Nodes:
     def be(self, number: int) -> None:
         """Have so many nodes, by starting or killing some."""
         while len(self._nodes) < number:
-            self._nodes.append(started(lambda: self.cluster.add_node(wait=False, num_cpus=1)))
+            self._nodes.append(started(lambda: self.cluster.add_node(wait=False, num_cpus=1, num_gpus=1)))
         while len(self._nodes) > number:
             self.cluster.remove_node(self._nodes.pop(), allow_graceful=False)
 
@@ -209,6 +211,31 @@ def test_a_killed_process_is_continued_to_the_same_bytes(build, expected, tmp_pa
     result = train(build, store=str(tmp_path), recipe=RECIPE, threads=1)
     assert result.manifest.outcome.metrics["resumed_at"] >= 15
     assert weights(result) == expected(RECIPE)
+
+
+@pytest.mark.engine
+@pytest.mark.several_machines
+def test_in_a_cluster_one_worker_is_on_it_too_and_auto_is_one_for_each_gpu(build, tmp_path, nodes, monkeypatch, capsys):
+    """`threads` is left out: what this machine has is more than a node does."""
+    nodes.be(2)
+
+    def trained(workers: str, store: str) -> tuple[dict[str, Any], bytes]:
+        settings = ("tower.cells=16", "minibatch=32", "micro_batch=8", "epochs=3")
+        sets = [word for setting in settings for word in ("--set", setting)]
+        folders = ["--shards", build, "--into", str(tmp_path / store)]
+        assert cli.run(["train", *folders, *sets, "--workers", workers, "--device", "cpu", "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        return result["metrics"], Path(result["data"], "model.safetensors").read_bytes()
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here, expected = trained("1", "here")
+    assert "ray_train" not in here
+    monkeypatch.setenv("RAY_ADDRESS", nodes.cluster.address)
+    for workers, number in (("1", 1), ("auto", 2)):
+        metrics, content = trained(workers, workers)
+        assert metrics["ray_train"]["epochs_reported"] == [1, 2, 3]
+        assert (metrics["workers"], metrics["threads"]) == (number, 1)
+        assert content == expected
 
 
 @pytest.mark.engine

@@ -26,11 +26,7 @@ def device_named(asked: str) -> str:
         )
     if asked != "auto":
         return asked
-    if not has_driver():
-        return "cpu"
-    import torch  # takes seconds to load
-
-    if not torch.cuda.is_available():
+    if not gpus_here():
         return "cpu"
     return "cuda" if can_compile() else "cuda-eager"
 
@@ -38,6 +34,15 @@ def device_named(asked: str) -> str:
 def has_driver(driver_files: Sequence[str] = DRIVER_FILES) -> bool:
     """Whether there is a driver of a GPU here; without one torch finds no GPU either."""
     return any(map(os.path.exists, driver_files))
+
+
+def gpus_here() -> int:
+    """The number of this machine's GPUs that torch can use."""
+    if not has_driver():
+        return 0
+    import torch  # takes seconds to load
+
+    return torch.cuda.device_count()
 
 
 def can_compile() -> bool:

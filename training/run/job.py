@@ -33,7 +33,7 @@ class TrainingJob:
     shard_files: tuple[OutputFile, ...]  # as the build's manifest has them
     recipe: Recipe
     judged: Judged | None
-    threads: int
+    threads: int  # of each worker; 0: as many as the cluster has room for (ray_workers)
     start: str | None  # a model folder whose tower training starts from (worker)
     digest: str  # of the request: a checkpoint of another one is refused
     checkpoints: str

@@ -1,4 +1,4 @@
-"""Training: shards -> model folder, in process with one worker, through Ray Train with more.
+"""Training: shards -> model folder, through Ray Train with several workers or within a cluster, else in process.
 
     train("store/build/DIGEST", store="store", recipe=recipe("lstm-96"))
 
@@ -9,13 +9,14 @@ STORE/train/DIGEST/checkpoints: the same request started again after a kill cont
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Literal
 
 from schemas import storage
 from schemas.errors import StoppedEarly, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent, stage_folder
-from training.compute.device import device_named
+from training.compute.device import device_named, gpus_here
 from training.models.given_vectors import recipe_taught, recipe_with, teacher_in
 from training.recipes.objectives import Classify, Clicks, Generate
 from training.recipes.recipe import Recipe
@@ -31,9 +32,10 @@ def train(
     *,
     store: str,
     recipe: Recipe,
-    workers: int = 1,
+    workers: int | Literal["auto"] = 1,
     min_workers: int | None = None,
     threads: int | None = None,
+    in_cluster: bool = False,
     judged: Judged | None = None,
     progress: Progress = silent,
     checkpoint_seconds: float = 60.0,
@@ -45,13 +47,15 @@ def train(
     teacher: str | None = None,
 ) -> StageResult:
     """Train a model on the shards in a build's folder.
-    `workers`: processes; `threads`: of each of them, by default the cores divided by the workers. `min_workers`:
-    continue with as few when nodes are lost, and with more again when they come back (by default, wait for them).
-    With exact reduction none of these changes a byte of the model. `judged`: documents to watch NDCG on after each
-    epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may cost. `device`: cpu, cuda, cuda-eager, or
-    auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or auto for the compiled one where it serves
-    the recipe. Each adds up in its own way and is another request (job). `stop_after`: so many epochs keep a
-    checkpoint and raise StoppedEarly; the request stays the same, and asked again without it goes on to the end.
+    `workers`: processes; auto for one on each GPU, or one where there is none. `threads`: of each of them, by default
+    the cores divided by the workers. `min_workers`: continue with as few when nodes are lost, and with more again when
+    they come back (by default, wait for them). `in_cluster`: one worker goes through Ray Train too, and the GPUs and
+    cores are those of the Ray cluster. With exact reduction none of these changes a byte of the model. `judged`:
+    documents to watch NDCG on after each epoch; they choose nothing. `checkpoint_seconds`: how much work a kill may
+    cost. `device`: cpu, cuda, cuda-eager, or auto for a GPU where there is one; `path`, on a CPU: torch, compiled, or
+    auto for the compiled one where it serves the recipe. Each adds up in its own way and is another request (job).
+    `stop_after`: so many epochs keep a checkpoint and raise StoppedEarly; the request stays the same, and asked again
+    without it goes on to the end.
     `start`: the folder of a training whose towers this one starts from. `word_vectors`: a file that words start from
     (given_vectors); they are tuned unless the recipe says frozen. `teacher`: the folder of a training, or of
     models side by side, or a file of vectors, that this one is to agree with (objectives.clicks), by half of the loss
@@ -59,18 +63,19 @@ def train(
     request of its own in the same store.
     Raises UsageError and StageError.
     """
-    if workers < 1 or (threads is not None and threads < 1):
+    least = 1 if min_workers is None else min_workers
+    most = max(1, least) if workers == "auto" else workers
+    if not 1 <= least <= most or (threads is not None and threads < 1):
         raise UsageError(
-            asked=f"training was asked for with {workers} workers and {threads} threads",
-            found="both must be at least 1",
+            asked=f"training was asked for with {workers} workers, at least {least} of them, of {threads} threads",
+            found="each must be at least 1, and the least of the workers no more than all of them",
             do="give --workers 1 or more",
         )
-    if min_workers is not None and (not 1 <= min_workers <= workers or recipe.reduction == "fast"):
-        fast = recipe.reduction == "fast"
+    if recipe.reduction == "fast" and (workers == "auto" or min_workers is not None):
         raise UsageError(
-            asked=f"training was asked for with {workers} workers and at least {min_workers} of them",
-            found="a fast sum depends on their number" if fast else f"the least must be from 1 to {workers}",
-            do="use the exact reduction, or leave --min-workers out" if fast else "give another --min-workers",
+            asked=f"training was asked for with {workers} workers, at least {least} of them, and a fast sum",
+            found="a fast sum depends on their number",
+            do="use the exact reduction, or give the number and leave --min-workers out",
         )
     what = "click shards" if recipe.objective.stages == ("build",) else "labelled shards"
     asked = f"{recipe.name} was to be trained on the {what} in {shards}"
@@ -96,10 +101,9 @@ def train(
     if before:
         started = train(
             shards, store=store, recipe=before, workers=workers, min_workers=min_workers, threads=threads,
-            progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
+            in_cluster=in_cluster, progress=progress, checkpoint_seconds=checkpoint_seconds, device=device, path=path,
             word_vectors=word_vectors,
         )  # fmt: skip
-    threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
     device = device_named(device)
     request = train_request(
         built, recipe, workers=workers, judged=fingerprints(judged), device=device, path=path,
@@ -112,12 +116,14 @@ def train(
     inside = f"{built.manifest.attempt}/"
 
     def produce(attempt: str) -> Outcome:
+        # What is left to the cluster is 0 until it is known.
+        number = workers if workers != "auto" else 0 if in_cluster else max(1, gpus_here())
         job = TrainingJob(
             shards=storage.absolute(built.data),
             shard_files=tuple(replace(f, path=f.path.removeprefix(inside)) for f in built.manifest.files),
             recipe=recipe,
             judged=watched,
-            threads=threads,
+            threads=threads or (0 if in_cluster else max(1, len(os.sched_getaffinity(0)) // number)),
             start=storage.absolute(started.data) if started else None,
             word_vectors=word_vectors,
             teacher=taught_by.path if taught_by else None,
@@ -129,10 +135,10 @@ def train(
             arithmetic=str(request.config["arithmetic"]),
             stop_after=stop_after,
         )
-        if workers > 1:
+        if in_cluster or number > 1:
             from training.run.ray_workers import run_on_ray
 
-            metrics = run_on_ray(job, workers, progress, min_workers=min_workers)
+            metrics = run_on_ray(job, number, progress, min_workers=min_workers)
         else:
             from training.compute.reduction import Workers
             from training.run.worker import work
@@ -147,7 +153,7 @@ def train(
             )
         return Outcome(
             counts={"pairs": metrics.pop("pairs"), "updates": metrics.pop("updates")},
-            metrics={**metrics, "workers": workers, "threads": threads, "device": device, "arithmetic": job.arithmetic},
+            metrics={**metrics, "device": device, "arithmetic": job.arithmetic},
             labels=built.manifest.outcome.labels,
         )
 
@@ -168,7 +174,7 @@ def train_request(
     built: StageResult,
     recipe: Recipe,
     *,
-    workers: int = 1,
+    workers: int | Literal["auto"] = 1,
     judged: Mapping[str, str] | None = None,
     device: str = "auto",
     path: str = "auto",

@@ -11,17 +11,15 @@ belongs to one attempt and is removed with it.
 """
 
 import errno
-import hashlib
 import json
 import os
 import shutil
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,11 +45,11 @@ from training.compute.device import gpu_share, process_group_backend
 from training.compute.reduction import ProcessGroup
 from training.models.model import WEIGHTS
 from training.run.job import TrainingJob
-from training.run.ray_cluster import cluster, is_of_this_machine_alone, on_this_node
+from training.run.ray_board import board_of, relayed
+from training.run.ray_cluster import cluster, is_of_this_machine_alone
 from training.run.worker import work
 from training.update.checkpoint import list_updates
 
-POLL_SECONDS = 0.5
 ROOM_SECONDS = 600.0  # how long a run waits for its workers' places: a lost node may be replaced
 GROW_SECONDS = 60.0  # how often a run with fewer workers looks for room for more
 
@@ -60,14 +58,16 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
     """Metrics of the run, as worker.work. Raises StageError, also where workers are lost again and again.
 
     Joins the cluster that this process is connected to or that RAY_ADDRESS names; without either it starts one of its
-    own and ends it. `min_workers`: see launch.train.
+    own and ends it. `workers`: 0 for one on each of its GPUs, or one. `min_workers`: see launch.train.
     """
     v2: Any = ray.train  # whose declared types are those of Train V1
     with ExitStack() as at_the_end:
-        at_the_end.enter_context(errors_for_a_user(workers))
+        at_the_end.enter_context(errors_for_a_user())
         at_the_end.enter_context(cluster(workers * job.threads))
+        workers = max(workers or _gpus_in_all(), min_workers or 1)
         num_gpus = _gpus(job)
-        board = at_the_end.enter_context(_board(job, progress))
+        job = replace(job, threads=job.threads or (1 if num_gpus else _most_threads(workers)))
+        board = at_the_end.enter_context(board_of(job.checkpoints, progress))
         trainer: Any = TorchTrainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
@@ -88,7 +88,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
                 callbacks=[EndInVain(job.checkpoints, workers), EndWithoutRoom(workers, ROOM_SECONDS)],
             ),
         )
-        with _relay(board, progress):
+        with relayed(board, progress):
             result = trainer.fit()
     if not result.return_value:  # it was to stop early
         return {}
@@ -148,11 +148,15 @@ def _ray_worker(config: dict[str, Any]) -> dict[str, Any]:
     return work(job, RayGroup(job.checkpoints), lambda *progress: board.post.remote(*progress))
 
 
+def _gpus_in_all() -> int:
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
 def _gpus(job: TrainingJob) -> int:
     """The number of the cluster's GPUs for the job, 0 on the CPU. Raises StageError if there is none for a GPU job."""
     if job.device == "cpu":
         return 0
-    if not (num_gpus := int(ray.cluster_resources().get("GPU", 0))):
+    if not (num_gpus := _gpus_in_all()):
         raise StageError(
             asked=f"training was to run on {job.device} through Ray",
             found="the cluster has no GPU",
@@ -161,74 +165,19 @@ def _gpus(job: TrainingJob) -> int:
     return num_gpus
 
 
+def _most_threads(workers: int) -> int:
+    """The most threads that each of so many workers can have, on the nodes that the cluster has now."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    fitting = (threads for threads in range(max(cores), 1, -1) if sum(of // threads for of in cores) >= workers)
+    return next(fitting, 1)
+
+
 def storage_of(uri: str) -> dict[str, Any]:
     """The storage for Ray's files of a run, on the file system of the store, in Ray's form."""
     fs, path = storage.filesystem(uri)
     if storage.is_local(uri):
         return {"storage_path": path}
     return {"storage_path": path, "storage_filesystem": pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))}
-
-
-class _Board:
-    """Where the first worker posts its progress for the process that started the run."""
-
-    _progress: tuple | None = None
-
-    def post(self, *progress: Any) -> None:
-        self._progress = progress
-
-    def read(self) -> tuple | None:
-        return self._progress
-
-
-@contextmanager
-def _board(job: TrainingJob, progress: Progress) -> Iterator[Any]:
-    """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
-
-    Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
-    not write checkpoints beside those of the next.
-    """
-    made = cast(Any, ray.remote(**on_this_node())(_Board))
-    name = f"clicktower-train-{hashlib.sha256(job.checkpoints.encode()).hexdigest()[:24]}"
-    board = None
-    while board is None:
-        try:
-            board = made.options(name=name, namespace="clicktower").remote()
-        except ValueError:  # the name is taken
-            progress("the workers of a run that was killed are being ended: waiting", 0, None)
-            time.sleep(POLL_SECONDS)
-    try:
-        yield board
-    finally:
-        with suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
-            ray.kill(board)
-
-
-@contextmanager
-def _relay(board: Any, progress: Progress) -> Iterator[None]:
-    """Within, a thread passes on what is posted."""
-    stop, last = threading.Event(), None
-
-    def relay() -> None:
-        nonlocal last
-        with suppress(ray.exceptions.RayError):
-            posted = ray.get(board.read.remote())
-            if posted and posted != last:
-                last = posted
-                progress(*posted)
-
-    def relay_all() -> None:
-        while not stop.wait(POLL_SECONDS):
-            relay()
-        relay()
-
-    thread = threading.Thread(target=relay_all, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 LOSSES_IN_VAIN = 4
@@ -290,7 +239,7 @@ class EndWithoutRoom(ControllerCallback):
 
 
 @contextmanager
-def errors_for_a_user(workers: int) -> Iterator[None]:
+def errors_for_a_user() -> Iterator[None]:
     """Turn Ray's exceptions into errors that a user can act on: one of ours, or that the cluster was lost."""
     try:
         yield
@@ -298,7 +247,7 @@ def errors_for_a_user(workers: int) -> Iterator[None]:
         raise error_for_a_user(error) or error from None
     except (ray.exceptions.RayError, ConnectionError) as error:  # the head, or the node of this process
         raise error_for_a_user(error) or TransientError(
-            asked=f"training was to run on {workers} Ray workers",
+            asked="training was to run on a Ray cluster",
             found=f"the cluster does not answer ({type(error).__name__})",
             follows="the last checkpoint is kept",
             do="look whether its head runs (RAY_ADDRESS names it); the same command goes on from the checkpoint",

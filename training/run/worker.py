@@ -154,6 +154,8 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "refused_checkpoints": [why for _, why in position.refused],
         "pairs": order.num_pairs,
         "watched": watch.source,
+        "workers": workers.size,
+        "threads": job.threads,
         "instructions": status().instructions if job.arithmetic == COMPILED else "",
         **known.metrics(),
         **report.last,
