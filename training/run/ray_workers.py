@@ -29,7 +29,9 @@ import ray.train
 import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.torch.config import _TorchBackend
-from ray.train.v2._internal.execution.callback import ControllerCallback
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.callback import ControllerCallback, RayTrainCallback
 from ray.train.v2._internal.execution.controller.state import (
     InitializingState,
     ReschedulingState,
@@ -68,7 +70,7 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         num_gpus = _gpus(job)
         job = replace(job, threads=job.threads or (1 if num_gpus else _most_threads(workers)))
         board = at_the_end.enter_context(board_of(job.checkpoints, progress))
-        trainer: Any = TorchTrainer(
+        trainer: Any = _Trainer(
             cast(Any, _ray_worker),
             train_loop_config={"job": job, "board": board},
             torch_config=(_OnOneMachine if is_of_this_machine_alone() else TorchConfig)(
@@ -101,6 +103,17 @@ def run_on_ray(job: TrainingJob, workers: int, progress: Progress, *, min_worker
         )
     epochs = [int(epoch) for epoch in result.metrics_dataframe["epoch"]]
     return {**result.return_value, "ray_train": {"run": job.digest, "epochs_reported": epochs}}
+
+
+class _Trainer(TorchTrainer):
+    """Without two processes of Ray's that take seconds to start: one for data sets, of which there are none, and one
+    that clears up after a lost controller, which a cluster that ends with the run does not need.
+    """
+
+    def _create_default_callbacks(self) -> list[RayTrainCallback]:
+        needless = (DatasetsCallback, *[PlacementGroupCleanerCallback] * is_of_this_machine_alone())
+        found = super()._create_default_callbacks()  # type: ignore[misc]  # declared as in Train V1
+        return [one for one in found if not isinstance(one, needless)]
 
 
 @dataclass
