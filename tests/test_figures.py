@@ -46,7 +46,13 @@ class Stated:
 
 def stated(page: Path) -> list[Stated]:
     return [
-        Stated(page=page.name, file=match["file"], style=style, path=path, block=re.sub(_COMMENT, "", match["block"]))
+        Stated(
+            page=page.name,
+            file=match["file"],
+            style=style,
+            path=path,
+            block=re.sub(_COMMENT, "", match["block"]).replace("−", "-"),
+        )
         for match in _STATED.finditer(page.read_text(encoding="utf-8"))
         for style, _, path in (line.partition(" ") for line in match["lines"].splitlines())
     ]
