@@ -23,6 +23,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
+from prefect.events import emit_event
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import get_current_settings
 from prefect.states import Failed
@@ -39,7 +40,17 @@ SERVER_SECONDS = 600.0  # a server that is away for longer ends the run
 LOOK_SECONDS = 2.0
 
 
-@flow(name="clicktower", log_prints=False)
+def ended(flow: Any, flow_run: Any, state: State) -> None:
+    """Say that a run has ended, in an event that follows no other (deploy/lost-runs.yaml has the reason)."""
+    role = {"prefect.resource.role": "flow", "prefect.resource.name": flow.name}
+    emit_event(
+        "clicktower.run.ended",
+        resource={"prefect.resource.id": f"prefect.flow-run.{flow_run.id}"},
+        related=[role | {"prefect.resource.id": f"prefect.flow.{flow_run.flow_id}"}],
+    )
+
+
+@flow(name="clicktower", log_prints=False, on_completion=[ended], on_failure=[ended])
 def pipeline(config: str, data_date: datetime.date | None = None, until: Literal["ingest", "report"] = "report") -> Any:
     """Run the pipeline that a TOML file describes, for one date of data.
 

@@ -55,7 +55,7 @@ def shop(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[PrefectServer]:
-    with PrefectServer(tmp_path_factory.mktemp("prefect")) as started:
+    with PrefectServer(tmp_path_factory.mktemp("prefect"), PREFECT_FLOWS_HEARTBEAT_FREQUENCY="30") as started:
         yield started
 
 
@@ -92,7 +92,8 @@ def test_the_nightly_deployment_runs_the_pipeline(server, shop):
     server.ask("POST", "/v2/concurrency_limits/increment", {"names": [slot], "slots": 1})  # as if another published
     run = server.trigger(shop / "pipeline.toml", DATE)
     server.cli("automation", "create", "--from-file", "deploy/lost-runs.yaml")  # while that runs: is it accepted?
-    assert [found["name"] for found in server.ask("POST", "/automations/filter", {})] == ["clicktower lost runs"]
+    names = sorted(found["name"] for found in server.ask("POST", "/automations/filter", {}))
+    assert names == ["clicktower lost runs", "clicktower runs that do not begin"]
     waits = f"publish: takes the slot {slot}, and waits where another run has it"
     wait_until(lambda: waits in server.logs_of(run), lambda: f"publish: {server.logs_of(run)}")
     time.sleep(2)
@@ -224,11 +225,28 @@ def test_a_run_that_fails_says_on_its_page_what_happened_and_what_to_do(server, 
     assert "Check the paths in the TOML file" in ended["message"]
 
 
-def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up_and_does_not_block_the_pool(server, shop, tmp_path):
+@pytest.fixture(scope="module")
+def taken_up_sooner(server, tmp_path_factory) -> int:
+    """The seconds after which a lost run is taken up."""
+    automations = (ROOT / "deploy/lost-runs.yaml").read_text(encoding="utf-8")
+    path = tmp_path_factory.mktemp("automations") / "sooner.yaml"
+    path.write_text(automations.replace("within: 180", "within: 45"), encoding="utf-8")
+    server.cli("automation", "create", "--from-file", str(path))
+    return 45
+
+
+def test_a_run_during_which_the_server_is_killed_is_not_begun_again_when_it_has_ended(server, shop, taken_up_sooner):
+    run = server.trigger(shop / "pipeline.toml", DATE)
+    wait_until(lambda: server.state(run)["type"] == "RUNNING", lambda: server.told(run))
+    server.kill("server")
+    server.start()
+    assert server.end_of(run)["type"] == "COMPLETED", server.told(run)
+    time.sleep(taken_up_sooner + 10)  # the server looks for what did not happen every few seconds
+    assert server.flow_run(run)["run_count"] == 1, server.told(run)
+
+
+def test_a_run_whose_worker_is_killed_before_it_begins_is_taken_up(server, shop, taken_up_sooner):
     """It would be pending for ever, in the pool's only place."""
-    automation = (ROOT / "deploy/lost-runs.yaml").read_text(encoding="utf-8")
-    (tmp_path / "sooner.yaml").write_text(automation.replace("within: 180", "within: 30"), encoding="utf-8")
-    server.cli("automation", "create", "--from-file", str(tmp_path / "sooner.yaml"))
     run = server.trigger(shop / "pipeline.toml", DATE)
     wait_until(lambda: server.state(run)["type"] == "PENDING", lambda: server.told(run))
     server.kill("worker")
