@@ -7,7 +7,7 @@ that creates the manifest first wins. The digest is of what was asked: inputs, c
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -170,7 +170,7 @@ def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, SEAL: hashlib.sha256(canonical_json(rest)).hexdigest()}
 
 
-def to_bytes(value: Mapping[str, Any]) -> bytes:
+def to_bytes(value: Mapping[str, Any] | Collection[Any]) -> bytes:
     """A record as it is written."""
     return json.dumps(value, indent=1, ensure_ascii=False).encode()
 

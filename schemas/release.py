@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 
 from schemas import storage
 from schemas.errors import StageError, require_major
-from schemas.manifest import is_broken, sealed, to_bytes
+from schemas.manifest import OutputFile, is_broken, sealed, to_bytes
 
 SCHEMA_VERSION = "1.2"
 
@@ -69,6 +69,11 @@ class Release:
     encoded: Mapping[str, int] = field(default_factory=dict)  # distinct titles: encoded, reused from earlier releases
     # Since 1.2. What reads 1.1 takes every release for one of cosines, but knows no tower that is compared otherwise.
     similarity: Similarity = "cosine"
+
+    @property
+    def written(self) -> list[OutputFile]:
+        """Its files, as they were written."""
+        return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in self.files]
 
     def to_json(self) -> dict:
         return sealed({"schema_version": SCHEMA_VERSION, **asdict(self)})

@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_jobs.build.click_shards import MAX_SALT_BYTES
 from beam_jobs.build.titles import plan_documents
-from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.days import Window, day_bytes, day_files, inherited_labels, open_window
@@ -125,36 +125,25 @@ def build(
     opened = open_window(days, window)
     ingests = opened.ingests
     parts = plan_documents(documents)
-    request = build_request(
-        [day.manifest.digest for day in ingests],
-        documents,
-        judged_queries,
-        config,
-        opened.asked() if window and not window.is_all else None,
-    )
-
-    def job_of(attempt: Attempt) -> BeamJob:
-        from beam_jobs.build.build_job import BuildJob
-
-        return BuildJob(
-            attempt=attempt,
-            queries=tuple(day_files(ingests, "queries")),
-            exposures=tuple(day_files(ingests, "exposures")),
-            documents=documents,
-            documents_parts=tuple(parts),
-            judged_queries=judged_queries,
-            adult_terms=adult_list(config.adult_list).terms,
-            ledger=merge_ledgers(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
-            labels=inherited_labels(ingests),
-            window=opened.to_json(),
-            asked=f"shards were to be built from {len(ingests)} days and {documents}",
-        )
-
+    asked = opened.asked() if window and not window.is_all else None
+    request = build_request([day.manifest.digest for day in ingests], documents, judged_queries, config, asked)
+    fields = {
+        "queries": tuple(day_files(ingests, "queries")),
+        "exposures": tuple(day_files(ingests, "exposures")),
+        "documents": documents,
+        "documents_parts": tuple(parts),
+        "judged_queries": judged_queries,
+        "adult_terms": adult_list(config.adult_list).terms,
+        "ledger": merge_ledgers(day.manifest.outcome.ledger for day in ingests if day.manifest.outcome.ledger),
+        "labels": inherited_labels(ingests),
+        "window": opened.to_json(),
+        "asked": f"shards were to be built from {len(ingests)} days and {documents}",
+    }
     return run_beam_stage(
         store,
         request,
-        job_of,
-        module="beam_jobs.build.build_job",
+        "beam_jobs.build.build_job.BuildJob",
+        fields,
         input_bytes=day_bytes(ingests) + (storage.size_bytes(documents) or 0),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,
         beam_options=beam_options,

@@ -6,11 +6,12 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from beam_jobs.engine.arrow_files import explained
 from beam_jobs.engine.engine_options import (
@@ -154,9 +155,9 @@ class BeamJob(Protocol):
 def run_beam_stage(
     store: str,
     request: Request,
-    job_of: Callable[[Attempt], BeamJob],
+    job: str,
+    fields: Mapping[str, Any],
     *,
-    module: str,
     input_bytes: int,
     worth_bytes: int = WORTH_PROCESSES_BYTES,
     beam_options: Sequence[str],
@@ -164,11 +165,13 @@ def run_beam_stage(
 ) -> StageResult:
     """The output of a request, reused if it is there, made on Beam if not.
 
-    `job_of` is called once Beam is wanted, and may import it: that takes seconds. `module`: what it imports, for worker
-    processes of this machine to import meanwhile. `input_bytes`: uncompressed; from `worth_bytes` on a job without
-    options about its runner takes a process for each core. Raises what the job raises (beam_engine), and StageError
-    where the store cannot be written.
+    `job`: the class of the BeamJob, MODULE.NAME, which is made of the attempt and of `fields` once Beam is wanted:
+    importing it takes seconds, and worker processes of this machine import it meanwhile. `input_bytes`: uncompressed;
+    from `worth_bytes` on a job without options about its runner takes a process for each core. Raises what the job
+    raises (beam_engine), and StageError where the store cannot be written.
     """
+
+    module, _, name = job.rpartition(".")
 
     def produce(folder: str) -> None:
         options = with_local_workers(beam_options, input_bytes, worth_bytes)
@@ -186,10 +189,10 @@ def run_beam_stage(
                 num_buckets=num_buckets_for(input_bytes),
                 started=time.time(),
             )
-            job = job_of(attempt)
-            with listening(progress, job.steps, attempt.told):
+            made: BeamJob = getattr(import_module(module), name)(attempt=attempt, **fields)
+            with listening(progress, made.steps, attempt.told):
                 run_pipeline(
-                    job.build,
+                    made.build,
                     options,
                     job_name=attempt.job_name,
                     has_committed=attempt.has_committed,

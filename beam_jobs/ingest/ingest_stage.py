@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from beam_jobs.engine.arrow_files import explained
-from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.ingest.bots import BotRules
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
 from beam_jobs.ingest.day_versions import find_held, register
@@ -116,27 +116,19 @@ def ingest(
         if held := find_held(store, request, replace_day=config.replace_day):
             return open_result(held)
 
-        def job_of(attempt: Attempt) -> BeamJob:
-            from beam_jobs.ingest.ingest_job import IngestJob
-
-            return IngestJob(
-                attempt=attempt,
-                plan=plan,
-                source=source,
-                date=config.date,
-                bots=config.bots,
-                max_unreadable_share=config.max_unreadable_share,
-                replace_day=config.replace_day,
-                key_path=key_path,
-                key_id=key.id,
-                states={file: states.get(file, "not there yet") for file in plan.files},
-            )
-
+        fields = {
+            "plan": plan,
+            "source": source,
+            **{name: getattr(config, name) for name in ("date", "bots", "max_unreadable_share", "replace_day")},
+            "key_path": key_path,
+            "key_id": key.id,
+            "states": {file: states.get(file, "not there yet") for file in plan.files},
+        }
         result = run_beam_stage(
             store,
             request,
-            job_of,
-            module="beam_jobs.ingest.ingest_job",
+            "beam_jobs.ingest.ingest_job.IngestJob",
+            fields,
             input_bytes=plan.estimated_bytes,
             beam_options=beam_options,
             progress=progress,

@@ -5,7 +5,7 @@ judgments(["store"], store="store", config=JudgmentsConfig(k=5))
 
 from collections.abc import Iterable, Sequence
 
-from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
 from beam_jobs.ingest.content_filters import adult_list
 from beam_jobs.ingest.day_versions import data_date, follow
@@ -38,35 +38,28 @@ def judgments(
     ingests = opened.ingests
     if trained_on:
         refuse_trained_days(trained_on, ingests)
-    adult = adult_list(config.adult_list)
-    request = judgments_request(
-        [day.manifest.digest for day in ingests], config, opened.asked() if window and not window.is_all else None
-    )
-
-    def job_of(attempt: Attempt) -> BeamJob:
-        from beam_jobs.judgments.judgments_job import JudgmentsJob
-
-        return JudgmentsJob(
-            attempt=attempt,
-            config=config,
-            queries=tuple(day_files(ingests, "queries")),
-            exposures=tuple(day_files(ingests, "exposures")),
-            adult_terms=adult.terms,
-            labels={
-                **inherited_labels(ingests),
-                "judgments": "click-derived",
-                "click_model": config.click_model,
-                "exposure_corrected": config.click_model == "pbm",
-            },
-            span={**span(ingests), "days": opened.to_json()},
-            asked=f"judgments were to be derived from the clicks of {len(ingests)} days",
-        )
-
+    asked = opened.asked() if window and not window.is_all else None
+    request = judgments_request([day.manifest.digest for day in ingests], config, asked)
+    labels = {
+        **inherited_labels(ingests),
+        "judgments": "click-derived",
+        "click_model": config.click_model,
+        "exposure_corrected": config.click_model == "pbm",
+    }
+    fields = {
+        "config": config,
+        "queries": tuple(day_files(ingests, "queries")),
+        "exposures": tuple(day_files(ingests, "exposures")),
+        "adult_terms": adult_list(config.adult_list).terms,
+        "labels": labels,
+        "span": {**span(ingests), "days": opened.to_json()},
+        "asked": f"judgments were to be derived from the clicks of {len(ingests)} days",
+    }
     return run_beam_stage(
         store,
         request,
-        job_of,
-        module="beam_jobs.judgments.judgments_job",
+        "beam_jobs.judgments.judgments_job.JudgmentsJob",
+        fields,
         input_bytes=day_bytes(ingests),
         worth_bytes=WORTH_PROCESSES_DAY_BYTES,
         beam_options=beam_options,

@@ -9,7 +9,6 @@ Reads files through the sources of ingest; writes schemas.shard to STORE/build-l
 the number of workers, the file names and the order of the lines, the logical rows are the same.
 """
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +29,12 @@ from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance, give_names
 from beam_jobs.engine.exchange import CommitAll, Exchange, bucket_of, read_parts
 from beam_jobs.labelled import labelled_rows
-from beam_jobs.sources.read_lines import Unit
+from beam_jobs.labelled.labelled_stage import Part
 from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import StageError
 from schemas.ledger import FATES, Ledger
-from schemas.manifest import Outcome
+from schemas.manifest import Outcome, to_bytes
 from schemas.search_log import not_null
 from schemas.shard import LABELLED_CATALOGUE, LABELLED_VERSION, labelled_schema
 from schemas.text_contract import CONTRACT_VERSION, UNICODE_VERSION
@@ -54,14 +53,6 @@ class Rejects:
 
 
 Result = Tally | Rejects | labelled_rows.SplitDecision | FolderMade
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """What one worker reads in one go; `dev`: of the dev file."""
-
-    unit: Unit
-    dev: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,8 +128,7 @@ class LabelledJob:
         digest = give_names(shards, attempt)
         listed = [dict(zip(("file", "offset", "fate"), place, strict=True)) for place in rejects[:MAX_REJECTS]]
         for name, content in ((LABELLED_CATALOGUE, _catalogue(shards, decision, self)), ("rejects.json", listed)):
-            text = json.dumps(content, indent=1, ensure_ascii=False)
-            storage.write_atomic(storage.join(attempt, name), text.encode())
+            storage.write_atomic(storage.join(attempt, name), to_bytes(content))
         num_rows = Counter[str]()
         for made in shards:
             num_rows[made.split] += made.counts["rows"]

@@ -4,12 +4,22 @@ build_labelled(["pairs.tsv"], store="store", config=LabelledConfig(mapping=...))
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from beam_jobs.engine.beam_stage import Attempt, BeamJob, run_beam_stage
+from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.labelled.labelled_rows import LabelledConfig, labelled_request, labelled_source
+from beam_jobs.sources.read_lines import Unit
 from schemas.stage import Progress, StageResult, silent
 
 __all__ = ["LabelledConfig", "build_labelled"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What one worker reads in one go; `dev`: of the dev file."""
+
+    unit: Unit
+    dev: bool
 
 
 def build_labelled(
@@ -36,23 +46,18 @@ def build_labelled(
 
     plans = [(train_plan, False), *([(dev_plan, True)] if dev_plan else [])]
 
-    def job_of(attempt: Attempt) -> BeamJob:
-        from beam_jobs.labelled.labelled_job import LabelledJob, Part
-
-        return LabelledJob(
-            attempt=attempt,
-            config=config,
-            parts=tuple(Part(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
-            stored_bytes=sum(each.stored_bytes for each, _ in plans),
-            has_dev_file=dev_plan is not None,
-            asked=f"labelled shards were to be built from {len(train_plan.files) + len(dev_files)} files",
-        )
-
+    fields = {
+        "config": config,
+        "parts": tuple(Part(unit=unit, dev=is_dev) for each, is_dev in plans for unit in each.units),
+        "stored_bytes": sum(each.stored_bytes for each, _ in plans),
+        "has_dev_file": dev_plan is not None,
+        "asked": f"labelled shards were to be built from {len(train_plan.files) + len(dev_files)} files",
+    }
     return run_beam_stage(
         store,
         request,
-        job_of,
-        module="beam_jobs.labelled.labelled_job",
+        "beam_jobs.labelled.labelled_job.LabelledJob",
+        fields,
         input_bytes=sum(each.estimated_bytes for each, _ in plans),
         beam_options=beam_options,
         progress=progress,

@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flows.releases.release_folder import files_of
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import damaged_files
@@ -187,7 +186,7 @@ def _same_model(uri: str, trained: StageResult, model: Encoder) -> str | None:
             continue
         if is_alike(release):
             is_live = pointer is not None and pointer.release == digest
-            candidates.append((is_live, release.created, folder, files_of(release)))
+            candidates.append((is_live, release.created, folder, release.written))
     for _, _, folder, files in sorted(candidates, key=lambda found: found[:3], reverse=True):
         if not damaged_files(folder, files, hashes=True):
             return folder

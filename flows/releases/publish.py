@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from flows.releases import release_folder
-from flows.releases.release_folder import PublishConfig, files_of, find, swap
+from flows.releases.release_folder import PublishConfig, find, swap
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError, UsageError, os_error_kind, require_major
@@ -275,7 +275,7 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     folder = folder_of(uri, digest)
     found = read_folder(folder)
     require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
-    if wrong := damaged_files(folder, files_of(found), hashes=True):
+    if wrong := damaged_files(folder, found.written, hashes=True):
         raise StageError(asked=asked, found="; ".join(wrong[:3]),
                          follows="its answers could not be trusted, so the live release stays",
                          do="name another release, or publish again: that repairs it")  # fmt: skip

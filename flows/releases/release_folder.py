@@ -106,7 +106,7 @@ def place(built: str, release: Release, folder: str) -> None:
         fs, root = storage.filesystem(folder)
         for file in release.files:
             fs.put_file(os.path.join(built, file["path"]), f"{root}/{file['path']}")
-        if wrong := damaged_files(folder, files_of(release), hashes=True):
+        if wrong := damaged_files(folder, release.written, hashes=True):
             raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
                              follows="what is live stays as it is", do="publish again")  # fmt: skip
         storage.write_new(storage.join(folder, RELEASE), content)
@@ -120,12 +120,8 @@ def find(folder: str) -> tuple[Release | None, list[str]]:
         release = read_folder(folder)
     except StageError as error:
         return None, [error.found]
-    wrong = damaged_files(folder, files_of(release))
+    wrong = damaged_files(folder, release.written)
     return (None, wrong) if wrong else (release, [])
-
-
-def files_of(release: Release) -> list[OutputFile]:
-    return [OutputFile(path=f["path"], size_bytes=f["size_bytes"], sha256=f["sha256"]) for f in release.files]
 
 
 def prune(uri: str, keep: int, *, made: str = "") -> list[str]:

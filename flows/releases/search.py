@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from flows.releases.release_documents import IndexSearch, open_search, read_columns
-from flows.releases.release_folder import files_of
 from schemas.errors import StageError, UsageError, require_major
 from schemas.manifest import damaged_files
 from schemas.release import MODEL, read_release
@@ -56,7 +55,7 @@ class OpenRelease:
         self.uri = uri
         self.folder, self.release = read_release(uri)
         require_major(f"the text contract of {uri}", self.release.text_contract.get("trigrams"), CONTRACT_VERSION)
-        if wrong := damaged_files(self.folder, files_of(self.release), hashes=hashes):
+        if wrong := damaged_files(self.folder, self.release.written, hashes=hashes):
             raise StageError(
                 asked=f"the release at {uri} was to be opened",
                 found=f"{'; '.join(wrong[:3])}",

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 
-from flows.releases.release_folder import files_of
 from schemas import manifest as manifests
 from schemas import storage
 from schemas.errors import StageError, UsageError
@@ -78,7 +77,7 @@ def _of_unit(folder: str) -> list[str]:
         if storage.exists(storage.join(folder, RELEASE)):
             release = read_folder(folder)
             digest, record = release.digest, RELEASE
-            files: Sequence[OutputFile] = files_of(release)
+            files: Sequence[OutputFile] = release.written
             present, found = storage.list_files(folder), _of_record(folder, RELEASE)
         else:
             manifest = manifests.read(folder)

@@ -13,7 +13,7 @@ from training.compute.reduction import Workers
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import SGD, AdaGrad, Recipe
 from training.update.large_update import Towers, large_update
-from training.update.optimisers import AdaGradRows, MomentumSchedule, SGDRows, restored_state, start_state
+from training.update.optimisers import AdaGradRows, MomentumSchedule, RowState, restored_state, start_state
 
 torch.set_num_threads(1)
 SCHEDULE = MomentumSchedule(0.9, 0.9, 10)
@@ -66,7 +66,7 @@ def test_no_number_of_the_summed_gradient_is_larger_than_clip_value():
     np.testing.assert_allclose(found, np.clip(gradient, -most, most), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize(("optimiser", "kind"), [(SGD(), SGDRows), (AdaGrad(), AdaGradRows)])
+@pytest.mark.parametrize(("optimiser", "kind"), [(SGD(), RowState), (AdaGrad(), AdaGradRows)])
 def test_a_state_that_was_stored_goes_on_to_the_same_bits(optimiser, kind):
     rng = np.random.default_rng(4)
     state = start_state(Recipe(name="any", optimiser=optimiser), torch.from_numpy(rng.normal(size=(4, 3))).float())

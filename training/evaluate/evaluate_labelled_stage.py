@@ -13,7 +13,6 @@ part; every figure is of the held-out part. Writes below STORE/evaluate-labelled
                     about it: where it was surest and wrong, and where it was least sure
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,7 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.errors import StageError
-from schemas.manifest import Outcome, Request
+from schemas.manifest import Outcome, Request, to_bytes
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.labelled import labelled_measures
 from training.labelled.labelled_shards import LabelledData, LabelledRows, read_labelled
@@ -127,12 +126,13 @@ def evaluate_labelled(
         metrics |= {"unit": data.unit, "no_classifier": refused}
         metrics |= _details(scores, data, metrics["thresholds"])
         metrics["overlap"] = _overlap(encoder, data, config.sides, progress)
-        _write_json(folder, "table.json", metrics)
+        storage.write_atomic(storage.join(folder, "table.json"), to_bytes(metrics))
         write_table(storage.join(folder, "scores.arrow"), _score_table(scores, data))
         if CLASSIFIER in scores:
             assert isinstance(encoder, Model)  # others have no classifier
             attentive = encoder if isinstance(encoder.recipe.tower, SelfAttentive) else None
-            _write_json(folder, EXAMPLES, examples(scores[CLASSIFIER][1], data.dev, data.classes, attentive))
+            shown = examples(scores[CLASSIFIER][1], data.dev, data.classes, attentive)
+            storage.write_atomic(storage.join(folder, EXAMPLES), to_bytes(shown))
         return Outcome(
             counts={"train_rows": len(data.train), "sampled_train_rows": len(sampled), "dev_rows": len(data.dev)},
             metrics=metrics,
@@ -311,8 +311,3 @@ def _require_measurable(data: LabelledData, labelled: str) -> None:
             follows=f"one similarity cannot tell more than {MAX_CLASSES} apart to any use",
             do="build them with --label-kind value if the labels are numbers",
         )
-
-
-def _write_json(folder: str, name: str, value: dict[str, Any]) -> None:
-    content = json.dumps(value, indent=1, ensure_ascii=False).encode()
-    storage.write_atomic(storage.join(folder, name), content)

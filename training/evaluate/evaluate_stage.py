@@ -13,7 +13,6 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
     runs/{model,bm25,random}.collection.run the best of the whole collection
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 from schemas import storage
 from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
-from schemas.manifest import Outcome, Request
+from schemas.manifest import Outcome, Request, to_bytes
 from schemas.stage import Progress, StageResult, run_stage, silent
 from schemas.text_contract import keyed_digest, words
 from training.evaluate.slices import read_frequencies, slices
@@ -283,8 +282,7 @@ def ranked_titles(
 
 def _write(folder: str, per_query: dict, measured: Mapping[str, Measured], metrics: dict, shown: list[dict]) -> None:
     for name, value in {"table": metrics, "per_query": per_query, "examples": shown}.items():
-        content = json.dumps(value, indent=1, ensure_ascii=False).encode()
-        storage.write_atomic(storage.join(folder, f"{name}.json"), content)
+        storage.write_atomic(storage.join(folder, f"{name}.json"), to_bytes(value))
     for name, system in measured.items():
         for kind, run in (("run", system.judged), ("collection.run", system.retrieved)):
             lines = "".join(run_lines(run, f"clicktower-{name}"))

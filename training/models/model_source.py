@@ -30,22 +30,14 @@ def model_source(uri: str) -> ModelSource:
     if storage.exists(storage.join(uri, RELEASE)):
         return _of_release(uri, read_folder(uri))
     trained = open_result(uri)
-    _require_whole(
-        trained.folder,
-        trained.manifest.files,
-        "run the same `train` again; if it is above 64 MiB, remove the folder first",
-    )
-    return ModelSource(
-        digest=trained.manifest.digest, folder=trained.data, labels=dict(trained.manifest.outcome.labels)
-    )
+    do = "run the same `train` again; if it is above 64 MiB, remove the folder first"
+    _require_whole(trained.folder, trained.manifest.files, do)
+    labels = dict(trained.manifest.outcome.labels)
+    return ModelSource(digest=trained.manifest.digest, folder=trained.data, labels=labels)
 
 
 def _of_release(folder: str, release: Release) -> ModelSource:
-    of_model = [
-        OutputFile(path=file["path"], size_bytes=file["size_bytes"], sha256=file["sha256"])
-        for file in release.files
-        if file["path"].startswith(f"{MODEL}/")
-    ]
+    of_model = [file for file in release.written if file.path.startswith(f"{MODEL}/")]
     _require_whole(folder, of_model, "publish the model again from where it was trained")
     return ModelSource(digest=release.inputs["model"], folder=storage.join(folder, MODEL), labels=dict(release.labels))
 

@@ -8,7 +8,6 @@ A row without gradient still drifts. Over m updates with one μ it gains v (μ +
 to v μ^m, so a row is brought up to date in closed form, piece by piece of the schedule, when it is next touched.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -70,31 +69,38 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class RowState(ABC):
-    """The state of one tower's parameters while they are trained, whichever rule moves them.
+class RowState:
+    """The state of one tower's parameters while they are trained, whichever rule moves them: here gradient descent,
+    Λ = Λ - ε g.
 
-    Some rows move at an update: those a minibatch touches. On a GPU all is there but the counts of updates.
+    Some rows move at an update: those a minibatch touches; others stand still, but under Nesterov momentum. On a GPU
+    all is there but the counts of updates.
     """
 
     parameters: torch.Tensor  # Λ, [rows, columns], raw
 
-    @abstractmethod
+    @staticmethod
+    def start(parameters: torch.Tensor) -> "RowState":
+        """The state before the first update."""
+        return RowState(parameters)
+
     def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of some rows; nothing is changed."""
+        return self.parameters.index_select(0, rows)
 
-    @abstractmethod
     def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Λ_update of every row, as a new tensor."""
+        return self.parameters.clone()
 
-    @abstractmethod
     def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
         """Some rows where the gradient of an update is taken."""
+        return self.parameters.index_select(0, rows)
 
-    @abstractmethod
     def apply(
         self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
     ) -> None:
         """Make an update on the rows (ascending, none twice) that have a gradient."""
+        self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(gradient * step))
 
     def to(self, device: torch.device) -> Self:
         """This state on a device."""
@@ -159,30 +165,7 @@ class LazyRows(RowState):
 
 
 @dataclass(frozen=True, slots=True)
-class SGDRows(RowState):
-    """Under plain gradient descent, Λ = Λ - ε g; rows without a gradient stand still."""
-
-    @staticmethod
-    def start(parameters: torch.Tensor) -> RowState:
-        return SGDRows(parameters)
-
-    def published(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.index_select(0, rows)
-
-    def all_published(self, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.clone()
-
-    def look_ahead(self, rows: torch.Tensor, update: int, schedule: MomentumSchedule) -> torch.Tensor:
-        return self.parameters.index_select(0, rows)
-
-    def apply(
-        self, rows: torch.Tensor, gradient: torch.Tensor, update: int, schedule: MomentumSchedule, step: float
-    ) -> None:
-        self.parameters.index_copy_(0, rows, self.parameters.index_select(0, rows).sub_(gradient * step))
-
-
-@dataclass(frozen=True, slots=True)
-class AdaGradRows(SGDRows):
+class AdaGradRows(RowState):
     """Under AdaGrad (Duchi et al., JMLR 2011): s = s + g², Λ = Λ - ε g / (sqrt(s) + 1e-10)."""
 
     total: torch.Tensor  # s, [rows, columns]
@@ -196,14 +179,14 @@ class AdaGradRows(SGDRows):
     ) -> None:
         total = self.total.index_select(0, rows).add_(gradient * gradient)
         self.total.index_copy_(0, rows, total)
-        SGDRows.apply(self, rows, gradient / total.sqrt().add_(1e-10), update, schedule, step)
+        RowState.apply(self, rows, gradient / total.sqrt().add_(1e-10), update, schedule, step)
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class AdamRows(SGDRows):
+class AdamRows(RowState):
     """Under Adam (Kingma and Ba, arXiv:1412.6980, Algorithm 1); rows without a gradient stand still.
 
         m = β₁ m + (1 - β₁) g        v = β₂ v + (1 - β₂) g²
@@ -233,7 +216,7 @@ class AdamRows(SGDRows):
         self.moment.index_copy_(0, rows, moment)
         self.square.index_copy_(0, rows, square)
         length = (square / corrected_2).sqrt_().add_(EPSILON)
-        SGDRows.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
+        RowState.apply(self, rows, (moment / corrected_1).div_(length), update, schedule, step)
 
 
 @cache
@@ -243,7 +226,7 @@ def _corrections(total: int) -> tuple[np.ndarray, np.ndarray]:
     return 1 - BETA_1**counts, 1 - BETA_2**counts
 
 
-_ROWS: Mapping[type, Any] = {Adam: AdamRows, AdaGrad: AdaGradRows, SGD: SGDRows}
+_ROWS: Mapping[type, Any] = {Adam: AdamRows, AdaGrad: AdaGradRows, SGD: RowState}
 
 
 def start_state(recipe: Recipe, parameters: torch.Tensor) -> RowState:
