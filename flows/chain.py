@@ -24,16 +24,12 @@ from flows.submit import run_stage_command, tell
 Stage = Callable[..., Any]
 
 
-def _directly(stage: Stage) -> Stage:
-    return stage
-
-
 def run(
     config: PipelineConfig,
     date: str,
     until: str = "report",
     *,
-    step: Callable[[Stage], Stage] = _directly,
+    step: Callable[[Stage], Stage] = lambda stage: stage,
     page: ModuleType | None = None,
 ) -> dict:
     """The whole way, as a sentence. Returns the JSON result of each stage by name; raises a stage's own StageError.
@@ -161,10 +157,11 @@ def publish(config: PipelineConfig, model: dict, evaluation: dict) -> dict:
 
 def report(config: PipelineConfig, results: dict) -> str:
     """The path of the HTML report on a run's results."""
-    from flows.report.run_page import write_report
+    from flows.report.renderers import write_page
+    from flows.report.run_page import read_run, run_page
 
     commands = present.next_commands(config.publish.to, results["evaluate"])
-    write_report(config.report, config.title, results, commands)
+    write_page(config.report, run_page(read_run(config.title, results, commands)))
     present.stage_line("report", config.report)
     return config.report
 

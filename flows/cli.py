@@ -112,14 +112,9 @@ def run(arguments: list[str]) -> int:
         if json:
             from schemas.errors import UsageError
 
-            plain = " ".join(str(error).split())
-            return report_error(
-                UsageError(
-                    asked=f"clicktower {command} was called", found=plain, do=f"see `clicktower {command} --help`"
-                ),
-                command,
-                json,
-            )
+            asked, found = f"clicktower {command} was called", " ".join(str(error).split())
+            wrong = UsageError(asked=asked, found=found, do=f"see `clicktower {command} --help`")
+            return report_error(wrong, command, json)
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what was finished is kept, and the same command continues from there\n")

@@ -6,7 +6,7 @@ of an ingest, or by the version's file.
 """
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, combinations
@@ -147,7 +147,7 @@ def open_window(days: Sequence[str], window: Window | None = None) -> OpenDays:
                 do="give the store with --days; a window chooses among its dates",
             )
         first, until = window.span(sorted(held))
-    missing = [date for date in _dates(first, until) if date not in held] if first and until else []
+    missing = [date for date in dates(first, until) if date not in held] if first and until else []
     if missing and not (window.is_all or window.allow_missing):
         more = f" and {len(missing) - NUM_EXAMPLES:,} more" if len(missing) > NUM_EXAMPLES else ""
         raise StageError(
@@ -241,11 +241,10 @@ def inherited_labels(days: Sequence[StageResult]) -> dict:
     return {name: value for result in days for name, value in result.manifest.outcome.labels.items() if value}
 
 
-def _dates(first: str, until: str) -> Iterator[str]:
-    """Every date from the first to the last."""
-    begin = parse_date(first)
-    for number in range((parse_date(until) - begin).days + 1):
-        yield (begin + datetime.timedelta(days=number)).isoformat()
+def dates(first: str, until: str, asked: str = "") -> list[str]:
+    """Every date from the first to the last, ISO 8601; none where the first is later. Raises UsageError."""
+    begin, end = parse_date(first, asked), parse_date(until, asked)
+    return [(begin + datetime.timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
 
 
 def _parts_of(uri: str) -> list[str]:

@@ -12,20 +12,9 @@ from typing import Any
 
 import msgspec
 
+from beam_jobs.sources import read_lines
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, NamedColumns, nearest
-from beam_jobs.sources.read_lines import (
-    FAILURES,
-    ReadingPlan,
-    Unit,
-    decode_lines,
-    is_too_deep,
-    line_hashes,
-    plan_reading,
-    read_blocks,
-    split_lines,
-    without_returns,
-)
 from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, RowsOf, listed, parsed_lines
 from schemas.errors import UsageError
 
@@ -43,33 +32,33 @@ class JsonSource:
     mapping: ColumnMapping
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> ReadingPlan:
+    def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
         """Raises also UsageError where the first lines of the files show that a mapped key is misspelt."""
         wanted = paths(self.mapping.columns)
-        plan = plan_reading(logs)
+        plan = read_lines.plan_reading(logs)
         starts = [unit for unit in plan.units if unit.start == 0]
         step = -(-len(starts) // _MAX_LOOKED_AT)
         seen: set[str] = set()
         for unit in starts[::step]:
-            seen |= _keys(next(read_blocks(unit, _LOOK_BYTES)).data, max(map(len, wanted.values())))
+            seen |= _keys(next(read_lines.read_blocks(unit, _LOOK_BYTES)).data, max(map(len, wanted.values())))
         _check_keys(seen, wanted, self.mapping.columns.EXPECTED)
         return plan
 
-    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+    def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
         return LineSource(parse=partial(parse_block, mapping=self.mapping, rows_of=self.rows_of)).read(unit)
 
 
 def parse_block(block: bytes, mapping: ColumnMapping, rows_of: RowsOf = mapped_log_rows) -> ParsedBlock:
     """The rows of a block of whole lines."""
     decode, attributes = _decoder(mapping.columns)
-    cut = split_lines(block)
-    lines = without_returns(block, cut)
-    values, rejects = decode_lines(block, lines, decode)
+    cut = read_lines.split_lines(block)
+    lines = read_lines.without_returns(block, cut)
+    values, rejects = read_lines.decode_lines(block, lines, decode)
     numbers = [number for number in range(len(lines)) if number not in rejects] if rejects else range(len(lines))
     kept = [lines[number] for number in numbers] if rejects else lines
     found = [values[number] for number in numbers] if rejects else values
     columns = {name: _follow(found, path) for name, path in attributes.items()}
-    rows, bad, reasons = rows_of(line_hashes(kept), columns, mapping)
+    rows, bad, reasons = rows_of(read_lines.line_hashes(kept), columns, mapping)
     for number, reason in zip(bad.tolist(), reasons, strict=True):
         rejects[numbers[number]] = reason
     return parsed_lines(rows, cut, rejects)
@@ -134,10 +123,10 @@ def _follow(values: Sequence[Any], attributes: tuple[str, ...]) -> list[Any]:
 def _keys(data: bytes, depth: int) -> set[str]:
     """The keys of some lines, those within objects as dotted paths."""
     found: set[str] = set()
-    for line in split_lines(data)[:_LOOK_LINES]:
-        if is_too_deep(line):
+    for line in read_lines.split_lines(data)[:_LOOK_LINES]:
+        if read_lines.is_too_deep(line):
             continue
-        with suppress(*FAILURES):
+        with suppress(*read_lines.FAILURES):
             _visit(msgspec.json.decode(line), "", depth, found)
     return found
 

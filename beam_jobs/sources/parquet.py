@@ -14,20 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from beam_jobs.sources import read_lines
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping
-from beam_jobs.sources.read_lines import (
-    NOT_UTF8,
-    PARQUET,
-    RANGE_BYTES,
-    ReadingPlan,
-    Unit,
-    find_files,
-    is_utf8,
-    line_hashes,
-    nothing_in,
-    unreadable,
-)
 from beam_jobs.sources.source import LogForm, ParsedBlock, RowsOf, check_columns
 from schemas import storage
 from schemas.errors import StageError, UsageError
@@ -42,10 +31,10 @@ class ParquetSource:
     mapping: ColumnMapping
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> ReadingPlan:
+    def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
         """Raises also UsageError for a mapped column that a file lacks or that is of no use, naming the files."""
-        files = find_files(logs)
-        units: list[Unit] = []
+        files = read_lines.find_files(logs)
+        units: list[read_lines.Unit] = []
         schemas: dict[str, pa.Schema] = {}
         stored = estimated = 0
         for file in files:
@@ -58,12 +47,12 @@ class ParquetSource:
             stored += sum(_stored(group) for group in groups)
             estimated += sum(group.total_byte_size for group in groups)
         if not schemas:
-            raise nothing_in(logs, files)
+            raise read_lines.nothing_in(logs, files)
         check_columns({file: list(_leaves(schema)) for file, schema in schemas.items()}, self.mapping)
         self._check_types(schemas)
-        return ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
+        return read_lines.ReadingPlan(files=files, units=units, stored_bytes=stored, estimated_bytes=estimated)
 
-    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
+    def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
         with _opened(unit.file) as parquet:
             groups = [parquet.metadata.row_group(number) for number in range(unit.end)]
             offset = sum(group.num_rows for group in groups[: unit.start])
@@ -87,10 +76,10 @@ class ParquetSource:
         numbers = np.flatnonzero(~is_bad)
         if is_bad.any():
             columns = {ours: column.take(pa.array(numbers)) for ours, column in columns.items()}
-        hashes = line_hashes(_row_bytes(columns, len(numbers)))
+        hashes = read_lines.line_hashes(_row_bytes(columns, len(numbers)))
         columns.pop("line_id", None)
         rows, found, reasons = self.rows_of(hashes, columns, self.mapping)
-        rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), NOT_UTF8)
+        rejects = dict.fromkeys(np.flatnonzero(is_bad).tolist(), read_lines.NOT_UTF8)
         rejects |= dict(zip(numbers[found].tolist(), reasons, strict=True))
         places = sorted(rejects)
         return ParsedBlock(
@@ -179,7 +168,7 @@ def _not_utf8(column: pa.Array) -> Any:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return np.array([not is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
+        return np.array([not read_lines.is_utf8(value) for value in column.cast(pa.binary()).to_pylist()], bool)
     return False
 
 
@@ -196,13 +185,13 @@ def _row_bytes(columns: dict[str, pa.Array], num_rows: int) -> list[bytes]:
     return joined.to_pylist() if parts else [b""] * num_rows
 
 
-def _units(file: str, sizes: list[int]) -> list[Unit]:
+def _units(file: str, sizes: list[int]) -> list[read_lines.Unit]:
     """Row groups together until they are worth a unit."""
     units, start, size = [], 0, 0
     for number, group in enumerate(sizes):
         size += group
-        if size >= RANGE_BYTES or number == len(sizes) - 1:
-            units.append(Unit(file=file, start=start, end=number + 1, kind=PARQUET))
+        if size >= read_lines.RANGE_BYTES or number == len(sizes) - 1:
+            units.append(read_lines.Unit(file=file, start=start, end=number + 1, kind=read_lines.PARQUET))
             start, size = number + 1, 0
     return units
 
@@ -215,7 +204,7 @@ def _size(file: str) -> int:
     try:
         return storage.size_bytes(file) or 0
     except OSError as error:
-        raise unreadable(file, error) from None
+        raise read_lines.unreadable(file, error) from None
 
 
 @contextmanager
@@ -229,7 +218,7 @@ def _opened(file: str) -> Iterator[pq.ParquetFile]:
     except OSError as error:
         if error.errno is None:  # Arrow's own have no number
             raise _damaged(file, error) from None
-        raise unreadable(file, error) from None
+        raise read_lines.unreadable(file, error) from None
 
 
 def _damaged(file: str, error: Exception) -> StageError:

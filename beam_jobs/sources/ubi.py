@@ -25,16 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_jobs.compiled.log_library import library
+from beam_jobs.sources import read_lines
 from beam_jobs.sources.log_rows import log_rows
 from beam_jobs.sources.mapping import Events
-from beam_jobs.sources.read_lines import (
-    WRONG_FIELD,
-    as_object,
-    decode_lines,
-    line_hashes,
-    split_lines,
-    without_returns,
-)
 from beam_jobs.sources.source import LineSource, LogForm, ParsedBlock, parsed_lines
 from schemas.search_log import KINDS, LOG_ROW
 
@@ -170,7 +163,7 @@ def parse_block(block: bytes, kinds: Table[str, str]) -> ParsedBlock:
     """The rows of a block of whole lines, in their order; `kinds` says which `action_name` is what."""
     everyday = everyday_rows(block, kinds)
     if everyday is None or len(everyday.odd) > MOST_ODD * everyday.num_lines:
-        cut = split_lines(block)
+        cut = read_lines.split_lines(block)
         found = _read(block, cut, kinds)
         return parsed_lines(found.rows, cut, found.rejects, found.num_action_lines)
     if not len(everyday.odd):
@@ -198,8 +191,8 @@ class _Read:
 
 def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
     """Any lines, `block` all of them together, and so the definition of what `everyday_rows` gives."""
-    lines = without_returns(block, cut)
-    values, rejects = decode_lines(block, lines, _decode)
+    lines = read_lines.without_returns(block, cut)
+    values, rejects = read_lines.decode_lines(block, lines, _decode)
     num_action_lines = 0
     is_dropped = set(rejects)
     if rejects or not all([value.query_id for value in values]):  # noqa: C419 (a list is twice as fast)
@@ -212,13 +205,13 @@ def _read(block: bytes, cut: list[bytes], kinds: Table[str, str]) -> _Read:
                 if is_action:
                     num_action_lines += 1
                 else:
-                    rejects[number] = WRONG_FIELD
+                    rejects[number] = read_lines.WRONG_FIELD
     kept: Any = lines
     numbers = np.arange(len(lines))
     if is_dropped:
         numbers = np.delete(numbers, list(is_dropped))
         kept, values = [lines[number] for number in numbers], [values[number] for number in numbers]
-    rows, found, reasons = log_rows(line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
+    rows, found, reasons = log_rows(read_lines.line_hashes(kept), _columns(values), kinds, "iso", is_ubi=True)
     rejects.update(zip(numbers[found].tolist(), reasons, strict=True))
     return _Read(rows=rows, numbers=np.delete(numbers, found), rejects=rejects, num_action_lines=num_action_lines)
 
@@ -242,7 +235,7 @@ def _without_id(line: bytes, value: _Line) -> tuple[_Line | None, bool]:
 
     The event is the line's own, or that of its `_source`; None for a bulk action, or a `_source` that is no event.
     """
-    fields = as_object(line)
+    fields = read_lines.as_object(line)
     if len(fields) == 1 and (name := next(iter(fields))) in _ACTIONS and bytes(fields[name])[:1] == b"{":
         return None, True
     if (source := fields.get("_source")) is None or "query_id" in fields:

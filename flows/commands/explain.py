@@ -170,7 +170,8 @@ def _model_folder(path: str) -> tuple[str, bool]:
 
 def _write(into: str, readings: "Readings") -> dict[str, str]:
     """Write the page, and the traces and the attention of each model; where each file is."""
-    from flows.report.explain_page import write_explain_page
+    from flows.report.explain_page import explain_page
+    from flows.report.renderers import write_page
     from training.analysis.traces import attention_table, trace_table, write_table
 
     files = {}
@@ -187,7 +188,7 @@ def _write(into: str, readings: "Readings") -> dict[str, str]:
             else:
                 storage.remove(path)  # of another text, explained into the same folder
     files["explain.html"] = storage.join(into, "explain.html")
-    write_explain_page(files["explain.html"], readings)
+    write_page(files["explain.html"], explain_page(readings))
     return files
 
 

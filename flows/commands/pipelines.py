@@ -154,13 +154,12 @@ class DateResult:
 
 def dates(first: str, until: str) -> list[str]:
     """All dates from the first to the last, ISO 8601. Raises UsageError."""
-    from beam_jobs.ingest.days import parse_date
+    from beam_jobs.ingest import days
 
     asked = f"the dates from {first} to {until} were to be run"
-    begin, end = parse_date(first, asked), parse_date(until, asked)
-    if begin > end:
+    if not (found := days.dates(first, until, asked)):
         raise UsageError(asked=asked, found="the first is after the last", do="give --from the earlier of them")
-    return [(begin + timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
+    return found
 
 
 def require_date_in_log(files: Sequence[str], path: str) -> None:

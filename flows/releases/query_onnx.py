@@ -37,19 +37,8 @@ from schemas.text_contract import words as words_of
 from training.models.model import Ensemble, Model
 from training.network.parameters import is_beside, tower_name
 from training.ranking.embedding import search_vectors
+from training.recipes import towers
 from training.recipes.recipe import Recipe
-from training.recipes.towers import (
-    CLSM,
-    DSSM,
-    LSTM,
-    RNN,
-    Bag,
-    BiLSTM,
-    GatedRecurrent,
-    MaxPooled,
-    SelfAttentive,
-    Variational,
-)
 from training.towers.bilstm import SIGMA_MIN
 
 OPSET = 17
@@ -132,24 +121,24 @@ def _tower(graph: _Graph, model: Model) -> str:
     part = {name: _array(value) for name, value in parts.items() if not is_beside(name)}
     words = _word_inputs(graph, model.recipe, _array(table))
     match tower := model.recipe.tower:
-        case LSTM():
+        case towers.LSTM():
             return _lstm(graph, tower, words, part, "forward")
-        case BiLSTM():
+        case towers.BiLSTM():
             return _bilstm(graph, tower, words, part)
-        case RNN():
+        case towers.RNN():
             return _rnn(graph, tower.cells, words, part)
-        case Bag():
+        case towers.Bag():
             return _sum(graph, words)
-        case DSSM():
+        case towers.DSSM():
             return _semantic(graph, _sum(graph, words), part)
-        case CLSM():
+        case towers.CLSM():
             return _clsm(graph, tower, words, part)
-        case SelfAttentive():
+        case towers.SelfAttentive():
             return _self_attentive(graph, tower, words, part)
-        case MaxPooled():
+        case towers.MaxPooled():
             states_TD = _bilstm(graph, tower, words, part, every=True)
             return graph.add("ReduceMax", states_TD, axes=[0], keepdims=0)
-        case Variational():
+        case towers.Variational():
             return _variational(graph, tower, words, part)
         case _:
             raise CannotExport(f"there is no graph for the tower {tower.kind}")
@@ -173,7 +162,7 @@ def _word_inputs(graph: _Graph, recipe: Recipe, table: np.ndarray) -> str:
 
 def _lstm(
     graph: _Graph,
-    tower: GatedRecurrent,
+    tower: towers.GatedRecurrent,
     words: str,
     part: Mapping[str, np.ndarray],
     direction: str,
@@ -202,7 +191,7 @@ def _lstm(
 
 
 def _bilstm(
-    graph: _Graph, tower: GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
+    graph: _Graph, tower: towers.GatedRecurrent, words: str, part: Mapping[str, np.ndarray], *, every: bool = False
 ) -> str:
     columns = part["b"].shape[0] // 2
     halves = []
@@ -242,7 +231,7 @@ def _states(
     return graph.add("Reshape", state, graph.ints(-1, d) if every else graph.ints(d))
 
 
-def _self_attentive(graph: _Graph, tower: SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _self_attentive(graph: _Graph, tower: towers.SelfAttentive, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The hops' sums of the states, one after the other or their mean: the softmax is over the words, which T is."""
     recurrent = {name: value for name, value in part.items() if name not in ("W_s1", "W_s2")}
     states_TD = _bilstm(graph, tower, words, recurrent, every=True)
@@ -254,7 +243,7 @@ def _self_attentive(graph: _Graph, tower: SelfAttentive, words: str, part: Mappi
     return graph.add("Reshape", sums_rD, graph.ints(-1))
 
 
-def _variational(graph: _Graph, tower: Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _variational(graph: _Graph, tower: towers.Variational, words: str, part: Mapping[str, np.ndarray]) -> str:
     """μ and σ of the last states, one after the other."""
     ours = ("W_mu", "b_mu", "W_sigma", "b_sigma")
     recurrent = {name: value for name, value in part.items() if name not in ours}
@@ -268,7 +257,7 @@ def _variational(graph: _Graph, tower: Variational, words: str, part: Mapping[st
     return graph.add("Concat", layer("mu"), deviation, axis=0)
 
 
-def _clsm(graph: _Graph, tower: CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
+def _clsm(graph: _Graph, tower: towers.CLSM, words: str, part: Mapping[str, np.ndarray]) -> str:
     """The word k places to the right of each is in row t + k + w of the words with w rows of zeros at both ends."""
     w, hidden = tower.window // 2, tower.hidden
     padded = graph.add("Pad", words, graph.ints(w, 0, w, 0))

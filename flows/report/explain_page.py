@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flows.report import renderers
+from flows.report import figures
 from flows.report.blocks import (
     SIMULATED,
     Beside,
@@ -22,18 +22,6 @@ from flows.report.blocks import (
     Table,
     Text,
     Words,
-)
-from flows.report.figures import (
-    MOST,
-    ChartRow,
-    Dot,
-    Line,
-    Scale,
-    heat_map,
-    line_chart,
-    own_scale,
-    row_chart,
-    word_columns,
 )
 from training.analysis.explained import Explained, called, gates_json, topics_json
 from training.analysis.keywords import CountingRule, Keywords, most_active
@@ -56,7 +44,7 @@ ARROWS = {"left to right": "→", "right to left": "←"}
 TABLE_WORDS = 40  # of a text
 GRID_CELLS = 10  # whose columns fit beside each other
 HOPS = 8  # whose columns fit beside each other
-SHARED = Scale(low=-1.0, high=1.0)  # all but c lie within
+SHARED = figures.Scale(low=-1.0, high=1.0)  # all but c lie within
 SHADES = 5
 ONE_WORD = (
     "A text of one word is read in one step: no cell moves from word to word, so nothing is counted and no word can be"
@@ -78,11 +66,6 @@ class Readings:
     colours: Range = "shared"
     label: str = ""  # what a person said of the pair
     simulated: bool = False
-
-
-def write_explain_page(path: str, readings: Readings) -> None:
-    """Write the page; it replaces an older one as a whole. Raises OSError where it cannot be written."""
-    renderers.write_page(path, explain_page(readings))
 
 
 def explain_page(readings: Readings) -> Page:
@@ -198,32 +181,33 @@ def _count(count: int | None, of: int) -> Cell:
 def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings) -> list[Block]:
     """The gates and states of one direction, and y of the most active cells alone (Fig. 6, 11, 12)."""
     cells, shared = readings.rule.top_cells, readings.colours == "shared"
-    columns, active, panels = word_columns(text.words), most_active(trace, cells), []
+    columns, active, panels = figures.word_columns(text.words), most_active(trace, cells), []
     for name, (title, meaning) in PANELS.items():
         if name not in trace.states:
             continue
         values = trace.states[name]
-        scale = SHARED if shared else own_scale(values)
+        scale = SHARED if shared else figures.own_scale(values)
         told = meaning
         if shared:
             beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
             told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
-        picture = partial(heat_map, values, columns, active, scale, f"{title} {name}(t)")
+        picture = partial(figures.heat_map, values, columns, active, scale, f"{title} {name}(t)")
         panels.append(Picture(picture=picture, remark=told, legend=[] if shared else _scale(scale)))
     y = trace.states["y"][:, active]
-    scale = own_scale(y)
+    scale = figures.own_scale(y)
     names = [f"{cell}  {value:+.2f}" for cell, value in zip(active, trace.vector[[*active]], strict=True)]
     apart = Picture(
         title="The most active cells alone",
         remark="y(t) on a scale of its own; beside a cell’s number the value by which it is one of them",
-        picture=partial(heat_map, y, columns, range(len(active)), scale, "output y(t)", names), legend=_scale(scale),
+        picture=partial(figures.heat_map, y, columns, range(len(active)), scale, "output y(t)", names),
+        legend=_scale(scale),
     )  # fmt: skip
     of_all = f"Every gate and state: a column is a word, a row a cell, the {cells} most active on top in that order."
     notes = [f"{of_all} Colours: −1 orange, 0 none, 1 green." if shared else of_all]
     if columns.words_each > 1:
         notes.append(
-            f"The text has more than {MOST} words, so a column is the mean over {columns.words_each} consecutive words."
-            " Every word is in traces.arrow."
+            f"The text has more than {figures.MOST} words, so a column is the mean over {columns.words_each} "
+            "consecutive words. Every word is in traces.arrow."
         )
     return [
         Heading(text=f"{one.name}, read {trace.direction}", only="page"), apart,
@@ -231,7 +215,7 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
     ]  # fmt: skip
 
 
-def _scale(scale: Scale) -> list[tuple[str, str]]:
+def _scale(scale: figures.Scale) -> list[tuple[str, str]]:
     return [("both" if scale.around_zero else "scale", f"{scale.low:.2g} to {scale.high:.2g}")]
 
 
@@ -243,9 +227,9 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     weights_rT = np.asarray(weights)
     together, shared, several = overall(weights_rT), overlap(weights_rT), len(weights_rT) > 1
     shown = np.vstack([weights_rT, *([together] if several else [])])
-    scale = Scale(low=0.0, high=float(shown.max()))
+    scale = figures.Scale(low=0.0, high=float(shown.max()))
     numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
-    picture = partial(heat_map, shown.T, word_columns(words), range(len(shown)), scale, "hops", numbers)
+    picture = partial(figures.heat_map, shown.T, figures.word_columns(words), range(len(shown)), scale, "hops", numbers)
     told = "The weights of each hop add up to 1; overall is their mean"
     told += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
     chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
@@ -314,7 +298,7 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
                     Picture(
                         title=f"{one.name}, read {found['direction']}",
                         remark="mean of i(t) over all cells",
-                        picture=partial(row_chart, _means(found), "Mean input gate"),
+                        picture=partial(figures.row_chart, _means(found), "Mean input gate"),
                         legend=[("ours", "keywords"), ("dropped", "other words")],
                     ),
                     Text(text=_gate(one.name, found)),
@@ -323,17 +307,18 @@ def _gates(models: Sequence[Explained]) -> list[Block]:
     return [Section(title="Does the input gate close at unimportant words?", blocks=blocks)] if blocks else []
 
 
-def _means(found: Mapping[str, Any]) -> list[ChartRow]:
+def _means(found: Mapping[str, Any]) -> list[figures.ChartRow]:
     """The mean input gate at keywords beside that at other words: overall, and by the position of the word."""
     rows = [("all positions", found), *((f"position {at['position']}", at) for at in found["by_position"])]
     return [
-        ChartRow(name=name, dots=[_mean(of["keywords"], "ours"), _mean(of["others"], "others")]) for name, of in rows
+        figures.ChartRow(name=name, dots=[_mean(of["keywords"], "ours"), _mean(of["others"], "others")])
+        for name, of in rows
     ]
 
 
-def _mean(of: Mapping[str, Any], kind: str) -> Dot:
+def _mean(of: Mapping[str, Any], kind: str) -> figures.Dot:
     error = 1.96 * (of["sd"] or 0) / of["n"] ** 0.5
-    return Dot(value=of["mean"], low=of["mean"] - error, high=of["mean"] + error, kind=kind)
+    return figures.Dot(value=of["mean"], low=of["mean"] - error, high=of["mean"] + error, kind=kind)
 
 
 def _gate(name: str, found: Mapping[str, Any]) -> str:
@@ -361,12 +346,12 @@ def _cost(models: Sequence[Explained]) -> list[Block]:
     known = [one for one in models if one.cost]
     if len(known) < 2:
         return []
-    lines = [Line(name=one.name, points=_points(one.cost), dots=_points(one.cost)) for one in known]
+    lines = [figures.Line(name=one.name, points=_points(one.cost), dots=_points(one.cost)) for one in known]
     rows = [[one.name, f"{len(one.cost)}", *(f"{one.cost[at]['train_loss']:.4f}" for at in (0, -1))] for one in known]
     picture = Picture(
         title="Training loss per pair, by epoch",
         remark="logarithmic scale; each model’s own shards, negatives and γ",
-        picture=partial(line_chart, lines, "Training loss per pair", log=True),
+        picture=partial(figures.line_chart, lines, "Training loss per pair", log=True),
     )
     header = ("Model", "Epochs", "After the first", "After the last")
     table = Table(caption="Training loss per pair", header=header, rows=rows)

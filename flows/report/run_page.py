@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flows.report import renderers
 from flows.report.blocks import (
     BY_CLICKS,
     SIMULATED,
@@ -68,11 +67,6 @@ class Run:
     commands: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-
-
-def write_report(path: str, title: str, results: Results, commands: Sequence[str]) -> None:
-    """Write the report of a run; it replaces an older one as a whole. Raises OSError where it cannot be written."""
-    renderers.write_page(path, run_page(read_run(title, results, commands)))
 
 
 def read_run(title: str, results: Results, commands: Sequence[str] = ()) -> Run:

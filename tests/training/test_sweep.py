@@ -133,7 +133,7 @@ def test_a_trial_that_dies_leaves_the_sweep_unfinished_with_the_others_kept(buil
     monkeypatch.setattr("training.sweep.trial_process._work", die)
     with pytest.raises(UnfinishedSweep, match="1 could not be: signal 9 ended it") as caught:
         sweep(build, points, store=store, measure="dev_ndcg@10", threads=1)
-    monkeypatch.setattr("training.sweep.sweep_stage.in_processes", lambda at_once: here())
+    monkeypatch.setattr("training.sweep.sweep_stage.Processes", lambda at_once: here())
     assert [row.fields for row in caught.value.rows if row.mean is not None] == [
         row["fields"] for row in _rows(swept[0])[:-1]
     ]

@@ -37,7 +37,7 @@ from training.recipes.section import flat
 from training.run.job import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
-from training.sweep.trial_process import Key, TrialOutcome, TrialStatus, in_processes, interrupts_held
+from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
 from training.update.checkpoint import read_curve
 
 STAGE_VERSION = 3
@@ -108,7 +108,7 @@ def sweep(
 
     def place() -> AbstractContextManager[Place]:
         if engine == "processes":
-            return in_processes(at_once or 1)
+            return Processes(at_once or 1)
         from training.sweep.sweep_on_ray import on_ray
 
         return on_ray(workers=workers, threads=threads, on_gpu=device != "cpu", at_once=at_once)

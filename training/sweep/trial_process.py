@@ -85,23 +85,19 @@ class TrialProcess:
         self.pipe.close()
 
 
-@contextmanager
-def in_processes(at_once: int) -> Iterator["Processes"]:
+class Processes(ExitStack):
     """A sweep_stage.Place: processes of this machine, `at_once` of them concurrently, ended with the block."""
-    with ExitStack() as at_the_end:
-        yield Processes(at_once, at_the_end)
 
-
-class Processes:
-    def __init__(self, at_once: int, at_the_end: ExitStack) -> None:
-        self._at_once, self._at_the_end = at_once, at_the_end
+    def __init__(self, at_once: int) -> None:
+        super().__init__()
+        self._at_once = at_once
         self._running: dict[Any, tuple[Key, TrialProcess, ExitStack]] = {}  # by pipe
 
     def has_room(self) -> bool:
         return len(self._running) < self._at_once
 
     def start(self, key: Key, arguments: Mapping[str, Any]) -> None:
-        own = self._at_the_end.enter_context(ExitStack())
+        own = self.enter_context(ExitStack())
         trial = own.enter_context(TrialProcess(arguments))
         self._running[trial.pipe] = key, trial, own
 
