@@ -14,7 +14,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import chain, combinations
 from statistics import median_low
 from typing import Any, Literal, NamedTuple
@@ -26,6 +25,7 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED, Qrels, Run, are_click_derived, read_qrels, read_queries, read_run
 from schemas.text_contract import keyed_digest
+from training.ranking.measure import best_first
 
 Merge = Literal["median", "refuse"]
 MERGES: dict[Merge, str] = {
@@ -159,7 +159,7 @@ def pooled(
     best: dict[str, list[str]] = {}
     for name, run in runs.items():
         _require_known(asked, name, "queries", run, queries)
-        of_run = {query_id: _best(results, depth) for query_id, results in run.items()}
+        of_run = {query_id: list(best_first(results))[:depth] for query_id, results in run.items()}
         _require_known(asked, name, "documents", chain.from_iterable(of_run.values()), titles)
         for query_id, document_ids in of_run.items():
             best.setdefault(query_id, []).extend(document_ids)
@@ -193,13 +193,6 @@ def pooled(
             do="raise --depth, or add runs",
         )
     return items, counts
-
-
-def _best(results: Mapping[str, float], depth: int) -> list[str]:
-    """The ids of the best results: scores as 32-bit floats, ties by descending id, as trec_eval orders them."""
-    with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite there too
-        scores = np.array(list(results.values()), np.float64).astype(np.float32).tolist()
-    return [document_id for _, document_id in nlargest(depth, zip(scores, results, strict=True))]
 
 
 def _draw(seed: int, *ids: str) -> bytes:

@@ -211,7 +211,7 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
                     follows="such a score has no place in a ranking",
                     do="mend the run, or leave that result out",
                 )
-    ranked = {query_id: _best_first(run.get(query_id, {})) for query_id in collection.qrels}
+    ranked = {query_id: best_first(run.get(query_id, {})) for query_id in collection.qrels}
     if not any(ranked.values()):
         raise StageError(
             asked=f"a run of {len(run):,} queries was to be measured on {len(collection.qrels):,} judged queries",
@@ -247,7 +247,8 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
     return found, [f"{count:,} {sentence}" for count, sentence in notes if count]
 
 
-def _best_first(results: Mapping[str, float]) -> dict[str, float]:
+def best_first(results: Mapping[str, float]) -> dict[str, float]:
+    """The results in order: scores as 32-bit floats, ties by descending id, as trec_eval orders them."""
     with np.errstate(over="ignore"):  # beyond the range of 32 bits is infinite in trec_eval too
         keys = {document_id: (float(np.float32(score)), document_id) for document_id, score in results.items()}
     return {document_id: results[document_id] for document_id in sorted(results, key=keys.__getitem__, reverse=True)}
