@@ -291,10 +291,7 @@ def distinct(lines: pa.Table) -> tuple[pa.Table, dict[str, int]]:
     found = lines.group_by(_SAME).aggregate([("label", "count_distinct"), ("label", "count"), ("label", "min")])
     num_lines, num_labels = found["label_count"].to_numpy(), found["label_count_distinct"].to_numpy()
     agrees = num_labels == 1
-    fates = {
-        "label_conflict": int(num_lines[~agrees].sum()),
-        "label_repeated": int((num_lines[agrees] - 1).sum()),
-    }
+    fates = {"label_conflict": int(num_lines[~agrees].sum()), "label_repeated": int((num_lines[agrees] - 1).sum())}
     rows = found.rename_columns({"label_min": "label"}).filter(pa.array(agrees))
     return rows.select(KEYED.names).cast(KEYED).combine_chunks(), fates
 

@@ -7,35 +7,25 @@ yelp          yelp_academic_dataset_review.json, the stars of reviews
 """
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
-from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping
+from beam_jobs.labelled.labelled_rows import Format, LabelledColumns, LabelledConfig, LabelledMapping
 
+
+def _config(
+    columns: Mapping[str, Any], classes: str, format: Format, *, cut: bool = False, **form: Any
+) -> LabelledConfig:
+    """`cut`: the words are cut already, at spaces. `form`: of delimited text, as in a mapping."""
+    mapping = LabelledMapping(columns=LabelledColumns(**columns), **form)
+    words: Literal["spaces", "unicode"] = "spaces" if cut else "unicode"
+    return LabelledConfig(mapping=mapping, format=format, classes=tuple(classes.split()), words=words)
+
+
+_SNLI = {"first": "sentence1", "second": "sentence2", "label": "gold_label"}
+_QUORA = {"first": "question1", "second": "question2", "label": "is_duplicate"}
 PUBLISHED: Mapping[str, LabelledConfig] = {
-    "snli": LabelledConfig(
-        mapping=LabelledMapping(
-            columns=LabelledColumns(first="sentence1", second="sentence2", label="gold_label"),
-        ),
-        format="jsonl",
-        classes=("contradiction", "entailment", "neutral"),
-        words="unicode",
-    ),
-    "quora": LabelledConfig(
-        mapping=LabelledMapping(
-            columns=LabelledColumns(first="question1", second="question2", label="is_duplicate"),
-            quote='"',
-            quoted_newlines=True,
-        ),
-        classes=("0", "1"),
-        words="unicode",
-    ),
-    "quora-bimpm": LabelledConfig(
-        mapping=LabelledMapping(columns=LabelledColumns(first=2, second=3, label=1), header=False),
-        classes=("0", "1"),
-    ),
-    "yelp": LabelledConfig(
-        mapping=LabelledMapping(columns=LabelledColumns(text="text", label="stars")),
-        format="jsonl",
-        classes=("1", "2", "3", "4", "5"),
-        words="unicode",
-    ),
+    "snli": _config(_SNLI, "contradiction entailment neutral", "jsonl"),
+    "quora": _config(_QUORA, "0 1", "delimited", quote='"', quoted_newlines=True),
+    "quora-bimpm": _config({"first": 2, "second": 3, "label": 1}, "0 1", "delimited", cut=True, header=False),
+    "yelp": _config({"text": "text", "label": "stars"}, "1 2 3 4 5", "jsonl"),
 }

@@ -13,9 +13,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from beam_jobs.sources import read_lines
 from beam_jobs.sources.log_rows import mapped_log_rows
 from beam_jobs.sources.mapping import ColumnMapping, Columns, Mapping
+from beam_jobs.sources.read_lines import (
+    BLOCK_BYTES,
+    MAX_LINE_BYTES,
+    NOT_UTF8,
+    WRONG_FIELD,
+    ReadingPlan,
+    Unit,
+    endless,
+    line_hashes,
+    not_utf8,
+    plan_reading,
+    read_blocks,
+    split_lines,
+    without_returns,
+)
 from beam_jobs.sources.source import (
     BOM,
     LogForm,
@@ -28,7 +42,7 @@ from beam_jobs.sources.source import (
 from schemas.errors import StageError, UsageError
 
 _HEADER_BYTES = 1 << 16
-csv.field_size_limit(read_lines.MAX_LINE_BYTES)
+csv.field_size_limit(MAX_LINE_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,9 +53,9 @@ class DelimitedSource:
     num_columns: int | None = None  # where the form says it and there is no header
     rows_of: RowsOf = mapped_log_rows
 
-    def plan(self, logs: Sequence[str]) -> read_lines.ReadingPlan:
+    def plan(self, logs: Sequence[str]) -> ReadingPlan:
         """Raises also UsageError for a header without a mapped column, naming two files that differ in it."""
-        plan = read_lines.plan_reading(logs, split=not self.mapping.quoted_newlines)
+        plan = plan_reading(logs, split=not self.mapping.quoted_newlines)
         if not self.mapping.header:
             _check_numbers(self.mapping)
             return plan
@@ -49,7 +63,7 @@ class DelimitedSource:
         check_columns(headers, self.mapping)
         return replace(plan, units=[replace(unit, header=headers[unit.file]) for unit in plan.units])
 
-    def read(self, unit: read_lines.Unit) -> Iterator[ParsedBlock]:
+    def read(self, unit: Unit) -> Iterator[ParsedBlock]:
         for offset, data, stored_bytes in self._records(unit):
             begins = len(BOM) if offset == 0 and data.startswith(BOM) else 0
             if offset == 0 and self.mapping.header and data:
@@ -59,20 +73,18 @@ class DelimitedSource:
             parsed = self._parse(data, records, unit.header)
             yield parsed.placed(offset, num_lines=len(records), offset=offset, stored_bytes=stored_bytes)
 
-    def _records(
-        self, unit: read_lines.Unit, block_bytes: int = read_lines.BLOCK_BYTES
-    ) -> Iterator[tuple[int, bytes, int]]:
+    def _records(self, unit: Unit, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes, int]]:
         """(offset, whole records, bytes read of the file) of one block after the other."""
         held, quote = b"", self.mapping.quote_mark.encode()
         offset, stored = unit.start, 0
-        for block in read_lines.read_blocks(unit, block_bytes):
+        for block in read_blocks(unit, block_bytes):
             if not self.mapping.quoted_newlines or not quote:
                 yield block.offset, block.data, block.stored_bytes
                 continue
             data, stored = held + block.data, stored + block.stored_bytes
             end = _end_of_records(data, quote)
-            if len(data) - end > read_lines.MAX_LINE_BYTES:
-                raise read_lines.endless(unit.file, offset + end)
+            if len(data) - end > MAX_LINE_BYTES:
+                raise endless(unit.file, offset + end)
             if end:
                 yield offset, data[:end], stored
                 offset, stored = offset + end, 0
@@ -82,8 +94,8 @@ class DelimitedSource:
 
     def _parse(self, data: bytes, cut: list[bytes], header: tuple[str, ...]) -> ParsedBlock:
         mapping = self.mapping
-        lines = read_lines.without_returns(data, cut)
-        rejects = dict.fromkeys(read_lines.not_utf8(data, lines), read_lines.NOT_UTF8)
+        lines = without_returns(data, cut)
+        rejects = dict.fromkeys(not_utf8(data, lines), NOT_UTF8)
         places = {
             ours: column - 1 if isinstance(column, int) else header.index(column)
             for ours, column in mapping.columns.named().items()
@@ -96,18 +108,18 @@ class DelimitedSource:
                 continue
             values = split_fields(line.decode(), mapping)
             if values is None or (width and len(values) != width) or len(values) < least:
-                rejects[number] = read_lines.WRONG_FIELD
+                rejects[number] = WRONG_FIELD
                 continue
             numbers.append(number)
             fields.append(values)
         kept = lines if len(numbers) == len(lines) else [lines[number] for number in numbers]
         columns = {name: [values[place] for values in fields] for name, place in places.items()}
-        rows, bad, reasons = self.rows_of(read_lines.line_hashes(kept), columns, mapping)
+        rows, bad, reasons = self.rows_of(line_hashes(kept), columns, mapping)
         for number, reason in zip(bad.tolist(), reasons, strict=True):
             rejects[numbers[number]] = reason
         return parsed_lines(rows, cut, rejects)
 
-    def _header(self, unit: read_lines.Unit) -> tuple[str, ...]:
+    def _header(self, unit: Unit) -> tuple[str, ...]:
         first = next((data for _, data, _ in self._records(unit, _HEADER_BYTES)), b"")
         line = split_records(first, self.mapping)[0] if first else b""
         try:
@@ -126,7 +138,7 @@ class DelimitedSource:
 
 def split_records(data: bytes, mapping: ColumnMapping) -> list[bytes]:
     """The records of some whole lines: lines, or with `quoted_newlines` lines joined while a quote is open."""
-    lines = read_lines.split_lines(data)
+    lines = split_lines(data)
     quote = mapping.quote_mark.encode()
     if not mapping.quoted_newlines or not quote or quote not in data:
         return lines

@@ -38,7 +38,7 @@ def _table(num_rows=1000, seed=0):
 
 
 def test_rows_agree_with_polars_and_places_are_row_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_jobs.sources.parquet.RANGE_BYTES", 4000)
+    monkeypatch.setattr("beam_jobs.sources.read_lines.RANGE_BYTES", 4000)
     monkeypatch.setattr("beam_jobs.sources.parquet.BATCH_ROWS", 33)
     log = tmp_path / "log.parquet"
     pq.write_table(_table(), log, row_group_size=100)

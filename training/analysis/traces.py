@@ -225,11 +225,7 @@ def mean_overlap(model: Model, texts: Sequence[str], side: Side) -> float | None
 
 def attention_json(weights_rT: np.ndarray) -> dict[str, Any]:
     """Plain values: the weights of each hop, overall, overlap."""
-    return {
-        "hops": weights_rT.tolist(),
-        "overall": overall(weights_rT).tolist(),
-        "overlap": overlap(weights_rT),
-    }
+    return {"hops": weights_rT.tolist(), "overall": overall(weights_rT).tolist(), "overlap": overlap(weights_rT)}
 
 
 _TEXT = (("text", pa.int32()), ("side", pa.dictionary(pa.int32(), pa.string())))
