@@ -18,19 +18,8 @@ import pyarrow as pa
 
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.engine.arrow_files import read_table, write_table
+from schemas import day_version as versions
 from schemas import manifest, storage
-from schemas.day_version import (
-    AGAIN,
-    ANEW,
-    ERASED,
-    FIRST,
-    LATE,
-    REPLACED,
-    DayPart,
-    DayVersion,
-    newest_version,
-    write_version,
-)
 from schemas.errors import StageError, require_major
 from schemas.manifest import Request
 from schemas.stage import StageResult, open_result
@@ -113,10 +102,10 @@ def read_sample(ingest: StageResult) -> LineSample | None:
 _NOT_SETTINGS = ("logs", "person_key", "erased_from", "erased_people", "erasure")
 
 
-def part_of(request: Request) -> DayPart:
+def part_of(request: Request) -> versions.DayPart:
     """An ingest as the part of a day."""
     settings = {name: value for name, value in request.inputs.items() if name not in _NOT_SETTINGS}
-    return DayPart(
+    return versions.DayPart(
         ingest=request.digest,
         logs=tuple(sorted(request.inputs.get("logs", ()))),
         person_key=str(request.inputs.get("person_key")),
@@ -140,7 +129,7 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     if successor(own):
         return follow(own)
     date = data_date(request)
-    newest = newest_version(store, date) if date else None
+    newest = versions.newest_version(store, date) if date else None
     if newest is None or replace_day:
         return None
     part = part_of(request)
@@ -154,7 +143,7 @@ def find_held(store: str, request: Request, *, replace_day: bool = False) -> str
     return None
 
 
-def register(store: str, request: Request, *, replace_day: bool = False) -> DayVersion | None:
+def register(store: str, request: Request, *, replace_day: bool = False) -> versions.DayVersion | None:
     """The version of its date that a finished ingest is in, written if need be; None for an undated one.
 
     `replace_day`: the date consists of this ingest alone from then on. May run again at any time: what is in already
@@ -165,72 +154,74 @@ def register(store: str, request: Request, *, replace_day: bool = False) -> DayV
         return None
     part = part_of(request)
 
-    def decide(newest: DayVersion | None) -> Parts | None:
+    def decide(newest: versions.DayVersion | None) -> Parts | None:
         if newest is None:
-            return (part,), FIRST
+            return (part,), versions.FIRST
         held = [other.ingest for other in newest.parts]
         is_in = held == [part.ingest] or (part.ingest in held and not replace_day)
         if is_in or successor(storage.join(store, "ingest", part.ingest)):
             return None
-        return ((part,), REPLACED) if replace_day else _next_parts(store, newest, part)
+        return ((part,), versions.REPLACED) if replace_day else _next_parts(store, newest, part)
 
     return _write_next(store, date, decide)
 
 
-def replace_erased(store: str, date: str) -> DayVersion | None:
+def replace_erased(store: str, date: str) -> versions.DayVersion | None:
     """The newest version of a date, in which every part that was erased has given way to what the erasure left."""
 
-    def decide(newest: DayVersion | None) -> Parts | None:
+    def decide(newest: versions.DayVersion | None) -> Parts | None:
         parts = newest.parts if newest else ()
         ends = [follow(storage.join(store, "ingest", part.ingest)).rsplit("/", 1)[-1] for part in parts]
         if ends == [part.ingest for part in parts]:
             return None
-        return [replace(part, ingest=end) for end, part in zip(ends, parts, strict=True)], ERASED
+        return [replace(part, ingest=end) for end, part in zip(ends, parts, strict=True)], versions.ERASED
 
     return _write_next(store, date, decide)
 
 
-Parts = tuple[Iterable[DayPart], str]  # what a date consists of, and why
+Parts = tuple[Iterable[versions.DayPart], str]  # what a date consists of, and why
 
 
-def _write_next(store: str, date: str, decide: Callable[[DayVersion | None], Parts | None]) -> DayVersion | None:
+def _write_next(
+    store: str, date: str, decide: Callable[[versions.DayVersion | None], Parts | None]
+) -> versions.DayVersion | None:
     """The newest version of a date: what `decide` makes of the one before, written, or that one where it makes
     nothing. Decided anew where somebody else was first."""
     while True:
-        newest = newest_version(store, date)
+        newest = versions.newest_version(store, date)
         decided = decide(newest)
         if decided is None:
             return newest
         parts, because = decided
-        version = DayVersion(
+        version = versions.DayVersion(
             date=date,
             version=newest.version + 1 if newest else 1,
             parts=tuple(sorted(parts, key=lambda part: part.ingest)),
             because=because,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        if write_version(store, version):
+        if versions.write_version(store, version):
             return version
 
 
-def _next_parts(store: str, newest: DayVersion, part: DayPart) -> Parts | None:
+def _next_parts(store: str, newest: versions.DayVersion, part: versions.DayPart) -> Parts | None:
     """What the date consists of once this part is there, and why; None where its files are in it already.
 
     Raises StageError where lines would count twice, or people under two keys.
     """
     if set(part.logs) >= newest.logs:
-        return (part,), ANEW
+        return (part,), versions.ANEW
     if _holder(newest, part):
         return None
     _require_one_key(newest, part)
     samples = {one.ingest: _sample(store, one) for one in (part, *newest.parts)}
 
-    def overlap(other: DayPart) -> bool:
+    def overlap(other: versions.DayPart) -> bool:
         """Whether both read the same files, or the same lines of others."""
         mine, theirs = samples[part.ingest], samples[other.ingest]
         return bool(set(part.logs) & set(other.logs)) or bool(mine and theirs and mine.overlaps(theirs))
 
-    def holds(one: DayPart, other: DayPart) -> bool:
+    def holds(one: versions.DayPart, other: versions.DayPart) -> bool:
         """Whether all that the other part read is in the first, too."""
         mine, theirs = samples[one.ingest], samples[other.ingest]
         return set(other.logs) <= set(one.logs) or bool(mine and theirs and mine.holds(theirs))
@@ -238,9 +229,9 @@ def _next_parts(store: str, newest: DayVersion, part: DayPart) -> Parts | None:
     again = [other for other in newest.parts if overlap(other)]
     others = [other for other in newest.parts if other not in again]
     if not again:
-        return (*others, part), LATE
+        return (*others, part), versions.LATE
     if all(holds(part, other) for other in again):
-        return (*others, part), AGAIN
+        return (*others, part), versions.AGAIN
     is_nothing_new = len(again) == 1 and holds(again[0], part)
     raise StageError(
         asked=f"{len(part.logs)} log files were to be added to {newest.date}",
@@ -253,7 +244,7 @@ def _next_parts(store: str, newest: DayVersion, part: DayPart) -> Parts | None:
     )
 
 
-def _holder(newest: DayVersion, part: DayPart) -> DayPart | None:
+def _holder(newest: versions.DayVersion, part: versions.DayPart) -> versions.DayPart | None:
     """The part of the date that holds the first of these files, if all of them are in it. Raises StageError where
     they are, and were read in another way: part of a day cannot be made anew."""
     files = set(part.logs)
@@ -270,7 +261,7 @@ def _holder(newest: DayVersion, part: DayPart) -> DayPart | None:
     )
 
 
-def _require_one_key(newest: DayVersion, part: DayPart) -> None:
+def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> None:
     keys = {other.person_key for other in newest.parts}
     if keys == {part.person_key}:
         return
@@ -283,7 +274,7 @@ def _require_one_key(newest: DayVersion, part: DayPart) -> None:
     )
 
 
-def _sample(store: str, part: DayPart) -> LineSample | None:
+def _sample(store: str, part: versions.DayPart) -> LineSample | None:
     with suppress(StageError):  # its folder was removed: whoever builds from the day is told
         return read_sample(open_result(follow(storage.join(store, "ingest", part.ingest))))
     return None

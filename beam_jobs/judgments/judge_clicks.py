@@ -18,19 +18,7 @@ from beam_jobs.build.build_stage import require_between
 from beam_jobs.build.click_shards import MAX_SALT_BYTES, count_people
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import adult_list, content_fates
-from beam_jobs.judgments.click_model import (
-    TINY,
-    Cells,
-    Prior,
-    ShownPairs,
-    add_up,
-    fit_levels,
-    fit_propensities,
-    fit_strength,
-    informative,
-    most_probable_attractiveness,
-    relative_errors,
-)
+from beam_jobs.judgments import click_model as model
 from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
 from schemas.manifest import Request
@@ -264,7 +252,7 @@ class MeasuredClicks:
     errors: tuple[float, ...]
     reference: int
     unmeasured: tuple[int, ...]
-    prior: Prior
+    prior: model.Prior
     typical_attractiveness: float
     num_cells: int  # of the sample
     num_iterations: int
@@ -285,9 +273,9 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
     else:
         enough = cells.sum_of_pair(cells.impressions) >= config.min_impressions
         telling = cells.where(enough)
-        telling = telling.where(informative(telling))
-        fit = fit_propensities(telling, len(every_rank))
-        errors, at = relative_errors(telling, fit.propensities)
+        telling = telling.where(model.informative(telling))
+        fit = model.fit_propensities(telling, len(every_rank))
+        errors, at = model.relative_errors(telling, fit.propensities)
         is_measured = errors <= config.max_propensity_error
         if is_measured.sum() < 2:
             raise _ranks_hardly_vary(telling, every_rank, errors, config)
@@ -296,10 +284,10 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
         errors, iterations, converged = errors[is_measured], len(fit.log_likelihoods), fit.converged
         at_measured = sample.filter(pa.array(np.isin(sample["rank"].to_numpy(), ranks)))
         cells, query_of_pair = _cells_of(at_measured, ranks, "query", "document")
-    pairs = add_up(cells, query_of_pair, ranks, propensities)
-    levels = fit_levels(pairs, ranks, by_rank=config.prior == "query_and_rank")
-    prior = Prior(ranks=_plain(ranks), levels=_plain(levels), strength=1.0)
-    prior = replace(prior, strength=fit_strength(cells, propensities, prior.expected(pairs)))
+    pairs = model.add_up(cells, query_of_pair, ranks, propensities)
+    levels = model.fit_levels(pairs, ranks, by_rank=config.prior == "query_and_rank")
+    prior = model.Prior(ranks=_plain(ranks), levels=_plain(levels), strength=1.0)
+    prior = replace(prior, strength=model.fit_strength(cells, propensities, prior.expected(pairs)))
     alpha = _attractiveness(cells, pairs, propensities, prior)
     enough = cells.sum_of_pair(cells.impressions) >= config.min_impressions
     judgeable = alpha[enough]
@@ -310,7 +298,7 @@ def measure(sample: pa.Table, config: JudgmentsConfig) -> MeasuredClicks:
         reference=int(reference),
         unmeasured=_plain(np.setdiff1d(every_rank, ranks)),
         prior=prior,
-        typical_attractiveness=float((judgeable**2).sum() / max(judgeable.sum(), TINY)),
+        typical_attractiveness=float((judgeable**2).sum() / max(judgeable.sum(), model.TINY)),
         num_cells=len(sample),
         num_iterations=iterations,
         converged=converged,
@@ -321,7 +309,7 @@ def attractiveness(cells: pa.Table, measured: MeasuredClicks) -> tuple[pa.Table,
     """(the first cell of each pair, its impressions, its attractiveness) of CELLS at measured ranks alone."""
     ranks, propensities = np.array(measured.ranks), np.array(measured.propensities)
     numbers, query_of_pair = _cells_of(cells, ranks, "query", "document_id")
-    pairs = add_up(numbers, query_of_pair, ranks, propensities)
+    pairs = model.add_up(numbers, query_of_pair, ranks, propensities)
     alpha = _attractiveness(numbers, pairs, propensities, measured.prior)
     _, first = numbered(cells["query"], cells["document_id"])
     return cells.take(pa.array(first)), numbers.sum_of_pair(numbers.impressions), alpha
@@ -338,7 +326,7 @@ def judge(cells: pa.Table, measured: MeasuredClicks, config: JudgmentsConfig) ->
     cells = cells.filter(pa.array(is_measured)).combine_chunks()
     pair, _ = numbered(cells["query"], cells["document_id"])
     pairs, impressions, alpha = attractiveness(cells, measured)
-    grade = np.searchsorted(config.grade_shares, alpha / max(measured.typical_attractiveness, TINY), side="right")
+    grade = np.searchsorted(config.grade_shares, alpha / max(measured.typical_attractiveness, model.TINY), side="right")
 
     is_seen = impressions >= config.min_impressions
     query, _ = numbered(pairs["query"])
@@ -371,16 +359,20 @@ def query_id(query: str, salt: str) -> str:
     return CLICK_DERIVED + digest.hexdigest()
 
 
-def _attractiveness(cells: Cells, pairs: ShownPairs, propensities: np.ndarray, prior: Prior) -> np.ndarray:
+def _attractiveness(
+    cells: model.Cells, pairs: model.ShownPairs, propensities: np.ndarray, prior: model.Prior
+) -> np.ndarray:
     expected = prior.expected(pairs)
-    return most_probable_attractiveness(cells, propensities, prior.strength * expected, prior.strength * (1 - expected))
+    return model.most_probable_attractiveness(
+        cells, propensities, prior.strength * expected, prior.strength * (1 - expected)
+    )
 
 
-def _cells_of(table: pa.Table, ranks: np.ndarray, query: str, document: str) -> tuple[Cells, np.ndarray]:
+def _cells_of(table: pa.Table, ranks: np.ndarray, query: str, document: str) -> tuple[model.Cells, np.ndarray]:
     """Rows in ascending order as Cells, and the query of each pair."""
     pair, first = numbered(table[query], table[document])
     query_of_row, _ = numbered(table[query])
-    cells = Cells(
+    cells = model.Cells(
         pair=pair,
         rank=np.searchsorted(ranks, table["rank"].to_numpy()),
         impressions=table["impressions"].to_numpy().astype(float),
@@ -398,7 +390,9 @@ def _plain(values: Iterable) -> tuple:
     return tuple(np.asarray(values).tolist())
 
 
-def _ranks_hardly_vary(telling: Cells, ranks: np.ndarray, errors: np.ndarray, config: JudgmentsConfig) -> StageError:
+def _ranks_hardly_vary(
+    telling: model.Cells, ranks: np.ndarray, errors: np.ndarray, config: JudgmentsConfig
+) -> StageError:
     best = np.sort(errors)[1] if len(errors) > 1 else np.inf
     known = f"; the best known ratio of two has a relative error of {best:.0%}" if np.isfinite(best) else ""
     return StageError(

@@ -30,19 +30,8 @@ from beam_jobs.engine.beam_engine import carries_errors
 from beam_jobs.engine.beam_stage import Attempt, FolderMade, Tally, add_up, advance
 from beam_jobs.engine.exchange import Bucket, CommitAll, JointExchange, Side, read_parts
 from beam_jobs.ingest.days import DayFile, read_day_file
+from beam_jobs.judgments import judge_clicks as judging
 from beam_jobs.judgments.click_model import odds_to_share
-from beam_jobs.judgments.judge_clicks import (
-    FATES,
-    JudgmentsConfig,
-    MeasuredClicks,
-    gated_cells,
-    judge,
-    logged_ranking,
-    measure,
-    merge_samples,
-    numbered,
-    sample_of,
-)
 from schemas import storage
 from schemas.errors import StageError
 from schemas.judgments import run_lines
@@ -61,7 +50,7 @@ class JudgmentsJob:
     """One run of the pipeline: what it reads, and what its last step must know."""
 
     attempt: Attempt
-    config: JudgmentsConfig
+    config: judging.JudgmentsConfig
     queries: tuple[DayFile, ...]  # of day.QUERIES
     exposures: tuple[DayFile, ...]  # of day.EXPOSURES
     adult_terms: tuple[str, ...]
@@ -101,7 +90,7 @@ class JudgmentsJob:
         results = (cells.tally, judged.tally, measured, judged.parts)
         _ = results | CommitAll(self.commit, attempt.folder)
 
-    def commit(self, results: Sequence[Tally | MeasuredClicks | FolderMade]) -> None:
+    def commit(self, results: Sequence[Tally | judging.MeasuredClicks | FolderMade]) -> None:
         """Write the files and, last, the manifest.
 
         May run again after a failure at any point. Raises StageError where no judgment is left.
@@ -109,7 +98,7 @@ class JudgmentsJob:
         if self.attempt.has_committed():
             return
         tally = add_up(result for result in results if isinstance(result, Tally))
-        measured = next(result for result in results if isinstance(result, MeasuredClicks))
+        measured = next(result for result in results if isinstance(result, judging.MeasuredClicks))
         parts = {result.name: result for result in results if isinstance(result, FolderMade)}
         fates = _fates(tally.counts)
         if not parts:
@@ -169,7 +158,7 @@ def _read(file: DayFile, told: str) -> pa.Table:
 @carries_errors
 def _gate(bucket: Bucket, job: JudgmentsJob) -> Iterator[Any]:
     number, tables = bucket
-    cells, counts = gated_cells(
+    cells, counts = judging.gated_cells(
         tables["queries"],
         tables["exposures"],
         k=job.config.k,
@@ -180,25 +169,27 @@ def _gate(bucket: Bucket, job: JudgmentsJob) -> Iterator[Any]:
     if len(cells):
         for record in put([cells], job.attempt.scratch):
             yield number, record
-        yield TaggedOutput("sample", to_ipc(merge_samples([sample_of(cells)], job.config.sample_cells)))
+        yield TaggedOutput("sample", to_ipc(judging.merge_samples([judging.sample_of(cells)], job.config.sample_cells)))
 
 
 def _merge_samples(samples: Iterable[bytes], max_cells: int) -> bytes:
-    return to_ipc(merge_samples((from_ipc([sample]) for sample in samples), max_cells))
+    return to_ipc(judging.merge_samples((from_ipc([sample]) for sample in samples), max_cells))
 
 
 @carries_errors
-def _measure(sample: bytes, tallies: Iterable[Tally], config: JudgmentsConfig, asked: str) -> MeasuredClicks:
+def _measure(
+    sample: bytes, tallies: Iterable[Tally], config: judging.JudgmentsConfig, asked: str
+) -> judging.MeasuredClicks:
     require_impressions(add_up(tallies), config, asked)
-    return measure(from_ipc([sample]), config)
+    return judging.measure(from_ipc([sample]), config)
 
 
 @carries_errors
-def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, job: JudgmentsJob) -> Iterator[Any]:
+def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: JudgmentsJob) -> Iterator[Any]:
     number, record = bucket
     cells = get([record])
-    judged, counts = judge(cells, measured, job.config)
-    logged = logged_ranking(cells, judged, min_impressions=job.config.min_impressions)
+    judged, counts = judging.judge(cells, measured, job.config)
+    logged = judging.logged_ranking(cells, judged, min_impressions=job.config.min_impressions)
     yield TaggedOutput("tally", Tally(counts={**counts, "logged_results": len(logged)}))
     if len(judged):
         folder = storage.join(job.attempt.made, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
@@ -209,7 +200,7 @@ def _grade(bucket: tuple[int, Record], measured: MeasuredClicks, job: JudgmentsJ
 
 def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> FolderMade:
     """The lines of JUDGED (judge_clicks) and LOGGED (logged_ranking), written below a folder of their own."""
-    _, first = numbered(judged["query_id"])
+    _, first = judging.numbered(judged["query_id"])
     queries = judged.take(pa.array(first)).select(["query_id", "query"]).to_pylist()
     run: dict[str, dict[str, float]] = {}  # its scores are the places, the first the largest
     for row in logged.to_pylist():
@@ -226,7 +217,7 @@ def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> F
     return FolderMade(folder=folder, name=name, files=tuple(lines), counts={}, logical_digest=digest.hexdigest())
 
 
-def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> None:
+def require_impressions(tally: Tally, config: judging.JudgmentsConfig, asked: str) -> None:
     """Nothing. Raises StageError where the window has nothing to estimate from: its clicks, impressions or queries."""
     counts = tally.counts
     queries, at_k = counts.get("queries", 0), counts.get("queries_at_k", 0)
@@ -258,7 +249,7 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
             follows="there would be no judged query",
             do="lower --k, or add days to the window",
         )
-    left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in FATES)
+    left = impressions - sum(counts.get(f"impressions:{fate}", 0) for fate in judging.FATES)
     if not left:
         raise StageError(
             asked=asked,
@@ -267,7 +258,7 @@ def require_impressions(tally: Tally, config: JudgmentsConfig, asked: str) -> No
         )
 
 
-def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe(measured: judging.MeasuredClicks, config: Mapping[str, Any]) -> dict[str, Any]:
     """The click model and what was estimated of it, for people and for propensities.json."""
     return {
         "click_model": config["click_model"],
@@ -303,7 +294,7 @@ def describe(measured: MeasuredClicks, config: Mapping[str, Any]) -> dict[str, A
 def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Impressions and clicks by fate. Raises AssertionError where they do not add up."""
     fates = {
-        what: {fate: counts[f"{what}:{fate}"] for fate in FATES if counts.get(f"{what}:{fate}")}
+        what: {fate: counts[f"{what}:{fate}"] for fate in judging.FATES if counts.get(f"{what}:{fate}")}
         for what in ("impressions", "clicks")
     }
     # An impression that a click stands for is counted where its cell went, and is on top of those in the log.
@@ -315,5 +306,7 @@ def _fates(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
 
 def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(
-        f"{counts[f'impressions:{fate}']:,} {what}" for fate, what in FATES.items() if counts.get(f"impressions:{fate}")
+        f"{counts[f'impressions:{fate}']:,} {what}"
+        for fate, what in judging.FATES.items()
+        if counts.get(f"impressions:{fate}")
     )

@@ -9,26 +9,17 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from flows.releases import query_onnx as in_onnx
 from flows.releases import release_folder
 from flows.releases.encode_texts import encode_titles
 from flows.releases.model_card import model_card
-from flows.releases.query_onnx import (
-    NUM_TITLES,
-    OPSET,
-    TOLERANCE,
-    CannotExport,
-    Golden,
-    golden,
-    onnx_difference,
-    query_onnx,
-)
 from flows.releases.release_documents import Rows, build_index, write_rows
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.documents import read_documents
 from schemas.errors import StageError
 from schemas.manifest import Request
-from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release
+from schemas.release import CARD, GOLDEN, MODEL, PER_QUERY, QUERY_TOWER, Release, read_folder
 from schemas.release import release_folder as release_folder_of
 from schemas.stage import Progress, StageResult
 from schemas.text_contract import keyed_digest
@@ -68,7 +59,7 @@ def make_release(
             search.best(query, config.recall_at)
         milliseconds = round((time.monotonic() - asked_at) / len(queries_QD) * 1000, 3)
         progress("write what other languages read", 0, None)
-        expected = golden(model, _drawn(rows, config, NUM_TITLES))
+        expected = in_onnx.golden(model, _drawn(rows, config, in_onnx.NUM_TITLES))
         storage.write_atomic(storage.join(built, GOLDEN), "".join(expected.lines()).encode())
         release = Release(
             digest=digest,
@@ -92,7 +83,7 @@ def make_release(
         release_folder.place(built, release, folder)
     for part in titles.parts:
         storage.remove(part)
-    return release_folder.read_folder(folder), milliseconds
+    return read_folder(folder), milliseconds
 
 
 def _table(evaluated: StageResult | None) -> dict[str, Any]:
@@ -111,18 +102,18 @@ def _copy_evaluation(evaluated: StageResult | None, built: str) -> dict[str, Any
     return {"inputs": dict(manifest.request.inputs), "config": dict(manifest.request.config)}
 
 
-def _write_query_tower(model: Model | Ensemble, expected: Golden, built: str) -> dict[str, Any]:
+def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built: str) -> dict[str, Any]:
     """Write query.onnx if it reproduces the golden vectors; otherwise the reason why there is none."""
     try:
-        graph = query_onnx(model)
-    except CannotExport as error:
+        graph = in_onnx.query_onnx(model)
+    except in_onnx.CannotExport as error:
         return {"file": None, "reason": error.found}
-    difference = onnx_difference(graph, expected)
-    if difference > TOLERANCE:
-        told = f"its vectors would differ by up to {difference:.1g} from the model's, and {TOLERANCE:g} is allowed"
+    difference = in_onnx.onnx_difference(graph, expected)
+    if difference > in_onnx.TOLERANCE:
+        told = f"its vectors would differ by up to {difference:.1g} from the model's; {in_onnx.TOLERANCE:g} is allowed"
         return {"file": None, "reason": told}
     storage.write_atomic(storage.join(built, QUERY_TOWER), graph)
-    return {"file": QUERY_TOWER, "opset": OPSET, "max_difference": difference, "num_texts": len(expected)}
+    return {"file": QUERY_TOWER, "opset": in_onnx.OPSET, "max_difference": difference, "num_texts": len(expected)}
 
 
 def _copy(stage: StageResult, name: str, to: str) -> None:

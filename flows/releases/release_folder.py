@@ -18,22 +18,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from schemas import release as contract
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files, to_bytes
-from schemas.release import (
-    ENCODING,
-    POINTER,
-    RELEASE,
-    Pointer,
-    Release,
-    read_folder,
-    read_pointer,
-    release_folder,
-    remove_decision,
-    swap_name,
-)
 from schemas.stage import silent
 from training.recipes.section import Count, Natural, section
 
@@ -81,7 +70,7 @@ def list_built(folder: str) -> list[OutputFile]:
     return found
 
 
-def place(built: str, release: Release, folder: str) -> None:
+def place(built: str, release: contract.Release, folder: str) -> None:
     """Rename a built folder to its final name. If another publisher of the same release was first, theirs stays.
 
     A damaged one at that place is given another name, not deleted. Raises StageError where what arrived is not what
@@ -96,7 +85,7 @@ def place(built: str, release: Release, folder: str) -> None:
             for name in storage.list_files(folder):
                 storage.move(storage.join(folder, name), storage.join(aside, name))
     if storage.is_local(folder):
-        storage.write_atomic(os.path.join(built, RELEASE), content)
+        storage.write_atomic(os.path.join(built, contract.RELEASE), content)
         try:
             os.rename(built, storage.filesystem(folder)[1])
         except OSError:
@@ -109,15 +98,15 @@ def place(built: str, release: Release, folder: str) -> None:
         if wrong := damaged_files(folder, release.written, hashes=True):
             raise StageError(asked=f"the release was to be uploaded to {folder}", found="; ".join(wrong[:5]),
                              follows="what is live stays as it is", do="publish again")  # fmt: skip
-        storage.write_new(storage.join(folder, RELEASE), content)
+        storage.write_new(storage.join(folder, contract.RELEASE), content)
 
 
-def find(folder: str) -> tuple[Release | None, list[str]]:
+def find(folder: str) -> tuple[contract.Release | None, list[str]]:
     """The release in a folder if it is there and intact (by sizes), otherwise its damage."""
-    if not storage.exists(storage.join(folder, RELEASE)):
-        return None, [f"{RELEASE} is missing"] if storage.list_files(folder) else []
+    if not storage.exists(storage.join(folder, contract.RELEASE)):
+        return None, [f"{contract.RELEASE} is missing"] if storage.list_files(folder) else []
     try:
-        release = read_folder(folder)
+        release = contract.read_folder(folder)
     except StageError as error:
         return None, [error.found]
     wrong = damaged_files(folder, release.written)
@@ -132,10 +121,10 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     """
     releases = storage.join(uri, "releases")
     with pointer_lock(uri):  # nobody makes one live meanwhile
-        live = read_pointer(uri)
+        live = contract.read_pointer(uri)
         spared = {made, *((live.release, live.previous) if live else ())}
-        parts = storage.list_files(storage.join(uri, ENCODING)) if storage.is_local(uri) else ()
-        removed, earlier, abandoned = [], [], [storage.join(uri, ENCODING, name) for name in parts]
+        parts = storage.list_files(storage.join(uri, contract.ENCODING)) if storage.is_local(uri) else ()
+        removed, earlier, abandoned = [], [], [storage.join(uri, contract.ENCODING, name) for name in parts]
         for name in storage.list_folders(releases):
             if name.startswith(_BUILDING):  # only a local publisher builds there
                 abandoned.append(storage.join(releases, name))
@@ -144,7 +133,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
         for _, name in sorted(earlier, reverse=True)[keep:]:
             with suppress(OSError):
                 storage.remove(storage.join(releases, name))
-                remove_decision(uri, name)
+                contract.remove_decision(uri, name)
                 removed.append(name)
         for path in abandoned:
             with suppress(OSError):
@@ -153,7 +142,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     return removed
 
 
-def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
+def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contract.Pointer:
     """Swap the live pointer to `release` if it is still `expected`, or names that release already; returns it.
 
     The comparison and the replacement happen under the URI's claim (schemas.claim), as does the removal of old
@@ -170,33 +159,35 @@ def swap(uri: str, *, expected: Pointer | None, release: str) -> Pointer:
     there (any more).
     """
     with pointer_lock(uri):
-        found = read_pointer(uri)
+        found = contract.read_pointer(uri)
         if found and found.release == release:
             return found
         if found != expected:
             raise _moved(uri, release, found)
-        if not storage.exists(storage.join(release_folder(uri, release), RELEASE)):
+        if not storage.exists(storage.join(contract.release_folder(uri, release), contract.RELEASE)):
             raise StageError(
                 asked=f"the pointer of {uri} was to be moved to the release {release}",
                 found="it is not there: another publisher may have removed it as one of the oldest",
                 follows="there would be nothing to serve, so what is live stays",
                 do="publish it again",
             )
-        pointer = Pointer(
+        pointer = contract.Pointer(
             release=release,
             previous=found.release if found else None,
             swapped=datetime.now(UTC).isoformat(timespec="microseconds"),
             number=found.number + 1 if found else 1,
         )
         if not storage.is_local(uri):
-            created = storage.write_new(storage.join(uri, swap_name(pointer.number)), to_bytes(pointer.to_json()))
+            created = storage.write_new(
+                storage.join(uri, contract.swap_name(pointer.number)), to_bytes(pointer.to_json())
+            )
             if not created:
-                raise _moved(uri, release, read_pointer(uri))
-        storage.write_atomic(storage.join(uri, POINTER), to_bytes(pointer.to_json()))
+                raise _moved(uri, release, contract.read_pointer(uri))
+        storage.write_atomic(storage.join(uri, contract.POINTER), to_bytes(pointer.to_json()))
     return pointer
 
 
-def _moved(uri: str, release: str, found: Pointer | None) -> StageError:
+def _moved(uri: str, release: str, found: contract.Pointer | None) -> StageError:
     return StageError(
         asked=f"the pointer of {uri} was to be moved to the release {release}",
         found=f"another publisher moved it to {found.release if found else 'nothing'} in the meantime",

@@ -11,16 +11,8 @@ from pathlib import PurePath
 from typing import Any
 
 import msgspec
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-    multiprocess,
-)
+import prometheus_client as prom
+from prometheus_client import multiprocess
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -53,7 +45,7 @@ def build_app(live: Live, metrics: "Metrics", *, poll_seconds: float, hosts: fro
         _post("/v1/explain", endpoints.explain, Explain, live, MOST_EXPLANATIONS),
         _get("/v1/release", lambda: _json(endpoints.release(live.current))),
         _get("/healthz", lambda: _json({"status": "ok", "release": live.current.digest})),
-        _get("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)),
+        _get("/metrics", lambda: Response(metrics.text(), media_type=prom.CONTENT_TYPE_LATEST)),
         _get("/openapi.json", lambda: Response(openapi.CONTENT, media_type="application/json")),
         _get("/docs", lambda: Response(openapi.PAGE, media_type="text/html", headers=openapi.PAGE_HEADERS)),
         _get("/static/examples.json", lambda: _json({"examples": live.current.examples}, headers=NO_CACHE)),
@@ -208,7 +200,7 @@ def _host_of(headers: list[tuple[bytes, bytes]]) -> str:
     return named if named.endswith("]") else re.sub(r":\d+$", "", named)
 
 
-disable_created_metrics()
+prom.disable_created_metrics()
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
@@ -221,17 +213,17 @@ class Metrics:
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
-        self._registry = CollectorRegistry()
+        self._registry = prom.CollectorRegistry()
         known: dict[str, Any] = {"registry": self._registry}
-        self.requests = Counter("clicktower_requests", "Requests answered.", ["route", "status"], **known)
+        self.requests = prom.Counter("clicktower_requests", "Requests answered.", ["route", "status"], **known)
         about = "From a request's head to its answer's end."
-        self.seconds = Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **known)
+        self.seconds = prom.Histogram("clicktower_request_seconds", about, ["route"], buckets=_SECONDS, **known)
         about = "New releases that the pointer named: served, or failed to open."
-        self.swaps = Counter("clicktower_release_swaps", about, ["outcome"], **known)
+        self.swaps = prom.Counter("clicktower_release_swaps", about, ["outcome"], **known)
         about = "Workers that serve this release."
-        self.release = Gauge("clicktower_release_info", about, ["release"], multiprocess_mode="livesum", **known)
+        self.release = prom.Gauge("clicktower_release_info", about, ["release"], multiprocess_mode="livesum", **known)
         about = "Documents that are searched."
-        self.documents = Gauge("clicktower_release_documents", about, multiprocess_mode="mostrecent", **known)
+        self.documents = prom.Gauge("clicktower_release_documents", about, multiprocess_mode="mostrecent", **known)
         self._current = ""
         for outcome in ("served", "failed"):
             self.swaps.labels(outcome)
@@ -251,7 +243,7 @@ class Metrics:
 
     def text(self) -> bytes:
         if not self._shared:
-            return generate_latest(self._registry)
-        everyone = CollectorRegistry()
+            return prom.generate_latest(self._registry)
+        everyone = prom.CollectorRegistry()
         multiprocess.MultiProcessCollector(everyone)
-        return generate_latest(everyone)
+        return prom.generate_latest(everyone)

@@ -8,18 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich import progress as bars
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.text import Text
 
 from flows.report import renderers
@@ -44,12 +36,12 @@ def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
         yield _plain_lines(stage)
         return
     columns = (
-        SpinnerColumn(),
-        TextColumn("[bold]{task.fields[stage]:<9}[/]"),
-        BarColumn(bar_width=24 if share else 28),
-        TaskProgressColumn(show_speed=False) if share else MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("[dim]{task.description}"),
+        bars.SpinnerColumn(),
+        bars.TextColumn("[bold]{task.fields[stage]:<9}[/]"),
+        bars.BarColumn(bar_width=24 if share else 28),
+        bars.TaskProgressColumn(show_speed=False) if share else bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("[dim]{task.description}"),
     )
     with _TwoLines(*columns, console=errors, transient=True) as bar:
         task = bar.add_task("starting", total=None, stage=stage, below="")
@@ -61,7 +53,7 @@ def progress_bar(stage: str, *, share: bool = False) -> Iterator[Tell]:
         yield tell
 
 
-class _TwoLines(Progress):
+class _TwoLines(bars.Progress):
     """A bar with a second line of text below it."""
 
     def get_renderables(self) -> Iterable[RenderableType]:

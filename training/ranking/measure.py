@@ -226,10 +226,7 @@ def measure_run(run: Run, collection: JudgedCollection, rules: Rules = DEFAULT_R
     retrieved = {query_id: dict(islice(results.items(), rules.top_k)) for query_id, results in ranked.items()}
     num_judged = sum(len(grades) for grades in collection.qrels.values())
     notes = [
-        (
-            sum(not results for results in ranked.values()),
-            "judged queries have no results in the run: they count 0",
-        ),
+        (sum(not results for results in ranked.values()), "judged queries have no results in the run: they count 0"),
         (
             num_judged - sum(len(results) for results in judged.values()),
             "judged documents are not in the run: they have no rank and gain nothing",

@@ -34,17 +34,8 @@ import torch
 
 from training.data.text_batch import TextBatch
 from training.recipes.towers import BiLSTM, MaxPooled, SelfAttentive, Variational
+from training.towers import tower
 from training.towers.recurrent import LSTMTower, lstm
-from training.towers.tower import (
-    Embedded,
-    Parts,
-    Shapes,
-    gathered,
-    highest,
-    opposite,
-    reading_order,
-    texts_of_one_length,
-)
 
 SIGMA_MIN = 1e-3
 
@@ -67,30 +58,30 @@ class BidirectionalLSTM:
         return self.num_states
 
     @property
-    def recurrent_parts(self) -> Shapes:
+    def recurrent_parts(self) -> tower.Shapes:
         """Those of both LSTMs."""
         return tuple((name, (*shape[:-1], 2 * shape[-1])) for name, shape in self.one_way.parts)
 
     @property
-    def parts(self) -> Shapes:
+    def parts(self) -> tower.Shapes:
         return self.recurrent_parts
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
         return self.last_states(word_UG, parts, batch, steps), 0.0
 
-    def last_states(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
+    def last_states(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> torch.Tensor:
         """The last vectors of both, [N, D]."""
         return torch.cat([self.one_way.forward(*of, steps)[0] for of in self.both_ways(word_UG, parts, batch)], dim=1)
 
-    def every_state(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch) -> torch.Tensor:
+    def every_state(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch) -> torch.Tensor:
         """h(t) in each packed row, [P, D]."""
         right_Pd, left_Pd = (self.one_way.states(*of) for of in self.both_ways(word_UG, parts, batch))
-        exchange = opposite(batch), None
-        return torch.cat([right_Pd, gathered(left_Pd, exchange, exchange)], dim=1)
+        exchange = tower.opposite(batch), None
+        return torch.cat([right_Pd, tower.gathered(left_Pd, exchange, exchange)], dim=1)
 
     def both_ways(
-        self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch
-    ) -> list[tuple[torch.Tensor, Parts, TextBatch]]:
+        self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch
+    ) -> list[tuple[torch.Tensor, tower.Parts, TextBatch]]:
         """The inputs, the parts and the texts of each LSTM."""
         names = [name for name, _ in self.one_way.parts]
         # Contiguous, since every step multiplies by them.
@@ -103,8 +94,8 @@ class BidirectionalLSTM:
 class MaxPooledTower(BidirectionalLSTM):
     """Every word is looked at, so there is no one step to count back from."""
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
-        return highest(self.every_state(word_UG, parts, batch), batch), 0.0
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
+        return tower.highest(self.every_state(word_UG, parts, batch), batch), 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +112,14 @@ class SelfAttentiveTower(BidirectionalLSTM):
         return self.num_states * (1 if self.average else self.hops)
 
     @property
-    def parts(self) -> Shapes:
-        attention: Shapes = (
+    def parts(self) -> tower.Shapes:
+        attention: tower.Shapes = (
             ("W_s1", (self.num_states, self.attention_units)),
             ("W_s2", (self.attention_units, self.hops)),
         )
         return self.recurrent_parts + attention
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
         sums, penalties = [], []
         identity_rr = torch.eye(self.hops, dtype=word_UG.dtype, device=word_UG.device)
         for weight_nTr, state_nTD in self.attention(self.every_state(word_UG, parts, batch), parts, batch):
@@ -139,13 +130,13 @@ class SelfAttentiveTower(BidirectionalLSTM):
         return vectors_Nd, self.penalty * torch.stack(penalties).sum()
 
     def attention(
-        self, state_PD: torch.Tensor, parts: Parts, batch: TextBatch
+        self, state_PD: torch.Tensor, parts: tower.Parts, batch: TextBatch
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """(Aᵀ, H) of all texts of one length [n, T, r], [n, T, D], given h(t); longest texts first."""
-        order_P, place_P, _ = reading_order(batch)
-        state_PD = gathered(state_PD, (order_P, None), (place_P, None))
+        order_P, place_P, _ = tower.reading_order(batch)
+        state_PD = tower.gathered(state_PD, (order_P, None), (place_P, None))
         score_Pr = (state_PD @ parts["W_s1"]).tanh() @ parts["W_s2"]
-        lengths = texts_of_one_length(batch)
+        lengths = tower.texts_of_one_length(batch)
         words = [texts * length for texts, length in lengths]
         return [
             (score.unflatten(0, shape).softmax(1), state.unflatten(0, shape))
@@ -162,12 +153,12 @@ class VariationalTower(BidirectionalLSTM):
         return 2 * self.latent
 
     @property
-    def parts(self) -> Shapes:
+    def parts(self) -> tower.Shapes:
         weights, bias = (self.num_states, self.latent), (self.latent,)
-        ours: Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
+        ours: tower.Shapes = (("W_mu", weights), ("b_mu", bias), ("W_sigma", weights), ("b_sigma", bias))
         return self.recurrent_parts + ours
 
-    def forward(self, word_UG: torch.Tensor, parts: Parts, batch: TextBatch, steps: int = 0) -> Embedded:
+    def forward(self, word_UG: torch.Tensor, parts: tower.Parts, batch: TextBatch, steps: int = 0) -> tower.Embedded:
         state_ND = self.last_states(word_UG, parts, batch, steps)
         mean_Nh = torch.addmm(parts["b_mu"], state_ND, parts["W_mu"])
         argument_Nh = torch.addmm(parts["b_sigma"], state_ND, parts["W_sigma"])
@@ -177,7 +168,7 @@ class VariationalTower(BidirectionalLSTM):
 
 def right_to_left(batch: TextBatch) -> TextBatch:
     """The batch of the same texts with their words in reverse order."""
-    exchange_P = opposite(batch)
+    exchange_P = tower.opposite(batch)
     return replace(batch, packed_words=batch.packed_words[exchange_P], words_packed=exchange_P[batch.words_packed])
 
 

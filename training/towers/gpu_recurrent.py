@@ -121,10 +121,7 @@ def _device_of(tensor: torch.Tensor) -> AbstractContextManager:
 # The kernels.
 
 # Numbers that differ from batch to batch must not be compiled in (Triton tells 1 and multiples of 16 apart).
-PER_BATCH = {
-    "do_not_specialize": ["num_steps", "first_step"],
-    "do_not_specialize_on_alignment": ["packed_words_P"],
-}
+PER_BATCH = {"do_not_specialize": ["num_steps", "first_step"], "do_not_specialize_on_alignment": ["packed_words_P"]}
 
 
 @triton.jit
