@@ -73,7 +73,7 @@ def test_a_client_that_knows_nothing_of_us_reaches_the_golden_vectors_and_our_ra
 def test_a_tower_whose_graph_differs_is_not_shipped_and_that_is_said(model, documents, tmp_path, monkeypatch):
     loaded = load_model(open_result(model).data)
     wrong = query_onnx(replace(loaded, towers={name: tower * 1.5 for name, tower in loaded.towers.items()}))
-    monkeypatch.setattr(making, "query_onnx", lambda model: wrong)
+    monkeypatch.setattr(making.in_onnx, "query_onnx", lambda model: wrong)
     made = publish(model, documents=documents, to=str(tmp_path), config=CONFIG)
     assert made.release.query_tower["file"] is None
     assert "its vectors would differ by up to" in made.release.query_tower["reason"]
