@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flows.config.sweep_config import SampleSection, SweepConfig, measure_of, points_of, read_sweep
 from schemas.errors import UsageError
 from training.recipes.click_recipes import LSTM_96, RNN_288
+from training.recipes.printed_recipes import PRINTED_RECIPES
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -185,6 +186,18 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
         (hops, penalty) for hops in (1, 2, 4, 8) for penalty in (0.0, 0.1, 0.3)
     }
+
+
+def test_the_sweep_of_what_the_paper_does_not_print_gives_every_printed_row_the_same_trials():
+    points = points_of(read_sweep(str(ROOT / "docs" / "sweep-printed.toml")))
+    tried = {recipe.name: [] for recipe in PRINTED_RECIPES}
+    for point in points:
+        [made] = point.recipes
+        assert made.as_printed
+        tried[made.name].append((made.optimiser.step, made.clicks.gamma, made.initial_range, made.epochs))
+    assert len({tuple(values) for values in tried.values()}) == 1
+    for recipe in PRINTED_RECIPES:
+        assert (recipe.optimiser.step, recipe.clicks.gamma, recipe.initial_range, 4) in tried[recipe.name]
 
 
 def test_points_of_different_objectives_are_not_compared_nor_by_what_their_objective_lacks():
