@@ -77,7 +77,9 @@ def _release(config: PipelineConfig, published: Mapping[str, Any]) -> None:
 def links(config: PipelineConfig, results: Mapping[str, Any]) -> None:
     """Where everything is."""
     stages = [value for value in results.values() if isinstance(value, Mapping)]
-    rows = [[r["stage"], _how(r), r["path"]] for r in stages] + [["report", "", str(results["report"])]]
+    new = ["was damaged and made again" if made.get("repaired") else "new" for made in stages]
+    rows = [[r["stage"], "reused" if r["reused"] else how, r["path"]] for r, how in zip(stages, new, strict=True)]
+    rows.append(["report", "", str(results["report"])])
     table = Table(caption="outputs", header=("stage", "", "output"), rows=rows, left=range(3))
     blocks: list[Block] = [table, Text(text=f"Served from {config.publish.to}")]
     _keep(config, "links", config.title, blocks, "The report, the release, and the output of every stage")
@@ -94,12 +96,6 @@ def key_of(config: PipelineConfig | None, name: str) -> str:
     """The key of an artifact: the run's title as Prefect takes it, and what it shows."""
     title = re.sub(r"[^a-z0-9]+", "-", config.title.lower()).strip("-") if config else ""
     return f"{title or 'clicktower'}-{name}"
-
-
-def _how(result: Mapping[str, Any]) -> str:
-    if result["reused"]:
-        return "reused"
-    return "was damaged and made again" if result.get("repaired") else "new"
 
 
 def _keep(config: PipelineConfig | None, name: str, title: str, blocks: Sequence[Block], about: str) -> None:

@@ -34,10 +34,7 @@ COMMANDS = {
     "check": ("check", "Report what a log contains and what looks wrong with it, from a sample."),
     "ingest": ("preprocess", "Read a search log into a private daily aggregate."),
     "build": ("preprocess", "Turn days and documents into training shards, behind the privacy gate."),
-    "build-labelled": (
-        "preprocess",
-        "Turn labelled pairs or texts into shards, no sentence on both sides of the split.",
-    ),
+    "build-labelled": ("preprocess", "Turn labelled pairs or texts into shards, split so that no sentence leaks."),
     "texts": ("train_and_evaluate", "Write the texts that training meets, for your own teacher to encode."),
     "train": ("train_and_evaluate", "Train the twin towers on shards."),
     "combine": ("train_and_evaluate", "Make an ensemble of trained models."),
@@ -45,10 +42,7 @@ COMMANDS = {
     "judgments": ("preprocess", "Derive graded judgments from the clicks of a later period."),
     "pool": ("pool", "Make a sheet of several systems' best documents for people to judge, and qrels from sheets."),
     "evaluate": ("train_and_evaluate", "Evaluate a model by NDCG, compared with BM25 and a random order."),
-    "evaluate-labelled": (
-        "train_and_evaluate",
-        "Evaluate a model on labelled pairs or texts, beside lexical baselines.",
-    ),
+    "evaluate-labelled": ("train_and_evaluate", "Evaluate a model on labelled texts, beside lexical baselines."),
     "compare": ("compare", "Compare all rows of the paper's table on your data, with intervals and tests."),
     "publish": ("publish_and_serve", "Encode all documents into a release and make it the live one."),
     "releases": ("publish_and_serve", "List the releases that are kept: which is live, and why a candidate is not."),

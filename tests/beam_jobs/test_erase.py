@@ -214,13 +214,14 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
     code = (
         "import os, sys\n"
         "from beam_jobs.ingest import erase as erasing\n"
-        "real, calls = getattr(erasing, sys.argv[1]), []\n"
+        "at = erasing if hasattr(erasing, sys.argv[1]) else erasing.day_versions\n"
+        "real, calls = getattr(at, sys.argv[1]), []\n"
         "def killed(*args, **kwargs):\n"
         "    calls.append(1)\n"
         "    if len(calls) == int(sys.argv[4]):\n"
         "        os._exit(9)\n"
         "    return real(*args, **kwargs)\n"
-        "setattr(erasing, sys.argv[1], killed)\n"
+        "setattr(at, sys.argv[1], killed)\n"
         "erasing.erase([sys.argv[2]], store=sys.argv[3])\n"
     )
     at = "3" if step == "replace_erased" else "2"  # two dates are looked at before anything is erased
@@ -241,7 +242,7 @@ def test_a_kill_at_any_moment_leaves_old_or_new_days_and_a_rerun_completes(store
 
 def test_two_erasures_at_once_both_count(store, monkeypatch):
     """The other one comes in between reading a day and putting what is left in its place."""
-    real, called = erasing.mark_erased, []
+    real, called = erasing.day_versions.mark_erased, []
 
     def beaten(folder, by):
         if not called:
@@ -249,7 +250,7 @@ def test_two_erasures_at_once_both_count(store, monkeypatch):
             erase([OTHER], store=store)
         return real(folder, by)
 
-    monkeypatch.setattr(erasing, "mark_erased", beaten)
+    monkeypatch.setattr(erasing.day_versions, "mark_erased", beaten)
     who, other = _hash(store, WHO), _hash(store, OTHER)
     erase([WHO], store=store)
     assert called
