@@ -62,19 +62,19 @@ def clicktower(*arguments: str) -> dict:
 
 def compare(cells: pa.Table, truth: Truth, config: JudgmentsConfig) -> dict:
     """The measures of every estimate on one log; `cells` as the job has them behind the gate."""
-    told: dict = {}
+    reported: dict = {}
     for name, changes in {"pbm": {}, "pbm, prior of query alone": {"prior": "query"}}.items():
         with_prior = JudgmentsConfig(**{**_fields(config), **changes})
         measured = measure(merge_samples([sample_of(cells)], config.sample_cells), with_prior)
         usable = cells.filter(pa.array(np.isin(cells["rank"].to_numpy(), measured.ranks))).combine_chunks()
         pairs, impressions, alpha = attractiveness(usable, measured)
-        told[name] = (alpha, measured.typical_attractiveness)
+        reported[name] = (alpha, measured.typical_attractiveness)
     pair, _ = numbered(usable["query"], usable["document_id"])
     clicks = np.bincount(pair, usable["clicks"].to_numpy())
     share = clicks / impressions
-    told["raw share of clicks"] = (share, typical(share[impressions >= config.min_impressions]))
+    reported["raw share of clicks"] = (share, typical(share[impressions >= config.min_impressions]))
     ranks = np.bincount(pair, usable["rank"].to_numpy() * usable["impressions"].to_numpy()) / impressions
-    told["logged order"] = (-ranks, None)
+    reported["logged order"] = (-ranks, None)
 
     keys = zip(pairs["query"].to_pylist(), pairs["document_id"].to_pylist(), strict=True)
     grade = np.array([truth.get(key, np.nan) for key in keys])
@@ -87,7 +87,7 @@ def compare(cells: pa.Table, truth: Truth, config: JudgmentsConfig) -> dict:
         "prior_strength": measured.prior.strength,
         "estimates": {
             name: _measures(estimate[kept], grade[kept], query[kept], scale, config)
-            for name, (estimate, scale) in told.items()
+            for name, (estimate, scale) in reported.items()
         },
     }
 

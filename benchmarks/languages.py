@@ -114,7 +114,7 @@ def mixtures(answers: dict[str, np.ndarray], codes: list[str], languages: int, s
 def relatives(answers: dict[str, np.ndarray], codes: list[str], *, size: int = 500, count: int = 10) -> list[Any]:
     """For each two of RELATIVES how wrong the share of the second is (0 if it is not told), in 3 `count` mixtures."""
     draw = np.random.default_rng(size)
-    told = []
+    reported = []
     for first, second in RELATIVES:
         errors, missed = [], 0
         for part in np.repeat((0.1, 0.3, 0.5), count):
@@ -124,12 +124,12 @@ def relatives(answers: dict[str, np.ndarray], codes: list[str], *, size: int = 5
             share = language_shares(codes, np.vstack(rows)).get(second.split("/")[1], 0.0)
             missed += share == 0.0
             errors.append(abs(share - part))
-        told.append({"of": [first, second], "mixtures": len(errors), "not_found": missed,
+        reported.append({"of": [first, second], "mixtures": len(errors), "not_found": missed,
                      "error_mean": round(float(np.mean(errors)), 4),
                      "error_of_95_in_100": round(float(np.quantile(errors, 0.95)), 4),
                      "error_largest": round(float(np.max(errors)), 4)})  # fmt: skip
-        print(*told[-1].items())
-    return told
+        print(*reported[-1].items())
+    return reported
 
 
 def measure(data: Path, count: int) -> dict[str, Any]:
@@ -146,18 +146,18 @@ def measure(data: Path, count: int) -> dict[str, Any]:
             "told": {code: round(share, 4) for code, share in language_shares(codes, answers[name]).items()},
         }
         print(f"{name:18}", *alone[name].values())
-    told = []
+    reported = []
     for size in SIZES:
         for languages in SHARES:
-            told.append(mixtures(answers, codes, languages, size, count))
-            print(*told[-1].items())
+            reported.append(mixtures(answers, codes, languages, size, count))
+            print(*reported[-1].items())
     return {
         "py3langid": metadata.version("py3langid"),
         "languages_known": len(codes),
         "min_share": MIN_SHARE,
         "seconds_for_all_texts": round(time.perf_counter() - begun, 1),
         "texts": alone,
-        "mixtures": told,
+        "mixtures": reported,
         "mixtures_of_relatives": relatives(answers, codes),
     }
 

@@ -182,8 +182,10 @@ def wait_for(workers: int, url: str) -> None:
     """Until every worker has the release in memory: reading it would be counted as answering."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/metrics", timeout=60) as told:
-            if any(line.startswith(b"clicktower_release_info") and float(line.split()[-1]) == workers for line in told):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/metrics", timeout=60) as output:
+            if any(
+                line.startswith(b"clicktower_release_info") and float(line.split()[-1]) == workers for line in output
+            ):
                 return
         time.sleep(0.5)
     raise SystemExit("not every worker could read the release within 300 s")

@@ -402,7 +402,7 @@ def main() -> None:
     options = arguments()
     if "CLICKTOWER_DATA" not in os.environ:
         raise SystemExit("set CLICKTOWER_DATA to the folder of real data (it has homedepot/clicks.orcas.tsv)")
-    result = measure(options, Path(os.environ["CLICKTOWER_DATA"]), lambda told: print(told, file=sys.stderr))
+    result = measure(options, Path(os.environ["CLICKTOWER_DATA"]), lambda reported: print(reported, file=sys.stderr))
     if options.record:
         RESULTS.mkdir(exist_ok=True)
         name = "training" if options.device == "cpu" else f"training-{options.device}"

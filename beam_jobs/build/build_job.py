@@ -80,12 +80,12 @@ class BuildJob:
         queries = (
             pipeline
             | "Query files" >> read_parts(self.queries)
-            | "Read queries" >> beam.Map(_read_queries, attempt.told)
+            | "Read queries" >> beam.Map(_read_queries, attempt.notes)
         )
         shown = (
             pipeline
             | "Exposure files" >> read_parts(self.exposures)
-            | "Read exposures" >> beam.Map(_read_shown, attempt.told)
+            | "Read exposures" >> beam.Map(_read_shown, attempt.notes)
         )
         judged = (
             pipeline
@@ -132,7 +132,7 @@ class BuildJob:
             {"queries": queries, "shown": shown, "judged": judged, "answered": answered.rows}
             | JointExchange("By query", by_query, num_buckets, scratch)
             | "Pair behind the gate"
-            >> beam.FlatMap(_pair, self.settings, self.adult_terms, scratch, attempt.told).with_outputs(
+            >> beam.FlatMap(_pair, self.settings, self.adult_terms, scratch, attempt.notes).with_outputs(
                 "tally", "size", main="records"
             )
         )
@@ -153,16 +153,16 @@ class BuildJob:
 
 
 @carries_errors
-def _read_queries(file: DayFile, told: str) -> pa.Table:
+def _read_queries(file: DayFile, notes: str) -> pa.Table:
     table = read_day_file(file)
-    advance(told, READING, 1)
+    advance(notes, READING, 1)
     return table
 
 
 @carries_errors
-def _read_shown(file: DayFile, told: str) -> pa.Table:
+def _read_shown(file: DayFile, notes: str) -> pa.Table:
     table = titles.sum_positions(read_day_file(file))
-    advance(told, READING, 1)
+    advance(notes, READING, 1)
     return table
 
 
@@ -226,7 +226,7 @@ def _answer_titles(bucket: Bucket, documents: str) -> Iterator[Any]:
 
 
 def _pair(
-    bucket: Bucket, settings: Mapping[str, Any], adult_terms: tuple[str, ...], scratch: str | None, told: str
+    bucket: Bucket, settings: Mapping[str, Any], adult_terms: tuple[str, ...], scratch: str | None, notes: str
 ) -> Iterator[Any]:
     _, tables = bucket
     pairs, tally = click_pairs(
@@ -244,7 +244,7 @@ def _pair(
     for split, number in (("train", len(pairs) - num_dev), ("dev", num_dev)):
         if number:
             yield TaggedOutput("size", (split, number))
-    advance(told, PAIRING, 1)
+    advance(notes, PAIRING, 1)
 
 
 @carries_errors

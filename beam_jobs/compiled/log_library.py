@@ -121,8 +121,8 @@ def row_digest(*columns: pa.Array | pa.ChunkedArray, plain: bool = False) -> str
     held = [column if _is_text(column) else column.cast(pa.int64()) for column in columns]
     arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in held]
     sums = np.zeros(8, np.uint64)
-    told = (_Column * len(arrays))(*map(_column, arrays))
-    compiled.row_digests(told, len(arrays), len(arrays[0]), plain, sums.ctypes.data)
+    given = (_Column * len(arrays))(*map(_column, arrays))
+    compiled.row_digests(given, len(arrays), len(arrays[0]), plain, sums.ctypes.data)
     return f"{sum(word << (32 * (7 - place)) for place, word in enumerate(sums.tolist())) % (1 << 256):064x}"
 
 

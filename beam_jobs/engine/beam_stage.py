@@ -84,7 +84,7 @@ class Attempt:
         return scratch_folder(self.folder)
 
     @property
-    def told(self) -> str:
+    def notes(self) -> str:
         """Where workers note their progress."""
         return storage.join(self.scratch or self.made, "progress")
 
@@ -190,7 +190,7 @@ def run_beam_stage(
                 started=time.time(),
             )
             made: BeamJob = getattr(import_module(module), name)(attempt=attempt, **fields)
-            with listening(progress, made.steps, attempt.told):
+            with listening(progress, made.steps, attempt.notes):
                 run_pipeline(
                     made.build,
                     options,
@@ -217,7 +217,7 @@ def run_beam_stage(
 def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iterator[str]:
     """What to hand to `advance`, while the block runs. `steps`: the total of each, in the order they come in.
 
-    The last step that anything is done of is told. A folder that cannot be made or read only silences this.
+    The last step that anything is done of is reported. A folder that cannot be made or read only silences this.
     """
     progress(next(iter(steps)), 0, next(iter(steps.values())))
     with suppress(OSError):
@@ -244,10 +244,10 @@ def listening(progress: Progress, steps: Mapping[str, int], folder: str) -> Iter
         tell()
 
 
-def advance(told: str, step: str, by: int) -> None:
+def advance(notes: str, step: str, by: int) -> None:
     """Note that `by` more of a step are done. Without a folder nobody listens."""
-    if told:
-        _note(told).add(step, by)
+    if notes:
+        _note(notes).add(step, by)
 
 
 class _Note:

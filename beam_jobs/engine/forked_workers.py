@@ -99,7 +99,7 @@ class ForkedWorkers:
                 do="run the same command again; where the system ended it for want of memory, put"
                 " `-- --direct_running_mode=in_memory` behind it, which takes one process",
             )
-            # Without a name where it ended before it was noted: then all are told, since the job fails anyway.
+            # Without a name where it ended before it was noted: then all are reported, since the job fails anyway.
             for fail in [self._fail[name]] if name in self._fail else list(self._fail.values()):
                 fail(self.lost)
 

@@ -199,7 +199,7 @@ def _add_up(rows: pa.Table) -> pa.Table:
     return added.rename_columns([*KEYS, "first_ms", *SUMS]).select(STATISTICS.names).cast(STATISTICS)
 
 
-# A client that did little, and one query that it asked: what a crowd is told from.
+# A client that did little, and one query that it asked: what tells a crowd.
 PASSERS_BY = pa.schema(
     {
         "query": pa.uint64(),

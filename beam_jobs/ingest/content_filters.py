@@ -138,7 +138,7 @@ def content_fates(queries: Iterable[str], adult_terms: tuple[str, ...] | None = 
 def _may_have_fate(texts: pa.Array, adult: Mapping[str, Sequence[str]]) -> np.ndarray:
     """Whether `content_fate` has to look at a query, bool [queries]: at all that have a fate, and at few others.
 
-    Nearly all queries are told to be plain by their words, and each distinct word is looked at once.
+    Nearly all queries are seen to be plain by their words, and each distinct word is looked at once.
     """
     words = pc.split_pattern(texts, " ")
     encoded = words.flatten().dictionary_encode()

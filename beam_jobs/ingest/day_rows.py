@@ -151,7 +151,7 @@ def _numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 # A search has a few dozen events and a bucket some ten thousand searches, unless somebody sends events without end
 # under one query id. No exchange can part these, since an event needs its search; so such a bucket is read again and
 # again, each time for the lines of one part: first for the search that stays of each query id, then for the events,
-# against all searches that stayed. Copies of a line are in one part, so they are still told.
+# against all searches that stayed. Copies of a line are in one part, so they are still recognised.
 
 
 PART_BYTES = 256 << 20  # of records; the join holds a few times as much

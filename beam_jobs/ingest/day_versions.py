@@ -275,7 +275,7 @@ def _require_one_key(newest: versions.DayVersion, part: versions.DayPart) -> Non
 
 
 def _sample(store: str, part: versions.DayPart) -> LineSample | None:
-    with suppress(StageError):  # its folder was removed: whoever builds from the day is told
+    with suppress(StageError):  # its folder was removed: whoever builds from the day hears of it
         return read_sample(open_result(follow(storage.join(store, "ingest", part.ingest))))
     return None
 

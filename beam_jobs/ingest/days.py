@@ -276,7 +276,7 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
         return
     latest, dates = max(under.items(), key=lambda item: max(item[1]) if "without a date" not in item[1] else "")
     spans = sorted((min(of_key), max(of_key), key) for key, of_key in under.items())
-    told = "; ".join(f"{first}{f' to {last}' * (first != last)} under {key}" for first, last, key in spans)
+    named = "; ".join(f"{first}{f' to {last}' * (first != last)} under {key}" for first, last, key in spans)
     do = "ingest all days of a window with the same key"
     if "without a date" not in dates:
         begins = min(dates)
@@ -286,7 +286,7 @@ def _require_one_person_key(days: Sequence[StageResult]) -> None:
         )
     raise StageError(
         asked=f"{len(days)} days were to be united",
-        found=f"their people are hashed under {len(under)} different keys ({told})",
+        found=f"their people are hashed under {len(under)} different keys ({named})",
         follows="one person would count as several, and queries that fewer than k people typed would pass",
         do=do,
     )

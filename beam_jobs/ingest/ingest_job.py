@@ -102,12 +102,12 @@ class IngestJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph, in the order of the data."""
         attempt = self.attempt
-        num_buckets, scratch, made, told = attempt.num_buckets, attempt.scratch, attempt.made, attempt.told
+        num_buckets, scratch, made, notes = attempt.num_buckets, attempt.scratch, attempt.made, attempt.notes
         lines = (
             pipeline
             | "What to read" >> read_parts(self.plan.units)
             | "Read lines"
-            >> beam.FlatMap(_read, self.source, self.date, attempt.started, told, self.zero_bits).with_outputs(
+            >> beam.FlatMap(_read, self.source, self.date, attempt.started, notes, self.zero_bits).with_outputs(
                 TALLIES, REJECTS, main="rows"
             )
         )
@@ -120,7 +120,7 @@ class IngestJob:
             lines.rows
             | ExchangeRecords("Group by query id", "query_id", num_buckets, scratch)
             | "Join events to searches"
-            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, told).with_outputs(TALLIES, main="joined")
+            >> beam.FlatMap(_join, self.key_path, self.key_id, scratch, notes).with_outputs(TALLIES, main="joined")
         )
         clients = (
             joined.joined
@@ -135,13 +135,13 @@ class IngestJob:
             | "Tell crowds" >> beam.Map(_tell_crowds, AsSingleton(activity), self.bots)
         )
         bots = (clients.bots, crowds) | "All bots" >> beam.Flatten() | "As one list" >> beam.CombineGlobally(merge_bots)
-        partial = joined.joined | "Filter and add up" >> beam.FlatMap(_aggregate, AsSingleton(bots), told).with_outputs(
-            TALLIES, main="partial"
-        )
+        partial = joined.joined | "Filter and add up" >> beam.FlatMap(
+            _aggregate, AsSingleton(bots), notes
+        ).with_outputs(TALLIES, main="partial")
         buckets = (
             partial.partial
             | Exchange("Group by query", "query", num_buckets, scratch)
-            | "Write the day" >> beam.Map(_write_bucket, made, told)
+            | "Write the day" >> beam.Map(_write_bucket, made, notes)
         )
         results = (lines.tallies, joined.tallies, partial.tallies, rejects, bots, buckets)
         _ = results | CommitAll(self.commit, attempt.folder)
@@ -159,7 +159,7 @@ class IngestJob:
 
 
 @carries_errors
-def _read(unit: Unit, source: Source, date: str | None, started: float, told: str, zero_bits: int) -> Iterator[Any]:
+def _read(unit: Unit, source: Source, date: str | None, started: float, notes: str, zero_bits: int) -> Iterator[Any]:
     for parsed in source.read(unit):
         rows = plausible_rows(parsed.rows, date)
         yield TaggedOutput(TALLIES, _tally_of(parsed, rows, started, zero_bits))
@@ -169,17 +169,17 @@ def _read(unit: Unit, source: Source, date: str | None, started: float, told: st
             yield TaggedOutput(REJECTS, pa.table([files, offsets, reasons], schema=REJECT))
         if rows.num_rows:
             yield rows
-        advance(told, READING, parsed.stored_bytes)
+        advance(notes, READING, parsed.stored_bytes)
 
 
 @carries_errors
 def _join(
-    bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, told: str
+    bucket: tuple[int, Iterable[Record]], key_path: str, key_id: str, scratch: str | None, notes: str
 ) -> Iterator[Any]:
     for joined, dropped in join_in_parts(list(bucket[1]), worker_key(key_path, key_id)):
         yield TaggedOutput(TALLIES, Tally(fates=dropped))
         yield from put([joined], scratch)
-    advance(told, JOINING, 1)
+    advance(notes, JOINING, 1)
 
 
 @carries_errors
@@ -199,15 +199,15 @@ def _tell_crowds(bucket: tuple[int, pa.Table], activity: Activity, rules: BotRul
 
 
 @carries_errors
-def _aggregate(joined: Record, bots: Bots, told: str) -> Iterator[Any]:
+def _aggregate(joined: Record, bots: Bots, notes: str) -> Iterator[Any]:
     partial, dropped = aggregate_joined(get([joined]), bots)
     yield TaggedOutput(TALLIES, dropped)
     yield partial
-    advance(told, ADDING_UP, 1)
+    advance(notes, ADDING_UP, 1)
 
 
 @carries_errors
-def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> FolderMade:
+def _write_bucket(bucket: tuple[int, pa.Table], made: str, notes: str) -> FolderMade:
     """Both files of a bucket."""
     number, partial = bucket
     queries, exposures = merge_bucket(partial)
@@ -218,7 +218,7 @@ def _write_bucket(bucket: tuple[int, pa.Table], made: str, told: str) -> FolderM
         digest = logical_digest(queries, exposures).hexdigest()
         for one in written:
             one.result()
-    advance(told, WRITING, 1)
+    advance(notes, WRITING, 1)
     return FolderMade(
         folder=folder,
         name=f"day-{number:05d}",

@@ -66,11 +66,13 @@ class JudgmentsJob:
     def build(self, pipeline: beam.Pipeline) -> None:
         """The whole graph: cells by query behind the gate, what the log says of ranks, grades, commit."""
         attempt = self.attempt
-        queries = pipeline | "Query files" >> read_parts(self.queries) | "Read queries" >> beam.Map(_read, attempt.told)
+        queries = (
+            pipeline | "Query files" >> read_parts(self.queries) | "Read queries" >> beam.Map(_read, attempt.notes)
+        )
         exposures = (
             pipeline
             | "Exposure files" >> read_parts(self.exposures)
-            | "Read exposures" >> beam.Map(_read, attempt.told)
+            | "Read exposures" >> beam.Map(_read, attempt.notes)
         )
         by_query = {"queries": Side(key="query", schema=QUERIES), "exposures": Side(key="query", schema=EXPOSURES)}
         cells = (
@@ -149,9 +151,9 @@ class JudgmentsJob:
 
 
 @carries_errors
-def _read(file: DayFile, told: str) -> pa.Table:
+def _read(file: DayFile, notes: str) -> pa.Table:
     table = read_day_file(file)
-    advance(told, READING, 1)
+    advance(notes, READING, 1)
     return table
 
 
@@ -195,7 +197,7 @@ def _grade(bucket: tuple[int, Record], measured: judging.MeasuredClicks, job: Ju
         folder = storage.join(job.attempt.made, f"{number:05d}-{uuid.uuid4().hex}")  # a bundle may run twice
         with explained(job.attempt.made):
             yield _write_part(judged, logged, folder, f"{number:05d}")
-    advance(job.attempt.told, GRADING, 1)
+    advance(job.attempt.notes, GRADING, 1)
 
 
 def _write_part(judged: pa.Table, logged: pa.Table, folder: str, name: str) -> FolderMade:

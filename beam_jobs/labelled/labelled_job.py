@@ -162,7 +162,7 @@ def _read(part: Part, source: Source, job: LabelledJob) -> Iterator[Any]:
             places = zip(block.reject_offsets.tolist(), block.reject_reasons, strict=True)
             found = [(part.unit.file, offset, reason) for offset, reason in places if reason.startswith("unreadable")]
             yield TaggedOutput("result", Rejects(places=tuple(found[:MAX_REJECTS])))
-        advance(job.attempt.told, READING, block.stored_bytes)
+        advance(job.attempt.notes, READING, block.stored_bytes)
 
 
 @carries_errors

@@ -160,7 +160,7 @@ def _open(unit: Unit, file: IO[bytes]) -> Any:
 
 
 def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator[LineBlock]:
-    position, told = unit.start, unit.start
+    position, counted = unit.start, unit.start
     if unit.start:  # the line across the border belongs to the range before
         stream.seek(unit.start - 1)
         position += len(_read_line(unit, stream, unit.start)) - 1
@@ -172,8 +172,8 @@ def _cut(unit: Unit, file: IO[bytes], stream: Any, block_bytes: int) -> Iterator
         if not data.endswith(b"\n"):
             data += _read_line(unit, stream, position + len(data))
         here = file.tell() if unit.kind != PLAIN else min(position + len(data), unit.end)
-        yield LineBlock(offset=position, data=data, stored_bytes=here - told)
-        position, told = position + len(data), here
+        yield LineBlock(offset=position, data=data, stored_bytes=here - counted)
+        position, counted = position + len(data), here
 
 
 def _read(unit: Unit, stream: Any, wanted: int, position: int) -> bytes:

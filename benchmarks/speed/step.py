@@ -103,6 +103,6 @@ def run(
     print(json.dumps(result) if options.json else table(result))
 
 
-def tell(told: str) -> None:
+def tell(output: str) -> None:
     """Progress, apart from the result."""
-    print(told, file=sys.stderr)
+    print(output, file=sys.stderr)

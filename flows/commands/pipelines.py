@@ -66,7 +66,7 @@ def run_locally(config_file: str, date: str | None = None, until: str = "report"
     if not _prefect_is_set_up():
         with sigterm_as_exit():
             return chain.run(config, day.isoformat(), until)
-    # A person's terminal shows the stages, not Prefect's log; a failed stage is told once, by us, without a traceback.
+    # A person's terminal shows the stages, not Prefect's log; we report a failed stage once, without a traceback.
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")
     from flows.pipeline import pipeline  # Prefect takes seconds to start

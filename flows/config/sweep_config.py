@@ -35,7 +35,7 @@ class SweepConfig:
 
     `word_vectors`: a file that words start from, as in `train`. `set`: recipe fields that all trials share. `fields`:
     the grid, a list of values for each recipe field (or of recipes, for `recipe`), of which `sample` takes some points
-    at random. `trial`: points told one by one. `engine`: processes, ray, or auto for Ray where RAY_ADDRESS names a
+    at random. `trial`: points given one by one. `engine`: processes, ray, or auto for Ray where RAY_ADDRESS names a
     cluster.
     """
 

@@ -79,7 +79,7 @@ class WatchedFigure:
     words: str
     value: str  # as a person reads it
     usual: str = "—"
-    basis: str  # what usual was told from
+    basis: str  # what is usual was taken from
     alarm: str = ""
     stops: bool = False
 

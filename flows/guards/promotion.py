@@ -46,10 +46,10 @@ def decide_first(candidate: Evaluation | None, rules: PromotionRules) -> Decisio
         return Decision(promote=False, reason="Nothing is live yet, and the first release has to be better than BM25; "
                         "it was not measured, so it is kept.", figures={"case": "not measured"})  # fmt: skip
     figures = {"case": "first", **_difference(candidate.bm25, candidate.values, candidate, rules)}
-    told = f"Nothing was live yet; {_told(figures, 'BM25')}"
+    text = f"Nothing was live yet; {_compared(figures, 'BM25')}"
     if refused := _refused(figures, rules):
-        return Decision(promote=False, reason=f"{told}; {refused}, so the release is kept.", figures=figures)
-    return Decision(promote=True, reason=f"{told}, so the first release goes live.", figures=figures)
+        return Decision(promote=False, reason=f"{text}; {refused}, so the release is kept.", figures=figures)
+    return Decision(promote=True, reason=f"{text}, so the first release goes live.", figures=figures)
 
 
 def decide_same_model(live: Release, candidate: Release) -> Decision:
@@ -76,18 +76,18 @@ def decide(live: Evaluation, candidate: Evaluation, rules: PromotionRules) -> De
         **_difference(live.values, candidate.values, candidate, rules),
         "slices": _slices(live, candidate, rules),
     }
-    told = _told(figures, "the live model")
+    text = _compared(figures, "the live model")
     if refused := _refused(figures, rules):
-        return Decision(promote=False, reason=f"{told}; {refused}, so the live model stays.", figures=figures)
+        return Decision(promote=False, reason=f"{text}; {refused}, so the live model stays.", figures=figures)
     if worse := [row for row in figures["slices"] if row["worse"]]:
         parts = " and ".join(
             f"“{row['part']}” ({row['slice']}, {row['n']:,} queries) falls by {-row['difference']:.3f}, "
             f"more than its limit of {row['limit']:.3f}"
             for row in worse
         )
-        return Decision(promote=False, reason=f"{told}; but {parts}, so the live model stays.", figures=figures)
+        return Decision(promote=False, reason=f"{text}; but {parts}, so the live model stays.", figures=figures)
     judged = "no slice is worse than its limit, so it goes live"
-    return Decision(promote=True, reason=f"{told}; {judged}.", figures=figures)
+    return Decision(promote=True, reason=f"{text}; {judged}.", figures=figures)
 
 
 def _difference(
@@ -158,7 +158,7 @@ def _refused(figures: Mapping[str, Any], rules: PromotionRules) -> str:
     return f"the interval is not above {rules.min_gain:g}" if rules.min_gain else "the interval is not above zero"
 
 
-def _told(figures: Mapping[str, Any], other: str) -> str:
+def _compared(figures: Mapping[str, Any], other: str) -> str:
     d = figures["difference"]
     judged = " judged by clicks" if figures["click_derived"] else ""
     return (

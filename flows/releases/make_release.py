@@ -110,8 +110,8 @@ def _write_query_tower(model: Model | Ensemble, expected: in_onnx.Golden, built:
         return {"file": None, "reason": error.found}
     difference = in_onnx.onnx_difference(graph, expected)
     if difference > in_onnx.TOLERANCE:
-        told = f"its vectors would differ by up to {difference:.1g} from the model's; {in_onnx.TOLERANCE:g} is allowed"
-        return {"file": None, "reason": told}
+        text = f"its vectors would differ by up to {difference:.1g} from the model's; {in_onnx.TOLERANCE:g} is allowed"
+        return {"file": None, "reason": text}
     storage.write_atomic(storage.join(built, QUERY_TOWER), graph)
     return {"file": QUERY_TOWER, "opset": in_onnx.OPSET, "max_difference": difference, "num_texts": len(expected)}
 

@@ -198,13 +198,13 @@ def _answer(comparison: Comparison) -> list[Block]:
 def comparison_headline(comparison: Comparison) -> str:
     """The comparison in a line: how many rows, and the best beside the chosen one."""
     rows, measured, top, base = comparison["rows"], done(comparison), best(comparison), chosen(comparison)
-    told = counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
+    text = counted(len(measured), "row") if len(measured) == len(rows) else f"{len(measured)} of {len(rows)} rows"
     if top is None:
-        return f"{told} measured"
-    told += f"; highest {measure_name(MEASURE)} {figure(top['values'][MEASURE]['mean'])} ({top['title']})"
+        return f"{text} measured"
+    text += f"; highest {measure_name(MEASURE)} {figure(top['values'][MEASURE]['mean'])} ({top['title']})"
     if base is not None and base is not top:
-        told += f", {base['title']} {figure(base['values'][MEASURE]['mean'])}"
-    return f"{told}, over {comparison['n']:,} queries"
+        text += f", {base['title']} {figure(base['values'][MEASURE]['mean'])}"
+    return f"{text}, over {comparison['n']:,} queries"
 
 
 def answer(comparison: Comparison) -> str:
@@ -218,14 +218,14 @@ def answer(comparison: Comparison) -> str:
     if len(rows) == 1:
         return f"The only row that was measured is {top['title']}: {name} {over}. There is nothing to compare it with."
     if top is base:
-        told = f"No row is above {base['title']}: {name} {over}."
+        text = f"No row is above {base['title']}: {name} {over}."
     else:
-        told = f"Highest {name}: {top['title']}, {over}. {_lead(comparison, top, base)}"
+        text = f"Highest {name}: {top['title']}, {over}. {_lead(comparison, top, base)}"
     sides = [side(against_chosen(row)) for row in rows if row is not top]
     kinds = (("above", "above it beyond chance"), ("below", "below it beyond chance"), ("alike", "not significant"))
     others = ", ".join(f"{sides.count(kind)} {words}" for kind, words in kinds if kind in sides)
     against = "" if base is None or top is base else f" tested against {base['title']}"
-    return f"{told} Other rows{against}: {others}." if others else told
+    return f"{text} Other rows{against}: {others}." if others else text
 
 
 def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
@@ -233,14 +233,14 @@ def _lead(comparison: Comparison, top: Row, base: Row | None) -> str:
     if base is None or difference is None:
         title = title_of(comparison, comparison["against"])
         return f"Nothing is said about chance: there is no figure of {title} to test them against."
-    told = f"That is {signed(difference['mean'])} over {base['title']} ({comparison['confidence']:.0%} interval"
+    text = f"That is {signed(difference['mean'])} over {base['title']} ({comparison['confidence']:.0%} interval"
     p = "p < 0.0001" if difference["p_holm"] < 0.00005 else f"p = {difference['p_holm']:.4f}"
     end = (
         "and chance does not explain it"
         if difference["p_holm"] < LEVEL
         else "but these queries cannot tell the two apart"
     )
-    return f"{told} {signed_interval(difference)}), {end}: {p} after Holm's correction."
+    return f"{text} {signed_interval(difference)}), {end}: {p} after Holm's correction."
 
 
 def verdict(comparison: Comparison) -> str:
@@ -256,21 +256,21 @@ def verdict(comparison: Comparison) -> str:
 
 def cautions(comparison: Comparison) -> list[str]:
     """What to beware of, a sentence or two each."""
-    told = [sentence(warning) for warning in comparison["warnings"]]
+    text = [sentence(warning) for warning in comparison["warnings"]]
     names = [name for name in comparison["measures"] if name.startswith("collection_")]
     top, title = best(comparison), title_of(comparison, comparison["against"])
     if top and (below := [name for name in names if side(against_chosen(top, name)) == "below"]):
-        told.insert(
+        text.insert(
             0,
             f"{top['title']} orders given documents better than it finds them: where every document may be found, it is"
             f" below {title} beyond chance at {' and '.join(map(measure_name, below))}.",
         )
     if len(done(comparison)) > 2:
-        told.append(
+        text.append(
             "The best of several rows is best partly by luck: where these queries choose one, judge it again on queries"
             " that chose nothing."
         )
-    return told
+    return text
 
 
 def without_figures(comparison: Comparison) -> list[str]:
@@ -332,7 +332,7 @@ def _judged(comparison: Comparison) -> list[Block]:
 
 def _collection(comparison: Comparison) -> list[Block]:
     names = [name for name in comparison["measures"] if name.startswith("collection_")]
-    told = (
+    text = (
         "Ranking only what was judged hides what a system never finds. Here every document may be found, and one that"
         " nobody judged gains nothing."
     )
@@ -340,7 +340,7 @@ def _collection(comparison: Comparison) -> list[Block]:
         (measure_name(name).removesuffix(", all documents"), partial(_value, comparison, name)) for name in names
     ]
     caption = f"Mean with {comparison['confidence']:.0%} interval"
-    return [Text(text=told), _table(comparison, caption, columns, comparison["rows"])] if names else []
+    return [Text(text=text), _table(comparison, caption, columns, comparison["rows"])] if names else []
 
 
 def _value(comparison: Comparison, name: str, row: Row) -> Cell:
@@ -377,9 +377,9 @@ def _paper(comparison: Comparison) -> list[Block]:
     names = [name for name in comparison["measures"] if any(name in row["paper"] for row in rows)]
     if not names:
         return []
-    told = "The paper's figures come from its authors' own data, so only differences to BM25 and orders are comparable."
+    text = "The paper's figures come from its authors' own data, so only differences to BM25 and orders are comparable."
     return [
-        Text(text=told),
+        Text(text=text),
         _paper_picture(comparison, rows),
         *(_beside(comparison, name, rows) for name in names),
         *_orders(comparison, names),
@@ -444,12 +444,12 @@ def _orders(comparison: Comparison, names: Sequence[str]) -> list[Block]:
     if not rows:
         return []
     header = ("Table", "Rows", *map(measure_name, names), "a random order")
-    told = (
+    text = (
         "Kendall’s τ is 1 where the rows stand in the paper’s order, −1 where they stand in its reverse. The interval"
         " is of other queries, ± of other orders: the order here is like the paper’s where τ is beyond both."
     )
     caption = f"Kendall’s τ of the order of rows with the paper’s, with {comparison['confidence']:.0%} interval"
-    return [Table(caption=caption, header=header, rows=rows), Text(text=told, tone="quiet")]
+    return [Table(caption=caption, header=header, rows=rows), Text(text=text, tone="quiet")]
 
 
 def _tau_interval(value: Mapping[str, float]) -> str:
@@ -513,9 +513,9 @@ def _queries(comparison: Comparison) -> list[Block]:
     if not difference or not difference["queries"]:
         return []
     of, to = (title_of(comparison, difference[key]) for key in ("of", "to"))
-    told = f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
+    text = f"Where {of} gains and loses most against {to}, by {measure_name(difference['measure'])}."
     legend = grade_legend(comparison["judgments"] == "click-derived")
-    blocks: list[Block] = [Text(text=told), replace(legend, only="page")]
+    blocks: list[Block] = [Text(text=text), replace(legend, only="page")]
     for query in difference["queries"]:
         names = (difference["of"], difference["to"])
         rankings = [ranked(title_of(comparison, name), query["rankings"].get(name, ())) for name in names]
@@ -535,10 +535,10 @@ def _measured(comparison: Comparison) -> list[Block]:
 
 def measured(metrics: Mapping[str, Any]) -> list[Block]:
     """How a comparison or an evaluation was measured."""
-    told = [
+    text = [
         f"{counted(metrics['n'], 'query')}, of which {metrics['n_informative']:,} can tell rankings apart: in the"
         " others all judged documents have one grade. All of them count in every mean.",
         f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
     ]
     rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
-    return [Items(items=told), Items(items=rules, only="page")]
+    return [Items(items=text), Items(items=rules, only="page")]

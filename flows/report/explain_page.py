@@ -105,8 +105,8 @@ def _scores(readings: Readings) -> list[Block]:
         for number, classes in enumerate(one.classes):
             of = "pair" if len(one.classes) < len(one.texts) else called(one, number)
             said = ", ".join(f"{name} {share:.3f}" for name, share in classes.items())
-            told = f"Classes of the {of} by {one.name}: {said}, how likely each is by the head of the model."
-            blocks.append(Text(text=told, tone="unknown"))
+            sentence = f"Classes of the {of} by {one.name}: {said}, how likely each is by the head of the model."
+            blocks.append(Text(text=sentence, tone="unknown"))
     if readings.label:
         blocks.append(Text(text=f"Label of the pair by a person: {readings.label}.", tone="unknown"))
     return blocks
@@ -187,12 +187,12 @@ def _pictures(one: Explained, text: TracedText, trace: Trace, readings: Readings
             continue
         values = trace.states[name]
         scale = SHARED if shared else figures.own_scale(values)
-        told = meaning
+        sentence = meaning
         if shared:
             beyond = "; beyond ±1 as ±1" if abs(values).max() > SHARED.high else ""
-            told += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
+            sentence += f"; {values.min():.2f} to {values.max():.2f}{beyond}"
         picture = partial(figures.heat_map, values, columns, active, scale, f"{title} {name}(t)")
-        panels.append(Picture(picture=picture, remark=told, legend=[] if shared else _scale(scale)))
+        panels.append(Picture(picture=picture, remark=sentence, legend=[] if shared else _scale(scale)))
     y = trace.states["y"][:, active]
     scale = figures.own_scale(y)
     names = [f"{cell}  {value:+.2f}" for cell, value in zip(active, trace.vector[[*active]], strict=True)]
@@ -230,8 +230,8 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     scale = figures.Scale(low=0.0, high=float(shown.max()))
     numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
     picture = partial(figures.heat_map, shown.T, figures.word_columns(words), range(len(shown)), scale, "hops", numbers)
-    told = "The weights of each hop add up to 1; overall is their mean"
-    told += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
+    sentence = "The weights of each hop add up to 1; overall is their mean"
+    sentence += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
     chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
     hops = [*weights_rT[:HOPS], *([together] if several else [])]
     names = [*(f"hop {at + 1}" for at in range(len(weights_rT[:HOPS]))), *(["overall"] if several else [])]
@@ -241,13 +241,13 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
         rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
     )  # fmt: skip
     return [
-        Heading(text=title), Text(text=told, tone="quiet"), Picture(picture=picture, legend=_scale(scale)), table,
+        Heading(text=title), Text(text=sentence, tone="quiet"), Picture(picture=picture, legend=_scale(scale)), table,
     ]  # fmt: skip
 
 
 def _topics(one: Explained) -> Section:
     found = topics_json(one.topics)  # type: ignore[arg-type]
-    told = (
+    sentence = (
         f"Over {found['queries']:,} queries. Of each query the {found['cells_per_query']} most active cells take the"
         f" keywords that move them. {found['cells_with_words']} cells took any; these took most. A number says in how"
         " many queries the cell took the word, of how many in which it was a keyword; words taken from fewer than"
@@ -262,7 +262,7 @@ def _topics(one: Explained) -> Section:
         for cell in found["cells"]
     ]
     table = Table(caption="Keywords by cell", header=("Cell", "Keywords", "Most frequent"), rows=rows, left=(0, 2))
-    blocks = [Text(text=told), table, *_grid(found["grid"])]
+    blocks = [Text(text=sentence), table, *_grid(found["grid"])]
     return Section(title=f"Which words which cells stand for: {one.name}", blocks=blocks)
 
 
@@ -327,18 +327,18 @@ def _gate(name: str, found: Mapping[str, Any]) -> str:
         sd = "" if of["sd"] is None else f" (standard deviation {of['sd']:.3f})"
         return f"{of['mean']:.3f} at {of['n']:,} {words}{sd}"
 
-    told = f"Input gate of {name} {ARROWS[found['direction']]}: {spread('keywords', 'keywords')},"
-    told += f" {spread('others', 'other words')}."
+    sentence = f"Input gate of {name} {ARROWS[found['direction']]}: {spread('keywords', 'keywords')},"
+    sentence += f" {spread('others', 'other words')}."
     if d := found["difference"]:
         end = "these texts cannot tell the two apart"
         if d["low"] > 0 or d["high"] < 0:
             end = f"the gate is wider open at {'keywords' if d['low'] > 0 else 'the other words'}"
-        told += (
+        sentence += (
             f" Within the {d['texts']:,} texts that have both, keywords have {d['mean']:+.3f} ({d['confidence']:.0%}"
             f" interval {d['low']:+.3f} to {d['high']:+.3f}): {end}."
         )
     means = (f"{found['candidate'][kind]['mean']:.3f}" for kind in ("keywords", "others"))
-    return "{} What the words would add, |y_g|, is {} at keywords and {} at other words.".format(told, *means)
+    return "{} What the words would add, |y_g|, is {} at keywords and {} at other words.".format(sentence, *means)
 
 
 def _cost(models: Sequence[Explained]) -> list[Block]:

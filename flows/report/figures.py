@@ -152,8 +152,8 @@ def line_chart(
             figure.legend(loc="outside upper left", ncols=len(named) + bool(level), handlelength=1.4, columnspacing=1.4)
         return figure
 
-    told = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
-    return _drawn(draw, f"{label}: {told}", "curves")
+    text = "; ".join(f"{line.name} from {show(line.known[0][1])} to {show(line.marked[-1][1])}" for line in named)
+    return _drawn(draw, f"{label}: {text}", "curves")
 
 
 def _known(points: Iterable[tuple[float, float | None]]) -> list[tuple[float, float]]:
@@ -239,8 +239,8 @@ def row_chart(
                 _dot(axes, dot, at, (low, high), "ours" if row.ours and not dot.kind else dot.kind)
         return figure
 
-    told = ", ".join(f"{row.name} {row.remark}".rstrip() for row in rows)
-    return _drawn(draw, f"{label}: {told}", "whiskers")
+    text = ", ".join(f"{row.name} {row.remark}".rstrip() for row in rows)
+    return _drawn(draw, f"{label}: {text}", "whiskers")
 
 
 def scale_of(rows: Sequence[ChartRow], level: float | None = None) -> tuple[float, float]:
@@ -447,5 +447,5 @@ def heat_map(
         columns.label(axes, gap)
         return figure
 
-    told = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} rows"
-    return _drawn(draw, told, "heat")
+    text = f"{title}: {values.min():.2f} to {values.max():.2f} over {len(values):,} words and {shown.shape[0]} rows"
+    return _drawn(draw, text, "heat")

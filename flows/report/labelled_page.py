@@ -101,11 +101,11 @@ def labelled_blocks(result: Mapping[str, Any]) -> list[Block]:
     if metrics["classifier"]:
         blocks.append(Section(title="What the classifier said", blocks=_classifier(metrics)))
     if found := metrics["overlap"]:
-        told = (
+        summary = (
             f"Overlap of attention {found['mean']:.3f}, the mean of A Aᵀ off its diagonal, {found['hops']} hops over"
             f" {found['texts']:,} held-out texts. 0: no two hops share a word; 1: all look at one and the same."
         )
-        blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=told)]))
+        blocks.append(Section(title="Do the hops look at different words?", blocks=[Text(text=summary)]))
     return blocks
 
 
@@ -123,10 +123,10 @@ def _answer(metrics: Metrics) -> tuple[str, str]:
     best = max(others, key=lambda other: systems[other][measure]["value"])
     ahead = metrics["difference"][best][measure]
     verdict = "better" if ahead["low"] > 0 else "worse" if ahead["high"] < 0 else "open"
-    told = {"better": "beyond chance", "worse": "beyond chance", "open": "chance alone may give as much"}[verdict]
+    summary = {"better": "beyond chance", "worse": "beyond chance", "open": "chance alone may give as much"}[verdict]
     return verdict, (
         f"{first} The best that saw words alone, {SYSTEMS[best]}, has {systems[best][measure]['value']:.3f}:"
-        f" {ahead['value']:+.3f} ({ahead['low']:+.3f} to {ahead['high']:+.3f}), {told}."
+        f" {ahead['value']:+.3f} ({ahead['low']:+.3f} to {ahead['high']:+.3f}), {summary}."
     )
 
 
@@ -190,13 +190,13 @@ def _histograms(metrics: Metrics) -> list[Block]:
         for (k, name), tone in zip(classes, SERIES, strict=False)
     ]
     left_out = len(metrics["classes"]) - len(classes)
-    told = (
+    summary = (
         "Shares of each class in equal bins; the first and the last bin hold also the hundredth of all rows that lies"
         " beyond each end. What lies apart can be told apart; the dotted lines are the thresholds that the training"
         " rows chose."
     )
     if left_out:
-        told += f" The most frequent classes; {left_out} more are not drawn."
+        summary += f" The most frequent classes; {left_out} more are not drawn."
     pictures = [
         Picture(
             title=capital(SYSTEMS[name]),
@@ -206,7 +206,7 @@ def _histograms(metrics: Metrics) -> list[Block]:
         )
         for name, found in metrics["histograms"].items()
     ]
-    return [Text(text=told), Beside(blocks=pictures)]
+    return [Text(text=summary), Beside(blocks=pictures)]
 
 
 def _drawn_classes(metrics: Metrics) -> list[int]:
@@ -239,19 +239,21 @@ def _classifier(metrics: Metrics) -> list[Block]:
             )
         )
     else:
-        told = f"There are {len(classes):,} classes, too many for a table of what was said to be what; scores.arrow has"
-        blocks.append(Text(text=f"{told} every row."))
+        summary = (
+            f"There are {len(classes):,} classes, too many for a table of what was said to be what; scores.arrow has"
+        )
+        blocks.append(Text(text=f"{summary} every row."))
     bins = [
         [f"{one['low']:.3g} to {one['high']:.3g}", f"{one['n']:,}", f"{one['said']:.3f}", f"{one['right']:.3f}"]
         for one in found["bins"]
         if one["n"]
     ]
-    told = f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
+    summary = f"{found['said']:.3f} sure on average, {found['right']:.3f} right; calibration error"
     header = ("Probability", unit.capitalize(), "Mean", "Share right")
     return [
         *blocks,
         Heading(text="Do its probabilities hold?"),
-        Text(text=f"{told} {found['calibration_error']:.3f}."),
+        Text(text=f"{summary} {found['calibration_error']:.3f}."),
         Table(caption=f"{unit.capitalize()} by the probability of what was said", header=header, rows=bins),
     ]
 

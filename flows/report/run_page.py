@@ -105,7 +105,7 @@ def run_page(run: Run) -> Page:
     evaluation, build = results["evaluate"], results["build"]
     by_clicks = evaluation["labels"].get("judgments") == "click-derived"
     stages = [result for result in results.values() if isinstance(result, Mapping)]
-    told = f"A query is learned from only if at least k people typed it; here k = {run.k}."
+    text = f"A query is learned from only if at least k people typed it; here k = {run.k}."
     outputs = [[stage["stage"], stage["digest"], stage["path"]] for stage in stages]
     blocks = [
         Section(title="Result", blocks=_result(run)),
@@ -113,7 +113,7 @@ def run_page(run: Run) -> Page:
         *([Section(title="Unusual since the last runs", blocks=drift(results["drift"]))] if results["drift"] else []),
         Section(title="How it was made", blocks=_stages(stages)),
         Section(title="What became of every line", blocks=[ledger_table(Ledger.from_json(build["ledger"]))]),
-        Section(title="What privacy costs", blocks=[Text(text=told), gate_table(build["metrics"]["left_at_k"], run.k)]),
+        Section(title="What privacy costs", blocks=[Text(text=text), gate_table(build["metrics"]["left_at_k"], run.k)]),
         Section(title="Training", blocks=run.training),
         Section(title="Ranking", blocks=ranking(evaluation["metrics"])),
         *(comparison_blocks(results["compare"]["metrics"]) if "compare" in results else ()),
@@ -176,8 +176,8 @@ def _chosen(metrics: Metrics) -> tuple[str, Mapping[str, float]]:
 def promotion(found: Mapping[str, Any], click_derived: bool) -> list[Block]:
     """Whether the release went live and why, with the slices that were looked at."""
     live, figures = found["live"], found["figures"]
-    told = f"{'Live.' if live else 'Kept as a candidate.'} {found['reason']}"
-    blocks: list[Block] = [Text(text=told, tone="better" if live else "open")]
+    text = f"{'Live.' if live else 'Kept as a candidate.'} {found['reason']}"
+    blocks: list[Block] = [Text(text=text, tone="better" if live else "open")]
     if click_derived and figures.get("difference"):
         blocks.append(Text(text="The two models were judged by clicks; no judge compared them."))
     if slices := figures.get("slices"):
@@ -222,11 +222,11 @@ def usual(rows: Sequence[Mapping[str, Any]]) -> str:
 def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
     longest = max(stage["duration_seconds"] or 0 for stage in stages)
     worked = duration(sum(stage["duration_seconds"] or 0 for stage in stages if not stage["reused"]))
-    told = f"This run worked for {worked}."
+    text = f"This run worked for {worked}."
     if all(stage["reused"] for stage in stages):
-        told = "Every output was there already, so this run had nothing to do."
+        text = "Every output was there already, so this run had nothing to do."
     if any(stage["reused"] for stage in stages):
-        told += " What is marked reused was finished before; its time is that of the first run."
+        text += " What is marked reused was finished before; its time is that of the first run."
     rows: list[list[Cell | str]] = [
         [
             stage["stage"],
@@ -237,7 +237,7 @@ def _stages(stages: Sequence[Mapping[str, Any]]) -> list[Block]:
         for stage in stages
     ]
     header = ("Stage", "Time", "", "Outcome")
-    return [Text(text=told), Table(caption="Stages and what each did", header=header, rows=rows, left=(0, 2, 3))]
+    return [Text(text=text), Table(caption="Stages and what each did", header=header, rows=rows, left=(0, 2, 3))]
 
 
 def ledger_table(ledger: Ledger) -> Table:
@@ -306,13 +306,13 @@ def ranking(metrics: Metrics) -> list[Block]:
     ]
     drawn = interval_pictures(systems, SYSTEM_NAMES, {m: measure_name(m) for m in MEASURES_DRAWN if m in differences})
     name, difference = _chosen(metrics)
-    told = f"Ours − BM25 at {measure_name(name)}: {difference['mean']:+.3f}, p = {difference['p']:.4f}."
+    text = f"Ours − BM25 at {measure_name(name)}: {difference['mean']:+.3f}, p = {difference['p']:.4f}."
     caption = f"Mean over {metrics['n']:,} queries, with {metrics['confidence']:.0%} interval"
     header = ["Measure", *(SYSTEM_NAMES[system] for system in systems), "Ours − BM25"]
     return [
         Beside(only="page", blocks=drawn),
         Table(caption=caption, header=header, rows=rows),
-        Items(items=[told, *metrics["warnings"]]),
+        Items(items=[text, *metrics["warnings"]]),
         *measured(metrics),
     ]
 
@@ -385,6 +385,6 @@ def headline(result: Mapping[str, Any]) -> str:
             before = f"before it {m['previous'] or 'none'}"
             return f"{result['digest']} is live, of {m['num_documents']:,} documents; {before}"
         case "export":
-            told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
-            return f"{m['form']} of {result['digest']}: {told}"
+            text = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in c.items())
+            return f"{m['form']} of {result['digest']}: {text}"
     return ""

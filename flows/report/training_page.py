@@ -64,13 +64,13 @@ def training_blocks(result: Mapping[str, Any]) -> list[Block]:
     steps = [json.loads(line) for line in lines]
     facts = training_facts(recipe, result, read_json(result, "model.json"), steps)
     drawn = pictures(recipe, read_json(result, "curves.json"), steps, result)
-    told = (
+    text = (
         f"Lines of steps are smoothed over a fortieth of the {len(steps):,} updates; four of five steps lie within the"
         " shade."
     )
     return [
         Beside(only="page", blocks=drawn),
-        Text(text=told, tone="quiet", only="page"),
+        Text(text=text, tone="quiet", only="page"),
         Table(caption="What was trained, and how", rows=facts),
     ]
 
@@ -203,6 +203,6 @@ def _interruptions(metrics: Mapping[str, Any]) -> str:
         f"{start['update']:,} ({start['workers']} worker{'s' * (start['workers'] > 1)})"
         for start in metrics.get("resumed") or []
     ]
-    told = f"resumed after update {', '.join(resumed)}" if resumed else "none"
+    text = f"resumed after update {', '.join(resumed)}" if resumed else "none"
     refused = [f"a checkpoint was refused: {reason}" for reason in metrics.get("refused_checkpoints") or []]
-    return "; ".join([told, *refused])
+    return "; ".join([text, *refused])

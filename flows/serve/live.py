@@ -82,9 +82,9 @@ class Live:
                 raise StageError(asked="the pointer was to be read", found="it is gone", do="publish again")
             served = await asyncio.to_thread(load, self._uri)
         except Exception as error:  # whatever it is: what is served goes on
-            told = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"
+            text = str(error) if isinstance(error, StageError) else f"{type(error).__name__} in {place(error)}"
             if digest != self._refused or time.monotonic() >= self._retry_at:
-                log.error("the release %s cannot be served, %s goes on: %s", digest, self.current.digest, told)
+                log.error("the release %s cannot be served, %s goes on: %s", digest, self.current.digest, text)
                 self._failed()
             self._refused, self._retry_at = digest, time.monotonic() + RETRY_SECONDS
             return

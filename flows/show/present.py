@@ -89,21 +89,21 @@ def propensities(result: Mapping[str, Any]) -> list[Block]:
     judgments came out of clicks, and what they are not."""
     metrics, counts = result["metrics"], result["counts"]
     grades = ", ".join(f"{counts[name]:,} of grade {name[6:]}" for name in sorted(counts) if name.startswith("grade_"))
-    told = [
+    lines = [
         f"click-derived, {metrics['click_model_name']}; {grades}",
         f"prior of {metrics['prior']['of'].replace('_', ' ')}, worth"
         f" {metrics['prior']['strength_examined_impressions']:g} examined impressions",
         f"the ranking that was shown: logged.run, {counts['logged_results']:,} results",
     ]
     if unmeasured := metrics["unmeasured_ranks"]:
-        told.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
+        lines.append(f"left out, too little is known of them: ranks {', '.join(map(str, unmeasured))}")
     rows: list[list[Cell | str]] = [
         [str(row["rank"]), f"{row['propensity']:.3f}", f"{row['relative_error']:.1%}", Cell(share=row["propensity"])]
         for row in metrics["propensities"]
     ]
     return [
         Table(caption="Propensities", header=("rank", "looked at", "error", ""), rows=rows, left=(3,)),
-        Items(items=told),
+        Items(items=lines),
     ]
 
 

@@ -113,8 +113,8 @@ def test_seconds_that_are_read_as_milliseconds_are_told(tmp_path):
     (finding,) = [finding for finding in checked.findings if finding.code == "time_unit"]
     assert "seconds since 1970, and is read as milliseconds" in finding.found
     assert 'time_format = "epoch_s"' in checked.facts["proposed_mapping"]
-    told = check_log([write(tmp_path / "ms", _moved_to(lambda seconds: int(seconds * 1000), small_log()))])
-    assert "time_unit" not in codes(told)
+    output = check_log([write(tmp_path / "ms", _moved_to(lambda seconds: int(seconds * 1000), small_log()))])
+    assert "time_unit" not in codes(output)
 
 
 def test_qid_for_query_id_fails_and_a_mapping_that_reads_it_is_proposed(tmp_path):

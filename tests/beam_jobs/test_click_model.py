@@ -116,14 +116,14 @@ def test_the_error_of_a_ratio_is_that_of_two_counts():
 
 @pytest.mark.slow
 def test_errors_are_the_spread_of_estimates_where_clicks_are_rare():
-    true, estimates, told = np.array([1, 0.6, 0.4]), [], []
+    true, estimates, output = np.array([1, 0.6, 0.4]), [], []
     for seed in range(120):
         log, _ = drawn_cells(seed, true, num_pairs=40, impressions=60, attractiveness=np.full(40, 0.1))
         log = log.where(informative(log))
         fit = fit_propensities(log, 3)
         estimates.append(np.log(fit.propensities / fit.propensities[0]))
-        told.append(relative_errors(log, fit.propensities)[0])
-    spread, mean_told = np.std(estimates, axis=0)[1:], np.mean(told, axis=0)[1:]
+        output.append(relative_errors(log, fit.propensities)[0])
+    spread, mean_told = np.std(estimates, axis=0)[1:], np.mean(output, axis=0)[1:]
     assert spread == pytest.approx(mean_told, rel=0.25)  # the spread of 120 draws is itself known to 6%
 
 

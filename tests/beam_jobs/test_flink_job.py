@@ -52,11 +52,11 @@ def job(number: int, name: str, state: str) -> dict:
 def test_it_is_waited_for_until_it_has_ended(cluster):
     address, jobs = cluster
     jobs += [job(1, "ours", "RUNNING"), job(2, "another", "RUNNING")]
-    told = []
-    FlinkJob(address, "ours").wait(told.append)
-    assert set(told) == {"it runs on the cluster already, as ours: waiting for it"}
-    FlinkJob(address, "unknown").wait(told.clear)
-    assert told
+    reported = []
+    FlinkJob(address, "ours").wait(reported.append)
+    assert set(reported) == {"it runs on the cluster already, as ours: waiting for it"}
+    FlinkJob(address, "unknown").wait(reported.clear)
+    assert reported
 
 
 def test_it_alone_is_cancelled_and_the_newest_of_its_name_says_so(cluster):

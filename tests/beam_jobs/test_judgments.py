@@ -115,11 +115,11 @@ def test_the_ranking_that_was_shown_is_a_run_over_the_judged_queries(judged, log
 
 
 def test_propensities_are_told_and_near_the_truth(judged):
-    told = json.loads(storage.read_bytes(files(judged)["propensities"]))
-    assert told["propensities"] == judged.manifest.outcome.metrics["propensities"]
-    assert told["click_model"] == "pbm"
-    assert told["labels"]["judgments"] == "click-derived"
-    for row, true in zip(told["propensities"], PROPENSITIES, strict=True):
+    output = json.loads(storage.read_bytes(files(judged)["propensities"]))
+    assert output["propensities"] == judged.manifest.outcome.metrics["propensities"]
+    assert output["click_model"] == "pbm"
+    assert output["labels"]["judgments"] == "click-derived"
+    for row, true in zip(output["propensities"], PROPENSITIES, strict=True):
         assert row["propensity"] == pytest.approx(true, rel=max(4 * row["relative_error"], 1e-6))
 
 

@@ -26,7 +26,7 @@ def _until(seen, wanted):
 
 def test_the_notes_of_all_workers_add_up(tmp_path):
     seen = []
-    with listening(lambda *told: seen.append(told), STEPS, str(tmp_path / "notes")) as folder:
+    with listening(lambda *reported: seen.append(reported), STEPS, str(tmp_path / "notes")) as folder:
         assert seen == [("reading", 0, 10)]
         advance(folder, "reading", 3)
         code = f"from beam_jobs.engine.beam_stage import advance; advance({folder!r}, 'reading', 4)"
@@ -45,6 +45,6 @@ def test_a_worker_whose_folder_is_gone_goes_on(tmp_path):
 def test_half_a_note_is_left_out(tmp_path):
     seen = []
     (tmp_path / "other.json").write_text('{"reading": 5')
-    with listening(lambda *told: seen.append(told), STEPS, str(tmp_path)) as folder:
+    with listening(lambda *reported: seen.append(reported), STEPS, str(tmp_path)) as folder:
         advance(folder, "reading", 2)
         _until(seen, ("reading", 2, 10))

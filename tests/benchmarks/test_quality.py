@@ -55,8 +55,8 @@ def test_the_step_and_the_epochs_that_rank_best_are_taken(tmp_path):
             (tmp_path / "curves.json").write_text(f"[{rows}]", encoding="utf-8")
             return {"data": str(tmp_path)}
 
-    told = Told(shards={}, judges=None, judged=(), seed=1, store=tmp_path, threads=1)
-    chosen, trials = told.recipe("lstm-96:max_words=32")
+    output = Told(shards={}, judges=None, judged=(), seed=1, store=tmp_path, threads=1)
+    chosen, trials = output.recipe("lstm-96:max_words=32")
     assert chosen == "lstm-96:max_words=32,optimiser.step=0.004,epochs=2"
     assert [trial["by_epoch"] for trial in trials] == list(curves.values())
     assert with_settings("dssm", "epochs=2") == "dssm:epochs=2"

@@ -82,7 +82,7 @@ def variants(data: ShardData) -> dict[str, Variant]:
 
 @pytest.mark.slow
 def test_every_variant_computes_the_reference(data, minibatch):
-    errors = compare(variants(data), minibatch, data, lambda told: None)
+    errors = compare(variants(data), minibatch, data, lambda reported: None)
     assert max(errors.values()) < TOLERANCE
 
 
@@ -165,7 +165,7 @@ def test_entrants_do_the_same_work_in_every_round_and_take_turns_to_be_first():
     def entrant(name: str):
         return lambda work, passes: done.append((name, work))
 
-    rates = in_turns({"a": entrant("a"), "b": entrant("b")}, ["x", "yy"], len, seconds=0, tell=lambda told: None)
+    rates = in_turns({"a": entrant("a"), "b": entrant("b")}, ["x", "yy"], len, seconds=0, tell=lambda reported: None)
     assert done[4:] == [("a", "x"), ("b", "x"), ("b", "yy"), ("a", "yy")]  # after warming up, twice each
     assert [len(rate.by_clock) for rate in rates.values()] == [2, 2]
 
@@ -208,7 +208,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_workers_count_the_bytes_of_the_touched_rows(folder):
     setting = Setting(data=str(folder), cells=CELLS, minibatch=MINIBATCH, num_negatives=4, steps=1)
-    (measured,) = measure_workers([2], setting, lambda told: None)
+    (measured,) = measure_workers([2], setting, lambda reported: None)
     assert measured["workers"] == 2
 
     shard = read_pairs(folder, 4).train[0]

@@ -58,12 +58,12 @@ def ingested(place, day) -> Path:
 
 
 def assert_refused(done, code: int, *words: str) -> None:
-    told = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == code, told
-    assert "Traceback" not in told
-    assert "defect" not in told
+    output = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == code, output
+    assert "Traceback" not in output
+    assert "defect" not in output
     for word in words:
-        assert word in told
+        assert word in output
 
 
 def assert_nothing_published(folder: Path) -> None:

@@ -89,15 +89,15 @@ def sizes(server: S3Server, name: str, stage: str) -> dict[str, tuple[int, str]]
     return {file["path"].split("/", 1)[1]: (file["size_bytes"], file["sha256"]) for file in manifest["files"]}
 
 
-def require_the_same(server: S3Server, shop: Path, name: str, told: object = "") -> None:
+def require_the_same(server: S3Server, shop: Path, name: str, reported: object = "") -> None:
     """That a store and its release hold what the first ones hold, whole, and nothing beside it."""
     for stage in ("build", "train", "evaluate"):
         names = {name for name in sizes(server, "first", stage) if name.endswith((".arrow", ".safetensors", ".txt"))}
         assert {file: sizes(server, name, stage)[file] for file in names} == {
             file: sizes(server, "first", stage)[file] for file in names
-        }, told
+        }, reported
     for place in ("store", "release"):
-        assert said(start(server, shop, "verify", f"s3://bucket/{name}/{place}")).startswith("✓"), told
+        assert said(start(server, shop, "verify", f"s3://bucket/{name}/{place}")).startswith("✓"), reported
     attempt = re.compile(rf"/{name}/store/\w+/\w+/(attempt-[^/]+)/")
     attempts = {found[1] for path in server.files() if (found := attempt.search(str(path)))}
     assert len(attempts) == len(manifests(server, name)), "what was half-made is gone"
@@ -320,8 +320,8 @@ def test_processes_take_turns_at_a_claim_and_one_of_them_takes_over_that_of_a_de
     subprocess.run([sys.executable, "-c", dead], env=environment, check=True)
     command = [sys.executable, "-c", TAKES_TURNS, str(log)]
     takers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(6)]
-    told = [said(taker) for taker in takers]
-    assert all("another process is making this: waiting" in one for one in told)
+    reported = [said(taker) for taker in takers]
+    assert all("another process is making this: waiting" in one for one in reported)
     turns = [line.split() for line in log.read_text().splitlines()]
     assert [step for _, step in turns] == ["in", "out"] * 6
     assert all(one == other for (one, _), (other, _) in zip(turns[::2], turns[1::2], strict=True))

@@ -108,9 +108,9 @@ def test_a_server_that_is_away_does_not_end_the_run(monkeypatch, capsys):
     monkeypatch.setattr(artifacts, "create_markdown_artifact", away)
     monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
     artifacts.failed(CONFIG, ERROR)
-    told = capsys.readouterr().err
-    assert "the run's page has no failure: ConnectionError" in told
-    assert "quote" not in told
+    output = capsys.readouterr().err
+    assert "the run's page has no failure: ConnectionError" in output
+    assert "quote" not in output
 
 
 @pytest.mark.parametrize("title", ["Größe & Co.: shop 2", "店", "", "a--b", "Ends with -"])
@@ -125,7 +125,7 @@ def test_every_row_of_a_markdown_table_has_the_columns_of_its_head():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "reused", "told"),
+    ("metrics", "reused", "output"),
     [
         ({"live": True}, True, "was live already"),
         ({"live": True}, False, "went live; nothing was asked"),
@@ -133,10 +133,10 @@ def test_every_row_of_a_markdown_table_has_the_columns_of_its_head():
         ({"live": False, "decision": {"promote": False, "reason": "Worse.", "figures": {}}}, True, "candidate. Worse."),
     ],
 )
-def test_a_promotion_in_a_sentence(metrics, reused, told, tmp_path, monkeypatch):
+def test_a_promotion_in_a_sentence(metrics, reused, output, tmp_path, monkeypatch):
     asked: dict[str, dict] = {}
     monkeypatch.setattr(artifacts, "create_markdown_artifact", lambda *, key, **value: asked.update({key: value}))
     monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "a run")
     published = {"metrics": metrics, "reused": reused, "digest": "d", "path": str(tmp_path)}
     artifacts.newest(CONFIG, {"publish": published})
-    assert told in asked[f"{KEY}-promotion"]["markdown"]
+    assert output in asked[f"{KEY}-promotion"]["markdown"]

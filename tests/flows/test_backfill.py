@@ -50,11 +50,11 @@ def test_every_does_the_whole_of_each_and_ingest_only_of_none():
 
 
 def test_a_date_that_fails_is_told_the_later_are_ingested_and_nothing_is_made_until_it_is_mended():
-    flow, told = Flow(DAYS[1]), []
-    done = run_dates(DAYS, flow, ended=told.append)
+    flow, output = Flow(DAYS[1]), []
+    done = run_dates(DAYS, flow, ended=output.append)
     assert [one.state for one in done] == ["done", "failed", "waiting"]
     assert "logs/2026-09-02" in done[1].found
-    assert told == done
+    assert output == done
     assert flow.asked[-1] == (DAYS[2], "ingest")
 
     flow.missing = ()

@@ -82,9 +82,9 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
     page = renderers.html(page_of(*blocks))
     loads_nothing(page)
     assert Seen(page).words.count(SEEN) == 8
-    told = renderers.markdown(blocks)
-    assert "<script" not in told
-    assert all(char.isprintable() or char == "\n" for char in told)
+    output = renderers.markdown(blocks)
+    assert "<script" not in output
+    assert all(char.isprintable() or char == "\n" for char in output)
     shown = in_terminal(monkeypatch, *blocks, width=200)
     assert shown.count(SEEN) == 8
     assert "\x1b" not in shown
@@ -92,9 +92,9 @@ def test_foreign_texts_stay_texts_everywhere(monkeypatch):
 
 def test_a_block_of_one_place_is_shown_there_alone(monkeypatch):
     blocks = [Text(text="for paper", only="page"), Text(text="for screens", only="terminal")]
-    page, told = Seen(renderers.html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
+    page, output = Seen(renderers.html(page_of(*blocks))).words, in_terminal(monkeypatch, *blocks)
     assert ("for paper" in page, "for screens" in page) == (True, False)
-    assert ("for paper" in told, "for screens" in told) == (False, True)
+    assert ("for paper" in output, "for screens" in output) == (False, True)
     assert renderers.markdown(blocks) == "for paper"
 
 

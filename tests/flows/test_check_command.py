@@ -15,11 +15,11 @@ from tests.privacy.planted_log import DOCUMENTS, EVERYWHERE_FORBIDDEN, OF_FEW, P
 def test_a_good_log_exits_with_0_and_says_what_to_do_next(tmp_path, capsys):
     log = write(tmp_path / "log.ndjson", small_log())
     assert run(["check", log]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "✓ can be ingested: UBI, JSON lines" in told
-    assert "all 200 lines were read, so the figures are exact" in told
-    assert f"clicktower ingest {log} --into store" in told
-    assert "Nothing looks wrong." in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "✓ can be ingested: UBI, JSON lines" in output
+    assert "all 200 lines were read, so the figures are exact" in output
+    assert f"clicktower ingest {log} --into store" in output
+    assert "Nothing looks wrong." in output
 
 
 def test_json_is_one_object(tmp_path, capsys):
@@ -33,23 +33,23 @@ def test_languages_are_told_in_words(tmp_path, capsys, monkeypatch):
     pytest.importorskip("py3langid")
     log = write(tmp_path / "log.ndjson", log_of([*ENGLISH, *GERMAN]))
     assert run(["check", log]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"languages (en|de) \d\d%, (en|de) \d\d%", told)
-    assert "of 280 queries; give or take 10 points" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"languages (en|de) \d\d%, (en|de) \d\d%", output)
+    assert "of 280 queries; give or take 10 points" in output
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     assert run(["check", log]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "languages unknown: py3langid is not installed (pip install 'clicktower[check]')" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "languages unknown: py3langid is not installed (pip install 'clicktower[check]')" in output
 
 
 def test_a_log_that_would_fail_exits_with_1_and_says_why_first(tmp_path, capsys):
     log = write(tmp_path / "log.ndjson", [line.replace(b'"query_id"', b'"qid"') for line in small_log()])
     assert run(["check", log]) == 1
-    told = capsys.readouterr().out
-    assert "✗ ingest would fail as it was asked; with the mapping below it can be" in " ".join(told.split())
-    assert told.index("`query_id` is expected") < told.index("Fields of the first")
-    assert '\n  query_id = "qid"\n' in told
-    assert "Next:" not in told
+    output = capsys.readouterr().out
+    assert "✗ ingest would fail as it was asked; with the mapping below it can be" in " ".join(output.split())
+    assert output.index("`query_id` is expected") < output.index("Fields of the first")
+    assert '\n  query_id = "qid"\n' in output
+    assert "Next:" not in output
 
 
 def test_the_proposed_mapping_is_taken(tmp_path, capsys):
@@ -95,8 +95,8 @@ def test_nothing_private_is_shown_and_nothing_is_written(tmp_path, capsys, monke
     ):
         for more in ([], ["--json"]):
             assert run(["check", *arguments, *more]) in (0, 1)
-            told = capsys.readouterr()
-            everything = told.out + told.err
+            output = capsys.readouterr()
+            everything = output.out + output.err
             assert everything
             assert [secret for secret in [*EVERYWHERE_FORBIDDEN, *OF_FEW, *PUBLIC] if secret in everything] == []
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before

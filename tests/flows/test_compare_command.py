@@ -42,9 +42,9 @@ def test_a_row_that_fails_is_told_with_the_table_of_the_others_and_code_1(words,
     (tmp_path / "mine.run").write_text("nobody Q0 d0 1 0.5 mine\n")
     asked = [*words, "--rows", "random", "bm25", "mine", "--run", f"mine={tmp_path}/mine.run"]
     assert run([*asked, "--report", str(tmp_path / "compare.html")]) == 1
-    out, told = capsys.readouterr()
+    out, output = capsys.readouterr()
     assert "BM25" in out
-    assert "1 failed: mine: it has results for none of them" in " ".join(told.split())
+    assert "1 failed: mine: it has results for none of them" in " ".join(output.split())
     assert "mine" in Path(tmp_path, "compare.html").read_text(encoding="utf-8")
     assert run([*asked, "--json"]) == 1
     assert "1 failed" in json.loads(capsys.readouterr().out)["error"]["found"]

@@ -34,29 +34,29 @@ def with_p(comparison: dict, name: str, p_holm: float, mean: float | None = None
 
 
 def test_the_best_row_is_told_with_its_lead_and_its_p():
-    told = answer(sample_comparison())
+    output = answer(sample_comparison())
     # 0.851 + 0.017 = 0.868, ± 0.012; the difference ± 0.004
-    assert told.startswith(
+    assert output.startswith(
         "Highest NDCG@10: Hybrid: LSTM, 96 cells, n = 4 with BM25, 0.868 (0.856 to 0.880) over 1,229 queries."
         " That is +0.017 over BM25 (95% interval +0.013 to +0.021), and chance does not explain it: p = 0.0017 after"
         " Holm's correction."
     )
     # Beside the best: p below 0.05 for Doc2Vec and random order (below), four LSTMs and the one with gates (above).
-    assert told.endswith("against BM25: 5 above it beyond chance, 2 below it beyond chance, 7 not significant.")
+    assert output.endswith("against BM25: 5 above it beyond chance, 2 below it beyond chance, 7 not significant.")
     assert verdict(sample_comparison()) == "better"
 
 
 def test_a_lead_that_chance_may_explain_is_no_victory():
     comparison = with_p(sample_comparison("bm25", "lstm-96"), "lstm-96", 0.0500001)
-    told = answer(comparison)
-    assert "these queries cannot tell the two apart: p = 0.0500 after Holm's correction." in told
+    output = answer(comparison)
+    assert "these queries cannot tell the two apart: p = 0.0500 after Holm's correction." in output
     assert verdict(comparison) == "open"
 
 
 def test_where_nothing_is_above_the_chosen_row_that_is_the_answer():
     comparison = sample_comparison("doc2vec", "ulm", "bm25")
-    told = answer(comparison)
-    assert told == (
+    output = answer(comparison)
+    assert output == (
         "No row is above BM25: NDCG@10 0.851 (0.839 to 0.863) over 1,229 queries. Other rows: 1 below it beyond"
         " chance, 1 not significant."
     )
@@ -72,9 +72,9 @@ def test_a_row_level_with_the_chosen_one_is_not_above_it():
 
 
 def test_one_row_has_nothing_to_be_compared_with():
-    told = answer(sample_comparison("bm25"))
-    assert told.startswith("The only row that was measured is BM25: NDCG@10 0.851 (0.839 to 0.863)")
-    assert told.endswith("There is nothing to compare it with.")
+    output = answer(sample_comparison("bm25"))
+    assert output.startswith("The only row that was measured is BM25: NDCG@10 0.851 (0.839 to 0.863)")
+    assert output.endswith("There is nothing to compare it with.")
     assert verdict(sample_comparison("bm25")) == "unknown"
 
 
@@ -88,9 +88,9 @@ def test_where_no_row_is_done_no_figure_is_told():
 
 def test_a_chosen_row_that_failed_leaves_no_word_about_chance():
     comparison = without(sample_comparison("bm25", "lstm-32", "lstm-96"), "bm25")
-    told = answer(comparison)
-    assert told.startswith("Highest NDCG@10: LSTM, 96 cells, n = 4, 0.858 (0.846 to 0.870)")
-    assert told.endswith("Nothing is said about chance: there is no figure of BM25 to test them against.")
+    output = answer(comparison)
+    assert output.startswith("Highest NDCG@10: LSTM, 96 cells, n = 4, 0.858 (0.846 to 0.870)")
+    assert output.endswith("Nothing is said about chance: there is no figure of BM25 to test them against.")
     assert verdict(comparison) == "unknown"
 
 

@@ -31,10 +31,10 @@ def test_this_machine_can_run_it_and_json_is_one_object(capsys):
 def test_what_is_in_the_way_exits_with_1_and_says_what_to_do(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "installed", dict)
     assert run(["doctor"]) == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "✗ in the way of a run on this machine: 1" in told
-    assert "no command works" in told
-    assert "→ pip install 'clicktower[" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "✗ in the way of a run on this machine: 1" in output
+    assert "no command works" in output
+    assert "→ pip install 'clicktower[" in output
 
 
 def test_the_log_reader_is_compiled_or_says_why_not():
@@ -47,14 +47,14 @@ def test_the_log_reader_is_compiled_or_says_why_not():
 @pytest.mark.slow
 def test_no_engine_is_loaded_and_no_secret_or_user_is_told():
     """As a process of its own: what it imports decides how long it takes."""
-    told = {"PREFECT_API_URL": "http://ann:geheim@127.0.0.1:9/api?key=geheim"}
+    output = {"PREFECT_API_URL": "http://ann:geheim@127.0.0.1:9/api?key=geheim"}
     code = (
         "import sys; from flows.cli import run; code = run(['doctor', '--json'])\n"
         "print(sorted({'torch', 'ray', 'prefect', 'apache_beam', 'lancedb'} & set(sys.modules)), file=sys.stderr)"
     )
     home = {"HOME": "/home/ann", "USER": "ann", "LOGNAME": "ann", "CLICKTOWER_ENGINES": "/home/ann/engines"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | told | home, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=os.environ | output | home, capture_output=True, text=True, check=True
     )
     if not has_driver():
         assert done.stderr.strip() == "[]"
@@ -168,7 +168,7 @@ def test_memory_counts_what_the_control_group_leaves(available, left, state):
 
 
 @pytest.mark.parametrize(
-    ("printed", "state", "told"),
+    ("printed", "state", "output"),
     [
         ('openjdk version "17.0.9" 2023-10-17', "good", "Java 17"),
         ('java version "1.8.0_392"', "look", "Java 8"),
@@ -177,9 +177,9 @@ def test_memory_counts_what_the_control_group_leaves(available, left, state):
         (None, "note", "none; only Flink needs it"),
     ],
 )
-def test_a_java_that_flink_cannot_use_is_told(printed, state, told):
+def test_a_java_that_flink_cannot_use_is_told(printed, state, output):
     found = doctor.java(printed)
-    assert (found.state, found.found) == (state, told)
+    assert (found.state, found.found) == (state, output)
 
 
 def test_engines_are_found_in_their_folder(tmp_path):

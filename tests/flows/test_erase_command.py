@@ -29,33 +29,33 @@ def _say(monkeypatch, content: bytes) -> None:
 def test_an_id_from_stdin_is_erased_and_never_shown(store, monkeypatch, capsys):
     _say(monkeypatch, f"{WHO}\r\n".encode())
     assert run(["erase", "--store", store, "--client-id", "-", "--json"]) == 0
-    told = capsys.readouterr()
-    result = json.loads(told.out)
+    output = capsys.readouterr()
+    result = json.loads(output.out)
     assert (result["stage"], result["path"], result["reused"]) == ("erase", store, False)
     assert result["counts"]["ingests_changed"] == 1
     assert result["days"] == {"2026-09-01": 2}
-    assert WHO not in told.out + told.err
+    assert WHO not in output.out + output.err
     _say(monkeypatch, WHO.encode())
     assert run(["erase", "--store", store, "--client-id", "-"]) == 0
-    told = capsys.readouterr()
-    assert "nothing to remove" in told.err
-    assert WHO not in told.out + told.err
+    output = capsys.readouterr()
+    assert "nothing to remove" in output.err
+    assert WHO not in output.out + output.err
 
 
 def test_ids_from_a_file(store, tmp_path, capsys):
     (tmp_path / "ids.txt").write_text(f"{WHO}\n\nclient-4\n{WHO}\n")
     assert run(["erase", "--store", store, "--client-ids-file", str(tmp_path / "ids.txt")]) == 0
-    told = capsys.readouterr()
-    assert "2026-09-01 is now version 2" in told.out
-    assert "Raw logs" in told.err
-    assert "client-" not in told.out + told.err
+    output = capsys.readouterr()
+    assert "2026-09-01 is now version 2" in output.out
+    assert "Raw logs" in output.err
+    assert "client-" not in output.out + output.err
 
 
 def test_an_id_on_the_command_line_is_refused_and_not_repeated(store, capsys):
     assert run(["erase", "--store", store, "--client-id", WHO]) == 2
-    told = capsys.readouterr()
-    assert "command line" in told.err
-    assert WHO not in told.out + told.err
+    output = capsys.readouterr()
+    assert "command line" in output.err
+    assert WHO not in output.out + output.err
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe"])

@@ -128,7 +128,7 @@ def test_a_self_attentive_model_shows_where_its_hops_look(rnn, tmp_path, capsys)
     assert "attentive: where its 3 hops look" in page.words
     assert f"overlap {query['overlap']:.3f}" in page.words
     shown = [picture["aria-label"] for picture in page.all("svg") if picture["aria-label"].startswith("hops")]
-    assert [told.rpartition(" over ")[2] for told in shown] == ["4 words and 4 rows", "1 words and 4 rows"]
+    assert [output.rpartition(" over ")[2] for output in shown] == ["4 words and 4 rows", "1 words and 4 rows"]
     assert run(["explain", "--model", attentive, QUERY, "--into", str(into)]) == 0
     said = capsys.readouterr().out
     assert "attentive: where its 3 hops look" in said
@@ -160,7 +160,7 @@ def test_a_label_of_the_pair_stands_beside_both_scores(lstm, rnn, tmp_path, caps
     assert result["label"] == "Good [b]"
     words = Page((tmp_path / "explain.html").read_text(encoding="utf-8")).words
     scores = [f"Score of the pair by {model['name']}: {model['score']:.3f}" for model in result["models"]]
-    places = [words.index(told) for told in (*scores, "Label of the pair by a person: Good [b].")]
+    places = [words.index(output) for output in (*scores, "Label of the pair by a person: Good [b].")]
     assert places == sorted(places)
     assert run(["explain", *pair]) == 0
     assert "by a person: Good [b]." in capsys.readouterr().out

@@ -61,20 +61,20 @@ def test_foreign_texts_are_texts_and_equal_values_give_equal_bytes():
             histogram({"edges": [0, 1], "counts": [[2]], "cuts": [0.5]}, [(0, NASTY)], NASTY),
         ])  # fmt: skip
 
-    told = draw()
-    assert told == draw()
-    assert "&lt;script&gt;$x$ �" in told
-    assert "\u202e" not in told
-    loads_nothing(told)
+    output = draw()
+    assert output == draw()
+    assert "&lt;script&gt;$x$ �" in output
+    assert "\u202e" not in output
+    loads_nothing(output)
 
 
 def test_colours_are_those_of_the_page():
     """Nothing is painted that the style sheet does not know, or it would not follow the page into the dark."""
-    told = str(row_chart([row("a", 0.5, ours=True)], "x", level=0.4)) + line_chart(
+    output = str(row_chart([row("a", 0.5, ours=True)], "x", level=0.4)) + line_chart(
         [Line(name="a", points=[(0, 1.0), (1, 2.0)], band=[(0, 0.5, 1.5), (1, 1.5, 2.5)])], "x"
     )
-    assert set(re.findall(r"(?<![\w&])#[0-9a-f]{6}\b(?!\d)", told)) <= {"#000000"}  # strokes that are not drawn
-    assert {f"var(--{name})" for name in ("ours", "grid", "quiet", "ink")} <= set(re.findall(r"var\(--\w+\)", told))
+    assert set(re.findall(r"(?<![\w&])#[0-9a-f]{6}\b(?!\d)", output)) <= {"#000000"}  # strokes that are not drawn
+    assert {f"var(--{name})" for name in ("ours", "grid", "quiet", "ink")} <= set(re.findall(r"var\(--\w+\)", output))
 
 
 def test_lines_leave_out_what_was_not_measured():

@@ -29,8 +29,8 @@ def by_flags(folder) -> list[str]:
 def test_a_mapping_says_what_flags_say(folder, by_flags, capsys):
     share = ["--set", "dev_share=0.3"]
     assert run([*by_flags, *share]) == 0
-    out, told = capsys.readouterr()
-    assert "labelled pairs of 2 classes to train on" in told
+    out, output = capsys.readouterr()
+    assert "labelled pairs of 2 classes to train on" in output
     assert "labelled line held out" in out
     by_mapping = [*by_flags[:2], "--mapping", str(folder / "pairs.toml"), "--into", str(folder / "store"), *share]
     assert run([*by_mapping, "--json"]) == 0
@@ -41,8 +41,8 @@ def test_a_mapping_says_what_flags_say(folder, by_flags, capsys):
     model = trained_stage(str(folder / "store"))
     asked = ["evaluate-labelled", "--model", model, "--labelled", built["path"], "--into", str(folder / "store")]
     assert run([*asked, "--set", "num_resamples=100"]) == 0
-    out, told = capsys.readouterr()
-    assert "area under ROC" in told
+    out, output = capsys.readouterr()
+    assert "area under ROC" in output
     for system in ("ours", "TF-IDF cosine", "symmetric", "word mover's", "majority"):
         assert system in out
 

@@ -95,9 +95,9 @@ def _stage(asked: list[str]) -> str:
     printed = io.StringIO()
     with redirect_stdout(printed):
         assert run([*asked, "--json"]) == 0
-    told = json.loads(printed.getvalue())
-    assert told["reused"]
-    return told["path"]
+    output = json.loads(printed.getvalue())
+    assert output["reused"]
+    return output["path"]
 
 
 def test_the_page_is_whole_in_itself_and_safe_against_its_texts(said):
@@ -140,8 +140,8 @@ def test_the_overlap_is_the_mean_of_each_held_out_text_read_alone(said, result, 
 
 def test_the_terminal_says_the_short_of_it_without_a_text(said):
     out = said[0]
-    for told in ("What the classifier said", "sure on average", "Overlap of attention"):
-        assert told in out
+    for output in ("What the classifier said", "sure on average", "Overlap of attention"):
+        assert output in out
     assert max(len(line.rstrip()) for line in out.splitlines() if "/" not in line) <= 100
     assert NASTY not in out
 

@@ -75,10 +75,10 @@ def test_a_missing_file_is_refused():
 
 
 def test_all_missing_inputs_are_named_before_anything_runs(tmp_path):
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as raised:
         check_inputs(read_pipeline(write(tmp_path, LEAST)), "2026-09-01")
     for name in ("logs/*.gz", "documents.tsv", "queries.tsv", "qrels.txt"):
-        assert name in str(told.value)
+        assert name in str(raised.value)
 
 
 def test_the_data_date_is_filled_in():

@@ -50,10 +50,10 @@ def test_from_runs_to_qrels(given, capsys):
     assert result["metrics"]["agreement"][0]["num_same"] == 2
     assert read_qrels("qrels.txt") == {"q1": {"d1": 3, "d2": 0}, "q2": {"007": 2}}
     assert run(["pool", "--read", "anna.csv", "ben.csv", "--qrels", "qrels.txt"]) == 0
-    told = capsys.readouterr()
-    assert "3 judgments of 2 queries by people" in told.err
-    assert "67%" in told.out
-    assert "the lower of the two" in " ".join(told.out.split())
+    output = capsys.readouterr()
+    assert "3 judgments of 2 queries by people" in output.err
+    assert "67%" in output.out
+    assert "the lower of the two" in " ".join(output.out.split())
 
 
 def test_a_filled_sheet_and_other_qrels_are_never_overwritten(given, capsys):

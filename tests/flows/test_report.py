@@ -174,17 +174,17 @@ def test_a_candidate_that_was_kept_says_why_and_which_slice(page):
 
 
 @pytest.mark.parametrize(
-    ("alarm", "usual", "told"),
+    ("alarm", "usual", "output"),
     [
         ("half as many", "20", "half as many"),
         ("", "20", "Nothing is unusual, of 1 figures that could be compared."),
         ("", "—", "There are too few earlier runs to say what is unusual."),
     ],
 )
-def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, told):
+def test_drift_says_what_is_unusual_or_that_nothing_is(alarm, usual, output):
     row = {"words": "lines", "value": "10", "usual": usual, "basis": "4 Mondays", "alarm": alarm}
     page = Page(render(replace(sample_run(), results={**RESULTS, "drift": [row]})))
-    assert told in page.words
+    assert output in page.words
     assert f"lines 10 {usual} 4 Mondays" in page.words
 
 

@@ -51,13 +51,13 @@ def test_a_stage_that_a_signal_ends_may_be_tried_again(tmp_path):
 
 
 def test_progress_is_told_in_whole_lines_and_what_else_is_said_is_not(capsys):
-    told = []
-    with told_to(told.append), _Progress("train", told.append) as progress:
+    reported = []
+    with told_to(reported.append), _Progress("train", reported.append) as progress:
         progress.target.write(b"train: epoch 1\ntrain: epo")
         progress.target.flush()
         progress.relay()
-        assert told == ["train: epoch 1"]
+        assert reported == ["train: epoch 1"]
         progress.target.write(b"ch 2\nWARNING of a library, which may quote anything\n")
         progress.target.flush()
-    assert told == ["train: epoch 1", "train: epoch 2"]
+    assert reported == ["train: epoch 1", "train: epoch 2"]
     assert "may quote anything" in capsys.readouterr().err

@@ -73,11 +73,11 @@ def test_a_sweep_is_one_object_and_its_commands_make_and_publish_the_best(tmp_pa
     assert "Learning curves" in Path(result["page"]).read_text(encoding="utf-8")
 
     assert run(["sweep", str(tmp_path / "sweep.toml")]) == 0
-    told = capsys.readouterr()
-    assert "reused" in told.err
-    assert "2 points by dev_loss, lower is better, on held-out clicks" in told.out
-    assert "All of this comes from a simulated log." in told.out
-    assert shlex.quote(best["trials"][0]["digest"]) in told.out
+    output = capsys.readouterr()
+    assert "reused" in output.err
+    assert "2 points by dev_loss, lower is better, on held-out clicks" in output.out
+    assert "All of this comes from a simulated log." in output.out
+    assert shlex.quote(best["trials"][0]["digest"]) in output.out
 
     assert run(["verify", f"{tmp_path}/store"]) == 0
 
@@ -106,9 +106,9 @@ def test_words_of_all_points_start_from_a_file_but_where_a_point_says_none(tmp_p
 
 def test_a_plan_trains_nothing(tmp_path, shards, capsys):
     assert run(["sweep", write(tmp_path, shards, more="seeds = [1, 2]"), "--plan"]) == 0
-    told = capsys.readouterr().out
-    assert "to train  optimiser.step=0.02, seed 2" in told
-    assert "4 trials of 2 points, 0 of them there; dev_loss chooses, lower is better. Nothing was trained." in told
+    output = capsys.readouterr().out
+    assert "to train  optimiser.step=0.02, seed 2" in output
+    assert "4 trials of 2 points, 0 of them there; dev_loss chooses, lower is better. Nothing was trained." in output
     assert run(["sweep", str(tmp_path / "sweep.toml"), "--plan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"] == {"points": 2, "trials": 4, "trials_reused": 0}
     assert not (tmp_path / "store").exists()
@@ -142,17 +142,17 @@ def test_a_sweep_that_is_ended_ends_every_trial_and_the_same_command_goes_on(tmp
     for ending, end in ((signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)):
         sweep = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert sweep.stderr
-        told, line = "", "\n"
-        while line and "✓ 1/2" not in told:
+        output, line = "", "\n"
+        while line and "✓ 1/2" not in output:
             line = sweep.stderr.readline()
-            told += line
+            output += line
         wait_until(lambda: len(list(tmp_path.glob("store/train/*/attempt-*/steps.jsonl"))) == 2, "the second trial")
         end(sweep.pid, ending)
-        told += sweep.communicate(timeout=SECONDS)[1]
+        output += sweep.communicate(timeout=SECONDS)[1]
         assert sweep.returncode == 130
-        assert ("reused" in told) == (ending == signal.SIGTERM)  # the trial that the first one finished
-        assert "what was finished is kept" in told
-        assert "Traceback" not in told
+        assert ("reused" in output) == (ending == signal.SIGTERM)  # the trial that the first one finished
+        assert "what was finished is kept" in output
+        assert "Traceback" not in output
         wait_until(lambda group=sweep.pid: not _is_there(group), "the trials to end")
         assert len(list(tmp_path.glob("store/train/*/attempt-*"))) == 1
         assert not list(tmp_path.glob("store/sweep/*/*"))

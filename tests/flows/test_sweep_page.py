@@ -37,42 +37,42 @@ TABLE = {
 
 
 def test_every_curve_is_drawn_and_the_first_points_means_stand_out():
-    told = render(TABLE)
-    picture = told[told.index('<svg class="curves"') :].split("</svg>")[0]
+    output = render(TABLE)
+    picture = output[output.index('<svg class="curves"') :].split("</svg>")[0]
     assert picture.count("stroke: var(--plain)") == 4  # trials that have one; those that diverged have none
-    curves = re.search(r'aria-label="(dev_ndcg@10 after each epoch[^"]*)"', told)
+    curves = re.search(r'aria-label="(dev_ndcg@10 after each epoch[^"]*)"', output)
     assert curves
     # The mean of 0.5 and 0.6, and of 0.8 and 0.9; where a seed has no value neither has the mean.
     assert curves[1] == "dev_ndcg@10 after each epoch: 1st from 0.5500 to 0.8500; 2nd from 0.5500 to 0.5500"
 
 
 def test_the_ranking_shows_means_seeds_and_how_far_a_point_came():
-    told = render(TABLE)
-    assert "0.5500 after 1 of 3" in told
-    ranking = told[told.index('<svg class="whiskers"') :].split("</svg>")[0]
+    output = render(TABLE)
+    assert "0.5500 after 1 of 3" in output
+    ranking = output[output.index('<svg class="whiskers"') :].split("</svg>")[0]
     dots = re.findall(r'<use [^>]*style="fill: var\(--(\w+)\); stroke: var\(--(\w+)\); stroke-width: 1.6"', ranking)
     # Rings for seeds, full dots for means, that of the first point stands out.
     assert dots == [("card", "other")] * 2 + [("ours", "ours")] + [("card", "other")] * 2 + [("quiet", "quiet")]
-    assert "diverged with seed 2: its gradients are not finite." in told
+    assert "diverged with seed 2: its gradients are not finite." in output
 
 
 def test_the_page_loads_and_runs_nothing_and_escapes_what_a_user_wrote():
-    told = render(TABLE)
-    loads_nothing(told)
-    assert "&lt;script&gt;" in told
-    assert "Simulated." in told
+    output = render(TABLE)
+    loads_nothing(output)
+    assert "&lt;script&gt;" in output
+    assert "Simulated." in output
 
 
 def test_a_sweep_of_which_nothing_came_has_a_page_too():
-    told = render({**TABLE, "rungs": [], "rows": TABLE["rows"][2:], "labels": {}})
-    assert "1 point by dev_ndcg@10" in told
-    assert "best.toml" not in told
-    assert "<svg" not in told
+    output = render({**TABLE, "rungs": [], "rows": TABLE["rows"][2:], "labels": {}})
+    assert "1 point by dev_ndcg@10" in output
+    assert "best.toml" not in output
+    assert "<svg" not in output
 
 
 def test_the_page_in_markdown_has_the_table_and_what_to_type_for_the_first():
-    told = pages(TABLE)["sweep.md"]
-    assert told.startswith("# 3 points by dev\\_ndcg@10\n")
-    assert "| 1 | lstm-96 | **0.8500 ± 0.0100** |" in told
-    assert "    clicktower train --recipe lstm-96 --set seed=1\n" in told
-    assert "<script" not in told
+    output = pages(TABLE)["sweep.md"]
+    assert output.startswith("# 3 points by dev\\_ndcg@10\n")
+    assert "| 1 | lstm-96 | **0.8500 ± 0.0100** |" in output
+    assert "    clicktower train --recipe lstm-96 --set seed=1\n" in output
+    assert "<script" not in output

@@ -109,8 +109,8 @@ def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_ow
         assert text in html
     assert "NDCG" not in html
 
-    told = recipe_file(tmp_path, **TOLD, **SMALL)
-    assert run([*command, "--recipe", told, "--start", started["path"], "--report", str(page)]) == 0
+    output = recipe_file(tmp_path, **TOLD, **SMALL)
+    assert run([*command, "--recipe", output, "--start", started["path"], "--report", str(page)]) == 0
     result = json.loads(capsys.readouterr().out)
     assert present.headline(result) == (
         f"2 epochs, training loss {result['metrics']['train_loss']:.3f}, held-out loss "
@@ -125,7 +125,7 @@ def test_a_classifier_starts_from_texts_said_again_and_both_are_told_in_their_ow
 
 
 def test_a_start_that_is_no_model_is_refused(labelled, tmp_path, capsys):
-    told = recipe_file(tmp_path, **TOLD, **SMALL)
-    command = ["train", "--shards", labelled, "--into", str(tmp_path), "--recipe", told, "--threads", "1"]
+    output = recipe_file(tmp_path, **TOLD, **SMALL)
+    command = ["train", "--shards", labelled, "--into", str(tmp_path), "--recipe", output, "--threads", "1"]
     assert run([*command, "--start", labelled]) == 2
     assert "Give the folder that" in " ".join(capsys.readouterr().err.split())

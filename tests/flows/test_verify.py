@@ -24,9 +24,9 @@ def test_a_whole_stage_and_a_whole_store_have_nothing_wrong(tmp_path):
     result = a_stage(tmp_path)
     a_stage(tmp_path, seed=1)
     assert verify(result.folder) == []
-    told = []
-    assert verify(str(tmp_path), progress=lambda *told_now: told.append(told_now)) == []
-    assert told[-1] == ("verify", 2, 2)
+    reported = []
+    assert verify(str(tmp_path), progress=lambda *told_now: reported.append(told_now)) == []
+    assert reported[-1] == ("verify", 2, 2)
 
 
 def test_a_flipped_byte_is_found_where_sizes_are_right(tmp_path):

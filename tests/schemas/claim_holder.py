@@ -31,7 +31,7 @@ def main(store: str, let_go: str, begun: str) -> None:
             time.sleep(0.02)
         return Outcome(counts={"rows": 10})
 
-    result = run_stage(store, REQUEST, produce, lambda *told: print(*told, file=sys.stderr, flush=True))
+    result = run_stage(store, REQUEST, produce, lambda *reported: print(*reported, file=sys.stderr, flush=True))
     print("reused" if result.reused else "made", flush=True)
 
 

@@ -63,9 +63,9 @@ def test_files_that_would_give_wrong_numbers_are_refused_and_leave_nothing(evalu
 
 
 def test_pairs_of_several_grades_are_told(evaluated):
-    told = evaluated(qrels=GIVEN["qrels"] + "q1 0 d1 2\n")
-    assert told.counts["judgments_of_several_grades"] == 1
-    assert "1 judged pairs were given different grades: the lower median counts" in told.metrics["warnings"]
+    output = evaluated(qrels=GIVEN["qrels"] + "q1 0 d1 2\n")
+    assert output.counts["judgments_of_several_grades"] == 1
+    assert "1 judged pairs were given different grades: the lower median counts" in output.metrics["warnings"]
 
 
 def test_a_model_whose_embeddings_are_not_finite_is_refused(evaluated, tmp_path):

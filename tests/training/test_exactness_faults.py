@@ -100,13 +100,13 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_leads_to_the_same_by
     damaged = Path(folder, f"update-{newest:09d}.safetensors")
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
 
-    told = []
-    result = train(made, progress=lambda what, *_: told.append(what), **settings)
+    reported = []
+    result = train(made, progress=lambda what, *_: reported.append(what), **settings)
     assert weights(result) == expected
     metrics = result.manifest.outcome.metrics
     assert metrics["resumed"] == [{"update": before, "workers": 1}]
     assert metrics["refused_checkpoints"] == [f"the checkpoint of update {newest} is damaged"]
-    assert f"the checkpoint of update {newest} is damaged: went on from before it" in told[-1]
+    assert f"the checkpoint of update {newest} is damaged: went on from before it" in reported[-1]
 
 
 @pytest.mark.slow

@@ -26,9 +26,9 @@ def build(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def trained(build, tmp_path_factory):
-    told = []
+    reported = []
     store = str(tmp_path_factory.mktemp("store"))
-    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: told.append(what)), told
+    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: reported.append(what)), reported
 
 
 def steps(result) -> list[dict]:

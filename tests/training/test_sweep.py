@@ -47,7 +47,7 @@ def swept(build, tmp_path_factory):
     """(result, store, what was told of each trial, the result of the one trained by hand before)."""
     store = str(tmp_path_factory.mktemp("store"))
     by_hand = train(build, store=store, recipe=POINTS[1].recipes[0], threads=1)
-    told: list[tuple[dict, Trial, int, int]] = []
+    reported: list[tuple[dict, Trial, int, int]] = []
     result = sweep(
         build,
         POINTS,
@@ -55,9 +55,9 @@ def swept(build, tmp_path_factory):
         measure="dev_ndcg@10",
         threads=1,
         at_once=2,
-        trial_ended=lambda point, *rest: told.append((dict(point.fields), *rest)),
+        trial_ended=lambda point, *rest: reported.append((dict(point.fields), *rest)),
     )
-    return result, store, told, by_hand
+    return result, store, reported, by_hand
 
 
 @pytest.mark.slow
@@ -79,10 +79,10 @@ def test_one_that_diverges_stops_nobody_and_is_shown_with_its_reason(swept):
 
 
 def test_a_trial_that_was_trained_by_hand_counts(swept):
-    result, store, told, by_hand = swept
-    assert told[0][0] == {"step": 0.02}  # what is there is told first
-    assert told[0][1].reused
-    assert [(done, total) for _, _, done, total in told] == [(1, 3), (2, 3), (3, 3)]
+    result, store, reported, by_hand = swept
+    assert reported[0][0] == {"step": 0.02}  # what is there is told first
+    assert reported[0][1].reused
+    assert [(done, total) for _, _, done, total in reported] == [(1, 3), (2, 3), (3, 3)]
     [row] = [row for row in result.manifest.outcome.metrics["rows"] if row["fields"] == {"step": 0.02}]
     assert row["trials"][0]["digest"] == by_hand.manifest.digest
     assert row["mean"] == by_hand.manifest.outcome.metrics["dev_ndcg@10"]
@@ -149,12 +149,12 @@ def test_a_trial_ends_with_the_one_that_started_it_and_clears_its_attempt_away(b
     long = replace(RECIPE, epochs=10_000)
     arguments = {"shards": build, "store": str(tmp_path), "recipe": long, "threads": 1, "checkpoint_seconds": 0.0}
     with TrialProcess(arguments) as trial:
-        told = trial.read()
+        reported = trial.read()
         while (
-            isinstance(told, TrialStatus) and told.done < 240
+            isinstance(reported, TrialStatus) and reported.done < 240
         ):  # two epochs of 120 pairs, so that there is a checkpoint
-            told = trial.read()
-        assert isinstance(told, TrialStatus)
+            reported = trial.read()
+        assert isinstance(reported, TrialStatus)
         process = trial._process
         if ending == "nobody listens":  # as when the one that started it is killed
             trial.pipe.close()

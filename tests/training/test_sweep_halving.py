@@ -123,8 +123,8 @@ def test_the_best_go_on_and_the_others_are_told_with_how_far_they_came(build, fu
     header, rows = cells(table)
     assert [row[header.index("epochs")] for row in rows] == ["4", "4", "2 of 4", "1 of 4", "1 of 4"]
     assert [row["told_apart"] for row in table["rows"][2:]] == [None] * 3  # figures of fewer epochs
-    told = " ".join(notes(table))
-    assert "3 of 5 after 1 epoch, 2 of 3 after 2 epochs went on" in told
+    output = " ".join(notes(table))
+    assert "3 of 5 after 1 epoch, 2 of 3 after 2 epochs went on" in output
 
 
 @pytest.mark.slow

@@ -30,8 +30,8 @@ def _came(value: float | None, measure: str) -> dict:
 def as_table(rows, measure="dev_ndcg@10", **labels) -> dict:
     from dataclasses import asdict
 
-    told = [asdict(row) for row in rows]
-    return {"measure": measure, "watched": "judgments", "rungs": [], "rows": told, "labels": labels}
+    output = [asdict(row) for row in rows]
+    return {"measure": measure, "watched": "judgments", "rungs": [], "rows": output, "labels": labels}
 
 
 def test_mean_and_spread_are_over_the_seeds():
@@ -132,6 +132,6 @@ def test_notes_say_what_not_to_believe():
 @pytest.mark.parametrize(("best", "words"), [(0.1, "the smallest that was tried"), (0.3, "the largest"), (0.2, "")])
 def test_a_best_value_at_the_edge_of_what_was_tried_is_told(best, words):
     points = [(point(step), trials(0.9 if step == best else 0.5)) for step in (0.1, 0.2, 0.3)]
-    told = " ".join(notes(as_table(ranked(points, "dev_ndcg@10"))))
-    assert words in told
-    assert ("that was tried" in told) == bool(words)
+    output = " ".join(notes(as_table(ranked(points, "dev_ndcg@10"))))
+    assert words in output
+    assert ("that was tried" in output) == bool(words)

@@ -37,9 +37,9 @@ def build(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def trained(build, tmp_path_factory):
-    told = []
+    output = []
     store = str(tmp_path_factory.mktemp("store"))
-    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: told.append(what)), told
+    return train(build, store=store, recipe=RECIPE, threads=1, progress=lambda *what: output.append(what)), output
 
 
 def curves(result) -> list[dict]:
@@ -86,11 +86,11 @@ def test_manifest_carries_labels_counts_and_how_it_was_computed(trained):
 
 
 def test_progress_counts_pairs_to_the_end(trained):
-    told = trained[1]
-    assert told[-1][1:] == (1_200, 1_200)
-    assert "epoch 4/4" in told[-1][0]
-    assert "dev" in told[-1][0]
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    output = trained[1]
+    assert output[-1][1:] == (1_200, 1_200)
+    assert "epoch 4/4" in output[-1][0]
+    assert "dev" in output[-1][0]
+    assert [done for _, done, _ in output] == sorted(done for _, done, _ in output)
 
 
 def test_tensorboard_reads_the_same_curves(trained):

@@ -73,9 +73,9 @@ def test_a_file_that_is_not_whole_and_sound_is_refused_without_a_word_of_it(what
     with caplog.at_level(logging.WARNING), pytest.raises(StageError, match=f"(?i){found}") as raised:
         read_vectors(str(tmp_path / "bad"), {"hammer", "zebra"})
     assert raised.value.do
-    told = f"{raised.value} {caplog.text} {''.join(capfd.readouterr())}"
-    assert "hammer" not in told
-    assert "Once" not in told
+    output = f"{raised.value} {caplog.text} {''.join(capfd.readouterr())}"
+    assert "hammer" not in output
+    assert "Once" not in output
 
 
 def test_an_infinite_vector_of_a_word_that_nobody_asked_for_does_no_harm(tmp_path):

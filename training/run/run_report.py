@@ -36,7 +36,7 @@ HELD_OUT = {
     "dev_accuracy": "dev accuracy {:.3f}",
     "dev_word_repeat": "dev word {:.3f}",
 }
-RATE_REPORTS = 20  # how many of them the rate that is told looks back: some five seconds
+RATE_REPORTS = 20  # how many of them the reported rate looks back: some five seconds
 
 
 class Report:

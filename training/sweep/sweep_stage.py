@@ -402,14 +402,14 @@ class Trials:
                 while waiting and place.has_room():
                     key = waiting.popleft()
                     place.start(key, arguments(self._points[key[1]], self._recipe(key), self._goal_of(key)))
-                for key, told in place.news():
-                    if isinstance(told, TrialStatus):
+                for key, message in place.news():
+                    if isinstance(message, TrialStatus):
                         self._running.add(key)
                     else:
                         self._running.discard(key)
                         self._trained.add(key)
                         under_way -= 1
-                        self._end(key, self._came(key, told.error))
+                        self._end(key, self._came(key, message.error))
                 self._tell()
             if self.broken or not later:
                 return

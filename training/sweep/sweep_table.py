@@ -153,31 +153,31 @@ def cells(table: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def notes(table: Mapping[str, Any]) -> list[str]:
     """What to know before believing the table, one sentence or two each."""
-    rows, told = table["rows"], []
+    rows, remarks = table["rows"], []
     for row in rows:
-        told += [
+        remarks += [
             f"{point_text(row['fields'])} diverged with seed {trial['seed']}: {trial['failed']}."
             for trial in row["trials"]
             if trial["failed"]
         ]
     if all(len(row["trials"]) == 1 for row in rows):
-        told.append(
+        remarks.append(
             "One seed for each point: a recipe's figure moves with its seed alone, so a small lead means nothing."
             " `seeds = [1, 2, 3]` shows by how much."
         )
     else:
-        told.append("±: the standard deviation between seeds.")
+        remarks.append("±: the standard deviation between seeds.")
     if any(row["told_apart"] is False for row in rows):
-        told.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
-    told += _halved(table)
-    told += _at_an_edge(rows)
-    told.append(
+        remarks.append(f"{ALIKE}: the lead of the first point over this one is below two standard errors.")
+    remarks += _halved(table)
+    remarks += _at_an_edge(rows)
+    remarks.append(
         f"These {table['watched']} chose the point, and of {len(rows)} points the best is best partly by luck: its"
         " figure here is no test result. Evaluate it on judgments that chose nothing."
     )
     if table["labels"].get("simulated"):
-        told.append("All of this comes from a simulated log.")
-    return told
+        remarks.append("All of this comes from a simulated log.")
+    return remarks
 
 
 def _halved(table: Mapping[str, Any]) -> list[str]:
@@ -214,15 +214,15 @@ def value_text(value: Any) -> str:
 
 def _at_an_edge(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of fields with three numbers or more, those whose best value is the smallest or largest that was tried."""
-    told = []
+    remarks = []
     for name, best in rows[0]["fields"].items() if rows[0]["mean"] is not None else ():
         tried = {row["fields"].get(name) for row in rows}
         if len(tried) < 3 or not all(isinstance(value, int | float) for value in tried):
             continue
         for edge, which, other in ((min(tried), "smallest", "smaller"), (max(tried), "largest", "larger")):
             if best == edge:
-                told.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {other} ones.")
-    return told
+                remarks.append(f"The best {name}, {value_text(best)}, is the {which} that was tried: try {other} ones.")
+    return remarks
 
 
 def _chosen(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Trainings in processes of their own: a crash stays there, and many run in parallel.
 
     with TrialProcess({"shards": ..., "store": ..., "recipe": ...}) as trial:
-        told = trial.read()     # a TrialStatus, and at last a TrialOutcome
+        message = trial.read()     # a TrialStatus, and at last a TrialOutcome
 
 The process is an ordinary `launch.train`. It ends with the one that started it: asked to (SIGTERM), so that
 its attempt is cleared away and its checkpoints stay, and by itself once nobody listens to it any more.
@@ -64,12 +64,12 @@ class TrialProcess:
     def read(self) -> TrialStatus | TrialOutcome:
         """The next it tells; waits for it. `pipe` can be waited for with those of others."""
         try:
-            told = self.pipe.recv()
+            message = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it was telling
             self._process.join()
-            told = _died(self._process.exitcode or 0)
-        self._ended = isinstance(told, TrialOutcome)
-        return told
+            message = _died(self._process.exitcode or 0)
+        self._ended = isinstance(message, TrialOutcome)
+        return message
 
     def __enter__(self) -> "TrialProcess":
         return self
@@ -105,11 +105,11 @@ class Processes(ExitStack):
         found = []
         for pipe in wait(list(self._running), LISTEN_SECONDS):
             key, trial, own = self._running[pipe]
-            told = trial.read()
-            if isinstance(told, TrialOutcome):
+            message = trial.read()
+            if isinstance(message, TrialOutcome):
                 own.close()
                 del self._running[pipe]
-            found.append((key, told))
+            found.append((key, message))
         return found
 
 

@@ -60,8 +60,8 @@ def test_a_gain_that_may_be_chance_is_kept_and_says_so():
 
 
 def test_a_worse_one_is_called_worse():
-    told = decide(evaluation(spread(0.8)), evaluation(spread(0.7)), RULES).reason
-    assert told.endswith("-0.100 [-0.100, -0.100]; it is worse, so the live model stays.")
+    output = decide(evaluation(spread(0.8)), evaluation(spread(0.7)), RULES).reason
+    assert output.endswith("-0.100 [-0.100, -0.100]; it is worse, so the live model stays.")
 
 
 def test_a_negative_min_gain_takes_what_is_not_much_worse():
@@ -69,8 +69,8 @@ def test_a_negative_min_gain_takes_what_is_not_much_worse():
     assert not decide(live, candidate, RULES).promote
     assert decide(live, candidate, replace(RULES, min_gain=-0.005)).promote
     unsure = evaluation(spread(0.797) + 0.05 * np.resize([1, -1], 100))
-    told = decide(live, unsure, replace(RULES, min_gain=-0.002)).reason
-    assert "the interval is not above -0.002" in told
+    output = decide(live, unsure, replace(RULES, min_gain=-0.002)).reason
+    assert "the interval is not above -0.002" in output
 
 
 def test_a_slice_that_falls_too_far_keeps_the_candidate_though_it_is_better_overall():

@@ -49,15 +49,15 @@ def distinct_titles(documents: str) -> int:
 @pytest.fixture
 def encoded(monkeypatch) -> list[str]:
     """The titles that are encoded from here on."""
-    told: list[str] = []
+    reported: list[str] = []
     real = encoding.search_vectors
 
     def telling(model, texts, side, **rest):
-        told.extend(texts)
+        reported.extend(texts)
         return real(model, texts, side, **rest)
 
     monkeypatch.setattr(encoding, "search_vectors", telling)
-    return told
+    return reported
 
 
 def test_of_a_changed_catalogue_only_the_new_titles_are_encoded(live, model, documents, tmp_path, encoded):
@@ -125,9 +125,9 @@ def test_parts_that_a_killed_publisher_finished_are_taken_by_the_next(
 
 def test_progress_tells_how_many_titles_are_encoded(model, documents, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "PART_TITLES", 50)
-    told: list[tuple] = []
-    publish(model, documents=documents, to=str(tmp_path), config=CONFIG, progress=lambda *now: told.append(now))
-    counts = [done for what, done, total in told if what == "encode titles"]
+    reported: list[tuple] = []
+    publish(model, documents=documents, to=str(tmp_path), config=CONFIG, progress=lambda *now: reported.append(now))
+    counts = [done for what, done, total in reported if what == "encode titles"]
     titles = distinct_titles(documents)
     assert counts == [*range(0, titles, 50), titles]
 

@@ -108,12 +108,12 @@ def test_releases_change_under_load_and_no_request_is_lost_or_mixed(model, tmp_p
         for asker in askers:
             asker.start()
 
-        def until(told: str) -> None:
+        def until(reported: str) -> None:
             for _ in range(600):
-                if told in ask(url, "/metrics"):
+                if reported in ask(url, "/metrics"):
                     return
                 threading.Event().wait(0.1)
-            raise AssertionError(f"{told} was never told:\n" + ask(url, "/metrics"))
+            raise AssertionError(f"{reported} was never told:\n" + ask(url, "/metrics"))
 
         publish_named(model, uri, "two", tmp_path)
         until('swaps_total{outcome="served"} 1.0')
@@ -136,13 +136,13 @@ def test_releases_change_under_load_and_no_request_is_lost_or_mixed(model, tmp_p
         listening = Path("/proc/net/tcp").read_text()
         assert re.search(rf"0100007F:{port:04X} 00000000:0000 0A", listening)
         assert not re.search(rf"00000000:{port:04X} 00000000:0000 0A", listening)
-    told = Path(tmp_path, "log").read_text()
+    reported = Path(tmp_path, "log").read_text()
     assert [asker.wrong for asker in askers] == [[], [], [], []]
     assert set.union(*(asker.seen for asker in askers)) == {"one", "two"}
     assert min(asker.num_answers for asker in askers) > 10
-    assert told.count("cannot be served") == 1
-    assert "bytes and should have" in told
-    assert "steel" not in told  # what people ask is in no log
+    assert reported.count("cannot be served") == 1
+    assert "bytes and should have" in reported
+    assert "steel" not in reported  # what people ask is in no log
 
 
 @pytest.mark.engine

@@ -75,8 +75,8 @@ def test_typing_shows_both_rankings_as_the_service_gives_them(browser, origin):
         kinds = set()
         for selector, other, here, there in ((MODEL, "BM25", vector, bm25), (BM25, "model", bm25, vector)):
             ranks = {hit["id"]: hit["rank"] for hit in there["hits"]}
-            told = page.locator(f"{selector} .elsewhere").all_text_contents()
-            for hit, text in zip(here["hits"][:50], told, strict=True):
+            output = page.locator(f"{selector} .elsewhere").all_text_contents()
+            for hit, text in zip(here["hits"][:50], output, strict=True):
                 kind, expected = elsewhere(hit, ranks.get(hit["id"]), other)
                 assert text == expected
                 kinds.add((other, kind))

@@ -123,12 +123,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "status", "told"), REFUSED)
-def test_what_cannot_be_answered_is_refused_in_a_sentence(client, path, body, status, told):
+@pytest.mark.parametrize(("path", "body", "status", "output"), REFUSED)
+def test_what_cannot_be_answered_is_refused_in_a_sentence(client, path, body, status, output):
     answer = client.post(f"/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     assert SENTENCE.fullmatch(answer.json()["error"])
-    assert re.search(told, answer.json()["error"])
+    assert re.search(output, answer.json()["error"])
 
 
 BYTES = [

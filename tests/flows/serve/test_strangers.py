@@ -130,5 +130,5 @@ def test_what_is_too_much_at_once_is_refused_and_what_is_under_way_is_answered(r
 
 def test_the_description_tells_of_every_refusal(release):
     with TestClient(make_app(ServeConfig(release=release)), "http://127.0.0.1") as client:
-        told = json.loads(client.get("/openapi.json").content)["paths"]["/v1/explain"]["post"]["responses"]
-    assert {"408", "413", "421", "429"} <= set(told)
+        output = json.loads(client.get("/openapi.json").content)["paths"]["/v1/explain"]["post"]["responses"]
+    assert {"408", "413", "421", "429"} <= set(output)

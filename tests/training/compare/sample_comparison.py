@@ -107,7 +107,7 @@ def sample_result(comparison: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _row(name, title, family, paper, beyond, p_holm, parameters, dimensions, seconds, speed) -> dict[str, Any]:
     done = not isinstance(beyond, str)
-    told = {"name": name, "title": title, "family": family, "state": "done" if done else beyond,
+    output = {"name": name, "title": title, "family": family, "state": "done" if done else beyond,
             "why": WHY_NOT.get(name), "reused": name == "bm25", "digest": "d" * 12 if done else None,
             "notes": ["the weight 0.35 was chosen on dev"] if name == "hybrid" else [],
             "table": None if name in IN_BOTH or not paper else "tuned", "paper_row": title if paper else None,
@@ -115,28 +115,28 @@ def _row(name, title, family, paper, beyond, p_holm, parameters, dimensions, sec
             }  # fmt: skip
     cutoffs = ("ndcg@1", "ndcg@3", "ndcg@10")
     bm25 = (30.5, 32.8, 38.8)
-    told["paper"] = dict(zip(cutoffs, paper, strict=True)) if paper else None
-    told["paper_to_bm25"] = (
+    output["paper"] = dict(zip(cutoffs, paper, strict=True)) if paper else None
+    output["paper_to_bm25"] = (
         {c: round(ours - other, 1) for c, ours, other in zip(cutoffs, paper, bm25, strict=True)}
         if paper and name != "bm25"
         else None
     )
     if not done:
-        return told | {"values": {}, "to_against": None, "slices": {}}
+        return output | {"values": {}, "to_against": None, "slices": {}}
     # The differences at other measures and in the parts of slices are about twice that of NDCG@10.
     by = {m: beyond * (1.0 if m == "ndcg@10" else 1.8) for m in MEASURES}
-    told["values"] = {m: _interval(BM25[m] + by[m], 0.012 if m == "ndcg@10" else 0.024) for m in MEASURES}
-    told["to_against"] = (
+    output["values"] = {m: _interval(BM25[m] + by[m], 0.012 if m == "ndcg@10" else 0.024) for m in MEASURES}
+    output["to_against"] = (
         {m: _interval(by[m], 0.004) | {"p": p_holm / 12, "p_holm": p_holm} for m in MEASURES} if p_holm else None
     )
-    told["slices"] = {
+    output["slices"] = {
         slice_: {
             part: {"n": n, "ndcg@10": _interval(0.851 + beyond * (1 + at) / 2 - 0.01 * at, 0.3 / n**0.5)}
             for at, (part, n) in enumerate(parts.items())
         }
         for slice_, parts in SLICES.items()
     }
-    return told
+    return output
 
 
 def _interval(mean: float, half: float) -> dict[str, float]:

@@ -101,10 +101,10 @@ def test_the_order_of_rows_is_compared_with_the_papers_as_scipy_does_it():
         papers = [row.paper[at] for row in printed]
         of_draws = [stats.kendalltau(of[draw].mean(axis=0), papers).statistic for draw in draws]
         ends = np.quantile(of_draws, [0.025, 0.975])
-        told = found["as printed"][measure]
-        assert told["tau"] == pytest.approx(stats.kendalltau(of.mean(axis=0), papers).statistic)
-        assert [told["low"], told["high"]] == pytest.approx(list(ends))
-        assert told["low"] < told["high"]
+        output = found["as printed"][measure]
+        assert output["tau"] == pytest.approx(stats.kendalltau(of.mean(axis=0), papers).statistic)
+        assert [output["low"], output["high"]] == pytest.approx(list(ends))
+        assert output["low"] < output["high"]
     assert orders([EndedRow(row=row, state="done") for row in printed[:2]], per_query, config) == {}
 
 

@@ -42,10 +42,10 @@ def test_a_gpu_that_is_not_there_is_refused_by_the_process_that_would_use_it():
         "print(device_named('auto'))\n"
     )
     command = ["env", "CUDA_VISIBLE_DEVICES=", sys.executable, "-c", script]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert told.pop() == "cpu"
-    assert len(told) == 2
-    for line in told:
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert output.pop() == "cpu"
+    assert len(output) == 2
+    for line in output:
         assert line.startswith("StageError")
         assert "no CUDA GPU" in line
         assert "device=cpu" in line
