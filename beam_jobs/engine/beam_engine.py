@@ -80,37 +80,34 @@ def run_pipeline(
     """
     name, options = runner_name(beam_options), _options(beam_options)
     name_job(name, options, job_name)
-    with engine_log() as log, sigterm_as_exit():
+
+    def is_done() -> bool:
+        """Whether the request is committed, once no job of this name runs any more."""
         if same := flink_job(name, options):
             try:
                 same.wait(lambda what: progress(what, 0, None))
             except (KeyboardInterrupt, SystemExit):  # what would end a job of our own ends this one too
                 cancel(None, name, options)
                 raise
-        # Looked at only now: it may have committed since the caller looked, and be gone from the list.
-        if not has_committed():
-            _run(build, name, options, log, workers)
+        return has_committed()
 
-
-def _run(
-    build: Callable[[beam.Pipeline], None],
-    name: str,
-    options: PipelineOptions,
-    log: "EngineLog",
-    workers: ForkedWorkers | None,
-) -> None:
-    with started(name, options, log.folder, workers) as runner:
-        pipeline = _pipeline(build, runner, options)
-        _refuse_dry_run(name, pipeline, options)
-        try:
-            if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
-                pipeline.run().wait_until_finish()
-            else:
-                _submit_and_wait(pipeline, name, options, log)
-        except Exception as error:
-            if carried := _find_carried(error):
-                raise carried from None
-            raise
+    with engine_log() as log, sigterm_as_exit():
+        if is_done():
+            return
+        with started(name, options, log.folder, workers) as runner:
+            pipeline = _pipeline(build, runner, options)
+            _refuse_dry_run(name, pipeline, options)
+            if is_done():  # what a killed client had sent may have reached the cluster while the engine started
+                return
+            try:
+                if isinstance(runner, PipelineRunner):  # in this process: `run` returns at the end
+                    pipeline.run().wait_until_finish()
+                else:
+                    _submit_and_wait(pipeline, name, options, log)
+            except Exception as error:
+                if carried := _find_carried(error):
+                    raise carried from None
+                raise
 
 
 def _refuse_dry_run(name: str, pipeline: beam.Pipeline, options: PipelineOptions) -> None:

@@ -47,3 +47,11 @@ def test_another_exception_stays_what_it_is():
 def test_options_beam_refuses_are_wrong_usage():
     with pytest.raises(UsageError, match="direct_num_workers=many"):
         run_pipeline(lambda pipeline: pipeline | beam.Create([1]), ["--direct_num_workers=many"])
+
+
+def test_nothing_is_submitted_where_another_job_commits_while_the_engine_starts():
+    """As that of a client that was killed right after it had sent its job to the cluster."""
+    committed = iter([False, True])
+    job = lambda pipeline: pipeline | beam.Create([1]) | beam.Map(_refuse)  # noqa: E731
+    run_pipeline(job, [], has_committed=lambda: next(committed))
+    assert list(committed) == []
