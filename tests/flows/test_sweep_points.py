@@ -184,7 +184,7 @@ def test_the_sweeps_of_attention_are_grids_of_hops_and_penalties(name, measure):
     points = points_of(config)
     assert measure_of(config, points) == measure
     assert {(p.recipes[0].tower.hops, p.recipes[0].tower.penalty) for p in points} == {
-        (hops, penalty) for hops in (1, 2, 4, 8) for penalty in (0.0, 0.1, 0.3)
+        (hops, penalty) for hops in (1, 2, 3, 5, 8, 10, 15, 20, 25, 30) for penalty in (0.0, 0.3, 1.0)
     }
 
 
