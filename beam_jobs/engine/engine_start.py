@@ -180,9 +180,11 @@ def _cache_bytes(options: pipeline_options.PipelineOptions) -> int:
 # it is killed too. It has a session of its own, so that an interrupt typed at the terminal reaches this process alone,
 # which can then still use it to cancel the job.
 
-# `cat` ends when the other end of the pipe closes: when this process ended, however it did.
+# `cat` ends when the other end of the pipe closes: when this process ended, however it did. On Linux the server ends
+# with the shell too.
 _UNTIL_THE_PIPE_CLOSES = """
 exec 3<&0
+setpriv --pdeathsig KILL true 2>/dev/null && set -- setpriv --pdeathsig KILL "$@"
 "$@" 3<&- </dev/null &
 server=$!
 (cat <&3 >/dev/null; kill -9 $server) 2>/dev/null &

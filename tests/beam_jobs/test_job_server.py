@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from beam_jobs.engine.engine_start import PORT, job_server
@@ -49,6 +50,17 @@ def test_it_does_not_outlive_its_client(tmp_path, sign):
         pid = int(log.read_text())
         client.send_signal(sign)
     wait_until(lambda: not runs(pid), "the server to end")
+
+
+def test_it_ends_where_all_that_watch_over_it_are_killed(tmp_path):
+    log = tmp_path / "log"
+    with job_server(SERVER, str(log)):
+        pid = int(log.read_text())
+        shell = psutil.Process(pid).parent()
+        for one in [shell, *shell.children(recursive=True)]:
+            if one.pid != pid:
+                one.kill()
+        wait_until(lambda: not runs(pid), "the server to end")
 
 
 def test_one_that_does_not_start_is_an_error_that_names_its_log(tmp_path):
