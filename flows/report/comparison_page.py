@@ -43,6 +43,7 @@ TABLES = ("as printed", "tuned")  # of the rows that the paper has
 BM25 = "bm25"  # whose differences stand beside the paper's
 LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
+MIN_PART_QUERIES = 20  # a mean over fewer is chance
 ALIKE = "≈"  # marks a row whose difference from the chosen one is not significant
 GAINS = {"exponential": "2^grade - 1", "linear": "the grade"}
 JUDGES = {
@@ -457,9 +458,9 @@ def _tau_interval(value: Mapping[str, float]) -> str:
 
 
 def _parts(comparison: Comparison) -> list[Block]:
-    """Kinds of queries: every row in every part of each slice.
+    """Kinds of queries: every row in every part of each slice that has enough of them.
 
-    A slice of which only one part has queries is left out: that is all queries again.
+    A slice of which only one part is left is left out: that is nearly all queries again.
     """
     rows, columns, groups = done(comparison), Columns(), [("", 1)]
     for name, parts in comparison["slices"].items():
@@ -483,8 +484,9 @@ def _part_value(name: str, part: str, top: float, row: Row) -> Cell:
 
 
 def _in_part(row: Row, name: str, part: str) -> Mapping[str, Any] | None:
-    """What a row is worth in a part of a slice, with the number of queries; None where it was not measured."""
-    return (row.get("slices") or {}).get(name, {}).get(part)
+    """What a row is worth in a part of a slice, with the number of queries; None where too few were measured."""
+    found = (row.get("slices") or {}).get(name, {}).get(part)
+    return found if found and found["n"] >= MIN_PART_QUERIES else None
 
 
 def _costs(comparison: Comparison) -> list[Block]:

@@ -152,12 +152,14 @@ def test_tables_have_a_cell_for_every_name_of_their_header():
         assert sum(columns for _, columns in table.groups) in (0, len(table.header)), title
 
 
-def test_a_slice_of_one_part_tells_nothing_and_is_left_out():
+def test_parts_of_few_queries_and_slices_of_one_part_are_left_out():
     comparison = sample_comparison("bm25", "lstm-96")
     for row in comparison["rows"]:
         del row["slices"]["seen in training"]["seen"]
+        row["slices"]["misspelled"]["yes"]["n"] = 19
+        row["slices"]["frequency"]["tail"]["n"] = 19
     groups = tables(comparison)["For which queries"].groups
-    assert [name for name, _ in groups] == ["", "query length", "misspelled", "frequency"]
+    assert groups == [("", 1), ("query length", 4), ("frequency", 2)]
 
 
 def test_bm25_has_no_difference_to_itself():
