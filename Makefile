@@ -1,8 +1,10 @@
-# Everything a developer types. `make demo` and `make test` need Python 3.11 and make, nothing else.
+# Everything a developer types. `make demo` and `make test` need Python 3.11, make and bash, nothing else.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+SHELL  := bash
+.SHELLFLAGS := -o pipefail -c
 
 # Some environments forbid Python to keep compiled bytecode. Each process (a run has a dozen, the tests thousands) would
 # compile torch, Ray, Beam or Prefect anew, which doubles the time to import them.
@@ -42,7 +44,8 @@ format: $(READY)         ## let ruff order imports and lay out the code
 clean:                   ## remove the environment and the demo
 	rm -rf $(VENV) clicktower-demo
 
-# uv installs in seconds what pip installs in minutes, so pip only brings uv.
+# uv installs in seconds what pip installs in minutes, so pip only brings uv. It names the large packages as it fetches
+# them; its list of all that were installed is left out.
 $(READY): pyproject.toml constraints.txt $(wildcard training/kernel/*.cpp training/kernel/*.h training/kernel/*.inc \
           beam_jobs/compiled/*.cpp beam_jobs/compiled/*.h)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) or sys.version_info >= (3, 13))' \
@@ -50,5 +53,5 @@ $(READY): pyproject.toml constraints.txt $(wildcard training/kernel/*.cpp traini
 	@echo "Installing into $(VENV) (about 7 GB with torch's GPU libraries; a minute or two the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]' 2>&1 | sed '/^ [+~-] /d'
 	@touch $@
