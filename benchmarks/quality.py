@@ -42,7 +42,6 @@ from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
 from training.models.model import load_encoder  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
-from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
 from training.ranking.measure import (  # noqa: E402
     Measured,
@@ -53,6 +52,7 @@ from training.ranking.measure import (  # noqa: E402
 )
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
+from training.ranking.word_matches import title_ranking  # noqa: E402
 from training.recipes.named_recipes import recipe  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -301,9 +301,9 @@ def encoded(folders: Sequence[str], titles: Sequence[str]) -> tuple[list[System]
     models = [load_encoder(folder) for folder in folders]
     models[0].encode(titles[:1], "document")
     began = time.process_time()
-    first = TitleEmbeddings(models[0], titles)
+    first = title_ranking(models[0], titles, models[0].word_share)
     rate = len(titles) / (time.process_time() - began)
-    return [first, *(TitleEmbeddings(model, titles) for model in models[1:])], rate
+    return [first, *(title_ranking(model, titles, model.word_share) for model in models[1:])], rate
 
 
 def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) -> dict:

@@ -49,13 +49,13 @@ def train(
         recipe: The tower and its settings. As the paper prints them: paper-lstm-96, paper-lstm-64, paper-lstm-32,
             paper-lstm-96-n2, paper-lstm-96-n6, paper-lstm-96-n8, paper-bilstm-96, paper-rnn-288, paper-dssm,
             paper-clsm-1, paper-clsm-3, paper-clsm-5. Tuned here: lstm-96 (default), lstm-64, lstm-32, lstm-full-96,
-            bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192, lstm-pool-96,
-            lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled, variational (docs/quality.md compares
-            them). From labels (docs/labelled.md): siamese-lstm, siamese-max, siamese-gru, siamese-cnn, siamese-swem,
-            gated-attention, var-siamese, attentive-texts; with the sizes that Lin et al. and Deudon print
-            (docs/objectives.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae, deudon-vae-repeat, deudon.
-            Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify (labels) or generate
-            (reconstruction, paraphrase) among its settings.
+            bilstm-96, rnn-288, dssm, clsm-1, clsm-3, clsm-5. Not in the paper: lstm-pool-192,
+            lstm-pool-192-words, lstm-pool-96, lstm-long-96, bag-pool-512, bag-512, self-attentive, max-pooled,
+            variational (docs/quality.md compares them). From labels (docs/labelled.md): siamese-lstm, siamese-max,
+            siamese-gru, siamese-cnn, siamese-swem, gated-attention, var-siamese, attentive-texts; with the sizes that
+            Lin et al. and Deudon print (docs/objectives.md): lin-yelp, lin-age, lin-max, lin-cnn, lin-snli, deudon-vae,
+            deudon-vae-repeat, deudon. Or a TOML file: the best.toml of a sweep, or your own, with `objective` classify
+            (labels) or generate (reconstruction, paraphrase) among its settings.
         start: The folder of another training whose towers this one starts from, instead of from random numbers.
         epochs: Epochs, instead of the recipe's.
         reduction: How workers' gradients are summed: exact (the same bytes for any number of workers) or fast.

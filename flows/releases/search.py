@@ -16,6 +16,7 @@ from training.labelled.classifying import Confidence, rerank
 from training.models.model import load_encoder
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import search_vectors
+from training.ranking.word_matches import WordMatches, with_words
 
 Mode = Literal["vector", "bm25", "hybrid"]
 
@@ -23,6 +24,8 @@ Mode = Literal["vector", "bm25", "hybrid"]
 WEIGHT = 0.02
 # A hybrid ranks the union of each method's best this many.
 _CANDIDATES = 100
+# Of the nearest documents, how many are ranked again by their words, where the model's words have a share of a score.
+_WORDS_RANK = 200
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
 
@@ -32,7 +35,8 @@ class Hit:
     rank: int
     id: str
     title: str
-    # What the ranking is by: the cosine or minus the distance, the BM25 score, or the first of them + weight * BM25.
+    # What the ranking is by: the cosine (with the words' matches, where they have a share) or minus the distance, the
+    # BM25 score, or the first of them + weight * BM25.
     score: float
     cosine: float | None = None  # None where it was not needed and not asked for; distance and bm25 alike
     bm25: float | None = None
@@ -69,6 +73,11 @@ class OpenRelease:
         """The titles, indexed by word."""
         return TitleBM25(self.titles)
 
+    @cached_property
+    def word_matches(self) -> WordMatches:
+        """The titles' words, encoded one by one, for a model whose words have a share of a score."""
+        return WordMatches(self.model, self.titles)
+
     @property
     def ids(self) -> pa.Array:
         """The documents' ids by row: large_string."""
@@ -95,8 +104,10 @@ class OpenRelease:
         """The k best documents for a query, best first, equal ones by descending id as in evaluation.
 
         A hybrid is cosine + weight * BM25 over what either has among its best; of a release that compares by distance,
-        minus the distance for the cosine. By BM25 only documents are found that share a word with the query. both: give
-        each hit both in any mode. Raises UsageError without a word, and for k, mode or weight out of range.
+        minus the distance for the cosine. Where a model's words have a share of a score (ranking.word_matches), they
+        rank again what is nearest by the cosine, and a hybrid has that score for the cosine. By BM25 only documents are
+        found that share a word with the query. both: give each hit both in any mode. Raises UsageError without a word,
+        and for k, mode or weight out of range.
         """
         _require(text, k, mode, weight)
         search = self.documents_search
@@ -104,8 +115,8 @@ class OpenRelease:
         near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, near = search.best(query, k)
-            scores = near
+            rows, near = search.best(query, max(k, _WORDS_RANK) if self.model.word_share else k)
+            scores = self._with_words(text, rows, near)
         elif mode == "bm25":
             rows, bm25 = self.bm25.best(text, k)
             scores = bm25
@@ -114,7 +125,7 @@ class OpenRelease:
             depth = max(k, _CANDIDATES)
             rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
             near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
-            scores = near + np.float32(weight) * bm25
+            scores = self._with_words(text, rows, near) + np.float32(weight) * bm25
         if both and near is None and query is not None:
             near = search.scores_of(query, rows)
         if both and bm25 is None:
@@ -149,6 +160,11 @@ class OpenRelease:
     def vector(self, text: str) -> np.ndarray:
         """The search vector of a query, float32 [dimensions]. Raises UsageError without a word."""
         return search_vectors(self.model, [text], "query")[0]
+
+    def _with_words(self, text: str, rows: np.ndarray, near: np.ndarray) -> np.ndarray:
+        """The scores of some documents by what is near to the query, and by their words where these have a share."""
+        share = self.model.word_share
+        return with_words(near, self.word_matches.scores_of(text, rows), share) if share else near
 
     @cached_property
     def _documents(self) -> tuple[pa.Array, pa.Array, IndexSearch]:

@@ -7,7 +7,7 @@ form. `metrics` of its manifest: the means, and what the row costs.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from schemas.stage import Progress, StageResult, run_stage
 from training.compare.rows import BASELINE, Material, Row
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import TitleEmbeddings
 from training.ranking.hybrid import Hybrid, cross_fit, scores_of_pairs
 from training.ranking.measure import Measured, System, measure, measure_run
 from training.ranking.ndcg import judged_pairs
+from training.ranking.word_matches import title_ranking
 
 STAGE_VERSION = 1
 _PER_QUERY, _JUDGED, _RETRIEVED = "per_query.json", "judged.run", "collection.run"
@@ -45,7 +45,8 @@ def of_model(row: Row, trained: StageResult, material: Material, progress: Progr
     from training.models.model import load_encoder  # torch is loaded where it is used
 
     model = load_encoder(trained.data)
-    return _encoding(row, model, model.num_parameters, material, progress, seconds=_train_seconds(trained))
+    made = _encoding(row, model, model.num_parameters, material, progress, word_share=model.word_share)
+    return replace(made, train_seconds=_train_seconds(trained))
 
 
 def of_baseline(row: Row, material: Material, progress: Progress) -> MadeSystem:
@@ -81,7 +82,7 @@ def of_hybrid(
     made = []
     for trained in models:
         model = load_encoder(trained.data)
-        tower = TitleEmbeddings(model, material.documents.titles, progress=progress)
+        tower = title_ranking(model, material.documents.titles, model.word_share, progress=progress)
         first = scores_of_pairs(_measure(tower, best, material, progress).judged, judged)
         weights = cross_fit(first, second, judged, collection.queries, gain=config.gain, seed=config.seed)
         near = "cosine" if model.similarity == "cosine" else "minus the distance"
@@ -102,17 +103,16 @@ def of_hybrid(
 
 
 def _encoding(
-    row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, seconds: float | None = None
+    row: Row, encoder: Any, parameters: int, material: Material, progress: Progress, *, word_share: float = 0.0
 ) -> MadeSystem:
-    """A measured encoder of queries and titles, trained in so many `seconds`."""
+    """A measured encoder of queries and titles."""
     began = time.perf_counter()
-    system = TitleEmbeddings(encoder, material.documents.titles, progress=progress)
+    system = title_ranking(encoder, material.documents.titles, word_share, progress=progress)
     encoded_in = time.perf_counter() - began
     return MadeSystem(
         measured=_measure(system, row.name, material, progress),
         parameters=parameters,
         dimensions=encoder.dimensions,
-        train_seconds=seconds,
         texts_per_second=len(material.documents) / encoded_in,
     )
 

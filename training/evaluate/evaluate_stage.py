@@ -28,10 +28,10 @@ from schemas.text_contract import keyed_digest, words
 from training.evaluate.slices import read_frequencies, slices
 from training.models.model_source import model_source
 from training.ranking.bm25 import TitleBM25
-from training.ranking.embedding import TitleEmbeddings
 from training.ranking.measure import JudgedCollection, Measured, RandomOrder, Rules, System, judged_collection, measure
 from training.ranking.ndcg import CUTOFFS, Gain, gains_of, judged_pairs
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p
+from training.ranking.word_matches import title_ranking
 
 STAGE_VERSION = 3
 OURS, BASELINE, FLOOR = "model", "bm25", "random"
@@ -179,7 +179,8 @@ def table(collection: JudgedCollection, measured: Mapping[str, Measured], config
 def _systems(model: str, documents: Documents, config: EvaluateConfig, progress: Progress) -> dict[str, System]:
     from training.models.model import load_encoder  # torch is loaded where it is used
 
-    ours = TitleEmbeddings(load_encoder(model), documents.titles, progress=progress)
+    encoder = load_encoder(model)
+    ours = title_ranking(encoder, documents.titles, encoder.word_share, progress=progress)
     progress("index titles for BM25", 0, None)
     baseline, floor = TitleBM25(documents.titles), RandomOrder(documents.ids, seed=config.seed)
     return {OURS: ours, BASELINE: baseline, FLOOR: floor}

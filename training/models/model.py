@@ -42,6 +42,7 @@ from training.kernel.kernel_towers import CompiledTower, compiled_towers, tokeni
 from training.network.encoder import CPU, Encoder, encode_batch
 from training.network.parameters import Layout, Outputs, layout_of, pieces, tower_name
 from training.ranking.embedding import Side, unit
+from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe
 from training.towers import tower_of
 
@@ -98,6 +99,11 @@ class Model:
         return self.recipe.objective.similarity
 
     @property
+    def word_share(self) -> float:
+        """What the words' own matches have of a score (ranking.word_matches)."""
+        return self.recipe.objective.word_share if isinstance(self.recipe.objective, Clicks) else 0.0
+
+    @property
     def num_parameters(self) -> int:
         """Numbers that it holds, of all its towers."""
         return len(self.towers) * sum(prod(shape) for shape in self.layout.shapes.values())
@@ -127,6 +133,10 @@ class Ensemble:
     @property
     def dimensions(self) -> int:
         return sum(member.dimensions for member in self.members)
+
+    @property
+    def word_share(self) -> float:
+        return sum(member.word_share for member in self.members) / len(self.members)
 
     @property
     def num_parameters(self) -> int:

@@ -95,6 +95,7 @@ class Clicks(ObjectiveSettings):
     # What a pair's loss counts: 1, its clicks, 1 + ln(clicks), or what the shards' own column says.
     weights: Literal["none", "clicks", "log_clicks", "column"] = "none"
     teacher: Annotated[Teaching | None, BeforeValidator(or_none)] = None
+    word_share: Share = 0.0  # of a score, what the words' own matches have (ranking.word_matches); not trained
     shuffle_clicks: bool = False  # leak check: clicked titles are permuted among the training pairs
 
     @property

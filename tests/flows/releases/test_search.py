@@ -14,12 +14,16 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.release import read_pointer
 from tests.flows.releases.catalogue import CONFIG
+from tests.recipes import varied
 from tests.rounding import rounded
+from tests.trained_model import trained_stage
 from training.models.model import load_model
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import TitleEmbeddings
 from training.ranking.measure import top_k
 from training.ranking.ndcg import descending_order
+from training.ranking.word_matches import title_ranking
+from training.recipes.click_recipes import LSTM_96
 
 
 def test_search_without_an_index_ranks_as_exact_search_does(published, documents):
@@ -125,6 +129,25 @@ def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documen
         for mode in ("vector", "bm25", "hybrid"):
             shorter = [(hit.id, hit.score) for hit in opened.search(query, k, mode)]
             assert shorter == [(hit.id, hit.score) for hit in opened.search(query, 50, mode)][:k]
+
+
+def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does(documents, tmp_path):
+    trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    opened = OpenRelease(publish(trained, documents=documents, to=str(tmp_path / "live"), config=CONFIG).uri)
+    catalogue = read_documents(documents)
+    assert opened.model.word_share == 0.4
+    for query in ("steel angles", "garden hose 2x4"):
+        cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
+        scores = title_ranking(opened.model, catalogue.titles, 0.4).scores([query])[0]
+        nearest = np.sort(cosines)[-200]
+        best = np.sort(scores[cosines >= nearest])[::-1][:20]
+        hits = opened.search(query, 20)
+        assert [hit.score for hit in hits] == rounded(best.tolist())
+        of = dict(zip(catalogue.ids, zip(scores.tolist(), cosines.tolist(), strict=True), strict=True))
+        assert [(hit.score, hit.cosine) for hit in hits] == [rounded(of[hit.id]) for hit in hits]
+        bm25 = TitleBM25(catalogue.titles).scores([query])[0]
+        hybrid = opened.search(query, 1, "hybrid", weight=0.3)[0]
+        assert hybrid.score == rounded(float((scores + np.float32(0.3) * bm25).max()), of=1 + hybrid.bm25)
 
 
 def test_search_says_what_is_wrong(live, published, tmp_path):

@@ -1,0 +1,89 @@
+"""Late interaction: beside the cosine of two texts, each word of a query looks for its best match in a title.
+
+    score(q, d) = (1 - share) R(q, d) + share M(q, d)
+    M(q, d) = Σ_w idf_w max_v R(w, v) / Σ_w idf_w        words w of the query, v of the title
+
+The sum of maxima is ColBERT's (Khattab and Zaharia, SIGIR 2020, arXiv:2004.12832, eq. 3). A word's vector is what the
+same encoder makes of the word alone, so nothing more is trained or stored; in place of context it has the vector of the
+whole text beside it. idf is BM25's (bm25), of the titles of the collection; a word that no title has is the rarest. A
+word that stands twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from schemas.stage import Progress, silent
+from schemas.text_contract import words
+from training.ranking.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
+from training.ranking.measure import System
+from training.ranking.term_counts import Titles, count_terms
+
+
+def title_ranking(
+    encoder: TextEncoder, titles: Sequence[str], word_share: float, *, progress: Progress = silent
+) -> System:
+    """Titles ranked by an encoder whose words have this share of a score; by the cosine or distance alone where it is
+    0."""
+    texts = TitleEmbeddings(encoder, titles, progress=progress)
+    return _TextsAndWords(texts, WordMatches(encoder, titles), word_share) if word_share else texts
+
+
+class _TextsAndWords:
+    def __init__(self, texts: TitleEmbeddings, matches: "WordMatches", share: float) -> None:
+        self._texts, self._matches, self._share = texts, matches, share
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """float32 [queries, titles]."""
+        return with_words(self._texts.scores(queries), self._matches.scores(queries), self._share)
+
+
+def with_words(cosines: np.ndarray, matches: np.ndarray, share: float) -> np.ndarray:
+    """The score of each R and its M, float32."""
+    return (np.float32(1) - np.float32(share)) * cosines + np.float32(share) * matches
+
+
+class WordMatches:
+    """M of a query for the titles of a collection. Safe for many threads.
+
+    Each distinct word of the titles is encoded once; a title is the list of its distinct words' numbers.
+    """
+
+    def __init__(self, encoder: TextEncoder, titles: Titles) -> None:
+        terms = count_terms(titles)
+        assert terms.lengths.all(), "a title without a word has no embedding either"
+        self._encoder, self._vocabulary = encoder, terms.vocabulary
+        self._num_titles, self._titles_with = len(titles), terms.titles_with
+        by_title = np.argsort(terms.title_of, kind="stable")
+        self._word_of = terms.word_of[by_title].astype(np.int32)
+        self._starts = np.searchsorted(terms.title_of[by_title], np.arange(len(titles) + 1))
+        self._vectors_VD = search_vectors(encoder, list(terms.vocabulary), "document")
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """M of each query and title, float32 [queries, titles]."""
+        return np.stack([self._of(query, self._vectors_VD, self._word_of, self._starts) for query in queries])
+
+    def scores_of(self, query: str, rows: np.ndarray) -> np.ndarray:
+        """M of some titles for a query, float32 [rows]: those that `scores` gives."""
+        lengths = self._starts[rows + 1] - self._starts[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.repeat(self._starts[rows] - starts[:-1], lengths) + np.arange(starts[-1])
+        distinct, word_of = np.unique(self._word_of[at], return_inverse=True)
+        return self._of(query, self._vectors_VD[distinct], word_of, starts)
+
+    def _of(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
+        of_query = words(query)
+        idf = [self._idf(word) for word in of_query]
+        matches = np.zeros(len(starts) - 1, np.float32)
+        # One by one, so that titles of the same words have the same score, bit for bit, whatever stands beside them.
+        for weight, vector_D in zip(idf, search_vectors(self._encoder, of_query, "query"), strict=True):
+            cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
+            matches += np.float32(weight / sum(idf)) * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
+        return matches
+
+    def _idf(self, word: str) -> float:
+        number = self._vocabulary.get(word)
+        having = 0 if number is None else int(self._titles_with[number])
+        return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))
