@@ -4,8 +4,9 @@
 
 The protocol of quality.py: a fifth of the train queries, left out of training, chooses the share that words have of a
 score, with the first seed; then models of all pairs and every seed are measured once on dev. Rows: the tower; its words
-alone; both by the chosen share, and by the recipe's; two seeds side by side, to see what any second opinion adds; BM25.
-Means over seeds of each query, paired intervals over queries.
+alone; both by the chosen share, and by the recipe's, of all titles, and of those that are nearest by the cosine alone,
+as `clicktower search` does; two seeds side by side, to see what any second opinion adds; BM25. Means over seeds of each
+query, paired intervals over queries.
 
 Prints a table and writes benchmarks/results/word-matches-DATASET.json, with the curve that chose.
 """
@@ -16,6 +17,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -32,25 +34,27 @@ from benchmarks.quality import (  # noqa: E402
     Judges,
     bootstrap_interval,
     build_shards,
-    named,
-    of_measures,
-    print_table,
     train,
     write_choosing,
 )
+from flows.releases.search import WORDS_RANK  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from training.models.model import Ensemble, load_encoder, load_model  # noqa: E402
-from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.ranking.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import scores_of_pairs  # noqa: E402
+from training.ranking.measure import Measured  # noqa: E402
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
 from training.ranking.word_matches import WordMatches, title_ranking, with_words  # noqa: E402
 from training.recipes.named_recipes import recipe  # noqa: E402
 
 TOWER = "lstm-pool-192"
 SETTINGS = {"homedepot": "optimiser.step=0.008,epochs=10", "nfcorpus": FIRST_WORDS}  # homedepot's as quality.py chose
+MEASURES = (
+    "ndcg@1", "ndcg@3", "ndcg@10", "collection_recall@10", "collection_recall@100", "collection_ndcg@10",
+)  # fmt: skip
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8)
 RECIPES_SHARE = recipe(f"{TOWER}-words").clicks.word_share
-TIMED_TITLES, TIMED_QUERIES = 200, 200  # that are ranked again, of each query
+TIMED_QUERIES = 200
 
 
 def main() -> None:
@@ -77,10 +81,11 @@ def main() -> None:
     table["words alone"] = [dev.measure(WordMatches(model, documents.titles)) for model in models]
     for name, of_words in ("words, chosen share", share), ("words, the recipe's share", RECIPES_SHARE):
         table[name] = [dev.measure(title_ranking(model, documents.titles, of_words)) for model in models]
+    table["nearest, the recipe's share"] = [dev.measure(NearestAgain(model, documents.titles)) for model in models]
     pairs = [Ensemble(members=members) for members in combinations(models, 2)]
     table["two seeds side by side"] = [dev.measure(TitleEmbeddings(pair, documents.titles)) for pair in pairs]
     table["bm25"] = [dev.measure(dev.bm25)]
-    means = {name: np.mean([of_measures(one) for one in seeds], axis=0) for name, seeds in table.items()}
+    means = {name: np.mean([values_of(one) for one in seeds], axis=0) for name, seeds in table.items()}
     minus = {name: values_QM - means[TOWER] for name, values_QM in means.items() if name != TOWER}
     value = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,8 +110,28 @@ def main() -> None:
         **costs(models[0], documents.titles, list(dev.collection.queries.values())),
     }
     (RESULTS / f"word-matches-{options.dataset}.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    print_table(table)
-    print(f"share {share}, chosen by {curve}")
+    for name, of in value["systems"].items():
+        print(f"{name:<32}" + "".join(f"{figure:>9.4f}" for figure in of.values()))
+
+
+def values_of(measured: Measured) -> np.ndarray:
+    return np.stack([measured.per_query[name] for name in MEASURES], axis=1)
+
+
+def named(values_M: np.ndarray) -> dict[str, float]:
+    return dict(zip(MEASURES, np.round(values_M, 4).tolist(), strict=True))
+
+
+class NearestAgain:
+    """What search ranks: the nearest titles by texts and words, and after them all others by the cosine."""
+
+    def __init__(self, encoder: TextEncoder, titles: Sequence[str]) -> None:
+        self._cosines, self._both = (title_ranking(encoder, titles, share) for share in (0.0, RECIPES_SHARE))
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        cosines = self._cosines.scores(queries)
+        last = np.sort(cosines, axis=1)[:, -min(WORDS_RANK, cosines.shape[1])]
+        return np.where(cosines >= last[:, None], self._both.scores(queries), cosines - 2)
 
 
 def by_share(model: str, judges: Judges) -> list[tuple[float, float]]:
@@ -121,12 +146,12 @@ def by_share(model: str, judges: Judges) -> list[tuple[float, float]]:
     return list(zip(SHARES, map(float, ndcg), strict=True))
 
 
-def costs(model: object, titles: list[str], queries: list[str]) -> dict[str, float]:
-    """What it takes to prepare the titles' words, in seconds of a core, and to rank some titles again."""
+def costs(model: TextEncoder, titles: Sequence[str], queries: Sequence[str]) -> dict[str, float]:
+    """What it takes to prepare the titles' words, in seconds of a core, and to rank again as many as search does."""
     began = time.process_time()
     matches = WordMatches(model, titles)
     prepared = time.process_time() - began
-    rows = np.random.default_rng(0).choice(len(titles), (TIMED_QUERIES, min(TIMED_TITLES, len(titles))))
+    rows = np.random.default_rng(0).choice(len(titles), (TIMED_QUERIES, WORDS_RANK))
     began = time.process_time()
     for query, of_query in zip(queries, rows, strict=False):
         matches.scores_of(query, of_query)

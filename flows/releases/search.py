@@ -25,7 +25,7 @@ WEIGHT = 0.02
 # A hybrid ranks the union of each method's best this many.
 _CANDIDATES = 100
 # Of the nearest documents, how many are ranked again by their words, where the model's words have a share of a score.
-_WORDS_RANK = 200
+WORDS_RANK = 1_000
 # The default number of nearest documents that a second scorer reranks.
 RERANKED = 100
 
@@ -115,14 +115,14 @@ class OpenRelease:
         near = bm25 = None
         if mode == "vector":
             assert query is not None
-            rows, near = search.best(query, max(k, _WORDS_RANK) if self.model.word_share else k)
+            rows, near = search.best(query, max(k, WORDS_RANK) if self.model.word_share else k)
             scores = self._with_words(text, rows, near)
         elif mode == "bm25":
             rows, bm25 = self.bm25.best(text, k)
             scores = bm25
         else:
             assert query is not None
-            depth = max(k, _CANDIDATES)
+            depth = max(k, WORDS_RANK if self.model.word_share else _CANDIDATES)
             rows = np.union1d(search.best(query, depth)[0], self.bm25.best(text, depth)[0])
             near, bm25 = search.scores_of(query, rows), self.bm25.scores_of(text, rows)
             scores = self._with_words(text, rows, near) + np.float32(weight) * bm25

@@ -7,6 +7,7 @@ import pytest
 from lancedb.index import IvfFlat
 
 from flows.releases import make_release as making
+from flows.releases import search as searching
 from flows.releases.publish import publish
 from flows.releases.release_documents import Rows, open_search, read_columns, write_rows
 from flows.releases.search import OpenRelease, search
@@ -131,7 +132,8 @@ def test_a_hybrid_adds_the_cosine_and_the_weighted_bm25_score(published, documen
             assert shorter == [(hit.id, hit.score) for hit in opened.search(query, 50, mode)][:k]
 
 
-def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does(documents, tmp_path):
+def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does(documents, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "WORDS_RANK", 100)  # of 300 documents
     trained = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
     opened = OpenRelease(publish(trained, documents=documents, to=str(tmp_path / "live"), config=CONFIG).uri)
     catalogue = read_documents(documents)
@@ -139,7 +141,7 @@ def test_words_with_a_share_of_a_score_rank_the_nearest_again_as_evaluation_does
     for query in ("steel angles", "garden hose 2x4"):
         cosines = TitleEmbeddings(opened.model, catalogue.titles).scores([query])[0]
         scores = title_ranking(opened.model, catalogue.titles, 0.4).scores([query])[0]
-        nearest = np.sort(cosines)[-200]
+        nearest = np.sort(cosines)[-100]
         best = np.sort(scores[cosines >= nearest])[::-1][:20]
         hits = opened.search(query, 20)
         assert [hit.score for hit in hits] == rounded(best.tolist())
