@@ -24,6 +24,7 @@ from training.analysis.keywords import gate_keywords
 from training.models.model import Ensemble, Model
 from training.ranking.bm25 import TitleBM25
 from training.ranking.embedding import Side, scores_one_by_one, search_vectors
+from training.ranking.word_matches import best_matches
 
 MOST_BYTES = 1_000_000  # of a body
 BODY_SECONDS = 20.0  # until the whole body must have arrived
@@ -191,9 +192,10 @@ def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
     """What carried the score of a query and a title: {"cosine", "distance", "bm25", "query", "title"}.
 
     Of each text: {"text", "num_words", "words"}, and of each of its first words {"word", "share", "moved", "keyword",
-    "in_other"}; a query's word also has "bm25", its part of the title's score. `moved` (the share of the most active
-    cells) and `keyword` are None for a tower without gates, `bm25` without an index of words. Raises UsageError for a
-    text without a word.
+    "in_other"}; a query's word also has "bm25", its part of the title's score, and "match", the title's {"word",
+    "cosine"} that it meets. `moved` (the share of the most active cells) and `keyword` are None for a tower without
+    gates, `bm25` without an index of words, `match` where words have no share of a score. Raises UsageError for a text
+    without a word.
 
         share(word) = R(Q, D) - R(Q without the word, D)       and likewise for the title's words
 
@@ -208,7 +210,11 @@ def explanation(encoder: Model | Ensemble, bm25: TitleBM25 | None, query: str, t
     parts = bm25.parts(query, title) if bm25 else None
     of_query = _explained(encoder, query, "query", scores_Q, other=title)
     for number, word in enumerate(of_query["words"]):
-        word["bm25"] = parts[number] if parts else None
+        word["bm25"], word["match"] = parts[number] if parts else None, None
+    if encoder.word_share:
+        met = best_matches(encoder, [word["word"] for word in of_query["words"]], words(title))
+        for word, (other, cosine) in zip(of_query["words"], met, strict=True):
+            word["match"] = {"word": other, "cosine": cosine}
     score = float(scores_Q[0])
     return {
         "cosine": score if encoder.similarity == "cosine" else None,

@@ -30,6 +30,12 @@ def title_ranking(
     return _TextsAndWords(texts, WordMatches(encoder, titles), word_share) if word_share else texts
 
 
+def best_matches(encoder: TextEncoder, of_query: Sequence[str], of_title: Sequence[str]) -> list[tuple[str, float]]:
+    """Of each word of a query, the word of a title that it meets, and their cosine."""
+    cosines_QV = search_vectors(encoder, of_query, "query") @ search_vectors(encoder, of_title, "document").T
+    return [(of_title[int(cosines_V.argmax())], float(cosines_V.max())) for cosines_V in cosines_QV]
+
+
 class _TextsAndWords:
     def __init__(self, texts: TitleEmbeddings, matches: "WordMatches", share: float) -> None:
         self._texts, self._matches, self._share = texts, matches, share

@@ -9,8 +9,8 @@ export function drawWhy(panel, found) {
   panel.style.setProperty("--zero", `${100 * zero(words)}%`);
   panel.replaceChildren(
     facts(found),
-    table("Words of the query", found.query, span(words), found.bm25 !== null),
-    table("Words of the title", found.title, span(words), false),
+    table("Words of the query", found.query, span(words), queryColumns(found)),
+    table("Words of the title", found.title, span(words), []),
     legend(words, nameOfNear(found)),
   );
   panel.dataset.drawn = "yes";
@@ -34,6 +34,14 @@ const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3
 const cells = (word) =>
   word.moved === null ? "" : `moves ${Math.round(100 * word.moved)}% of the most active cells`;
 
+// The head of a further column, its class, and what stands there for a word.
+const queryColumns = (found) => [
+  ...(found.bm25 === null ? [] : [["BM25", "number", (word) => (word.bm25 ? word.bm25.toFixed(2) : "–")]]),
+  ...(found.query.words.some((word) => word.match)
+    ? [["best match", "", (word) => `${word.match.word} ${word.match.cosine.toFixed(2)}`]]
+    : []),
+];
+
 function facts(found) {
   const parts = [`${nameOfNear(found)} ${near(found).toFixed(3)}`];
   if (found.bm25 !== null) parts.push(`BM25 ${found.bm25.toFixed(2)}`);
@@ -41,7 +49,7 @@ function facts(found) {
   return element("p", { class: "facts quiet" }, parts.join(" · "));
 }
 
-function table(caption, text, whole, withBM25) {
+function table(caption, text, whole, columns) {
   const head = element(
     "tr",
     {},
@@ -49,7 +57,7 @@ function table(caption, text, whole, withBM25) {
     element("td", { class: "picture" }),
     element("th", { scope: "col", class: "number" }, "share"),
   );
-  if (withBM25) head.append(element("th", { scope: "col", class: "number" }, "BM25"));
+  for (const [name, kind] of columns) head.append(element("th", { scope: "col", class: kind }, name));
   const rows = text.words.map((word) => {
     const bar = element("span", { class: `bar ${word.share < 0 ? "against" : "for"}` });
     bar.style.setProperty("--size", `${(100 * Math.abs(word.share)) / whole}%`);
@@ -60,13 +68,13 @@ function table(caption, text, whole, withBM25) {
       element("td", { class: "picture", "aria-hidden": "true" }, bar),
       element("td", { class: "number" }, signed(word.share)),
     );
-    if (withBM25) row.append(element("td", { class: "number" }, word.bm25 ? word.bm25.toFixed(2) : "–"));
+    for (const [, kind, of] of columns) row.append(element("td", { class: kind }, element("bdi", {}, of(word))));
     return row;
   });
   const left = text.num_words - text.words.length;
   if (left > 0) {
     const note = `and ${left.toLocaleString("en")} more words, which were not left out in turn`;
-    rows.push(element("tr", {}, element("td", { colspan: withBM25 ? 4 : 3, class: "quiet" }, note)));
+    rows.push(element("tr", {}, element("td", { colspan: 3 + columns.length, class: "quiet" }, note)));
   }
   const made = element(
     "table",

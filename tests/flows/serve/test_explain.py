@@ -51,6 +51,19 @@ def test_without_gates_or_an_index_of_words_there_is_none():
     assert {(word["moved"], word["keyword"]) for word in found["title"]["words"]} == {(None, None)}
 
 
+def test_where_words_have_a_share_of_a_score_each_says_which_word_it_meets():
+    model = small_model("bag", tie_towers=True, word_share=0.3)
+    found = explanation(model, None, "angle brakets", TITLES[0])
+    assert json.loads(json.dumps(found)) == found
+    met = [word["match"] for word in found["query"]["words"]]
+    assert met[0] == {"word": "angle", "cosine": rounded(1.0)}
+    apart = search_vectors(model, ["brakets"], "query") @ search_vectors(model, words(TITLES[0]), "document").T
+    assert met[1] == {"word": words(TITLES[0])[apart[0].argmax()], "cosine": rounded(float(apart.max()))}
+    assert all(
+        word["match"] is None for word in explanation(small_model("bag"), None, "hose", "hose")["query"]["words"]
+    )
+
+
 def test_a_text_without_a_word_is_refused():
     with pytest.raises(UsageError, match="The query has no word"):
         explanation(small_model("bag"), None, " ", TITLES[0])
