@@ -163,6 +163,7 @@ def release(served: Served) -> dict[str, Any]:
         "num_documents": about.num_documents,
         "dimensions": about.dimensions,
         "similarity": about.similarity,
+        "word_share": served.opened.model.word_share,
         "text_contract": dict(about.text_contract),
         "index": dict(about.index),
         "evaluation": dict(about.evaluation),

@@ -27,7 +27,7 @@ function drawSide(side, query, mine, others) {
       button.setAttribute("aria-controls", why.id);
       item.querySelector(".rank").textContent = hit.rank;
       item.querySelector(".title").textContent = hit.title;
-      item.querySelector(".score").textContent = name === "model" ? near(hit).toFixed(3) : hit.score.toFixed(2);
+      item.querySelector(".score").textContent = name === "model" ? ranked(hit).toFixed(3) : hit.score.toFixed(2);
       const share = name === "model" ? nearness(hit) : hit.score / most;
       item.querySelector(".score").style.setProperty("--share", `${Math.max(0, 100 * share)}%`);
       elsewhere(item.querySelector(".elsewhere"), name, hit, rankThere.get(hit.id), others.hits.length);
@@ -44,7 +44,8 @@ function drawSide(side, query, mine, others) {
 // A release compares by cosine or by distance, and a hit, or an explained pair, has one of the two.
 export const near = (found) => found.distance ?? found.cosine;
 export const nameOfNear = (found) => (found.distance === null ? "cosine" : "distance");
-const nearness = (hit) => (hit.distance === null ? hit.cosine : 1 / (1 + hit.distance)); // at most 1
+const ranked = (hit) => hit.distance ?? hit.score; // the cosine, or what it makes with the words
+const nearness = (hit) => (hit.distance === null ? hit.score : 1 / (1 + hit.distance)); // at most 1
 
 // Where the same document stands in the other ranking.
 function elsewhere(span, name, hit, there, looked) {

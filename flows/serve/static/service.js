@@ -44,6 +44,6 @@ export async function release() {
     release: found.release,
     line: `release ${found.release.slice(0, 8)} · ${documents} documents`,
     simulated: Boolean(found.labels.simulated),
-    compared: found.similarity === "euclidean" ? "by distance" : "by cosine",
+    compared: found.word_share ? "by cosine and words" : found.similarity === "euclidean" ? "by distance" : "by cosine",
   };
 }

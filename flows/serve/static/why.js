@@ -38,7 +38,7 @@ const cells = (word) =>
 const queryColumns = (found) => [
   ...(found.bm25 === null ? [] : [["BM25", "number", (word) => (word.bm25 ? word.bm25.toFixed(2) : "–")]]),
   ...(found.query.words.some((word) => word.match)
-    ? [["best match", "", (word) => `${word.match.word} ${word.match.cosine.toFixed(2)}`]]
+    ? [["best match", "", (word) => `${word.match.word} ${word.match.cosine.toFixed(2).replace("-", "−")}`]]
     : []),
 ];
 
