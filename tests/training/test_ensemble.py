@@ -9,11 +9,12 @@ from flows.cli import run
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
-from tests.recipes import made
+from tests.recipes import made, varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
-from tests.trained_model import trained_stage
+from tests.trained_model import trained_stage, untrained
 from training.models.model import Ensemble, combine, load_encoder, load_model, write_model
 from training.network.parameters import initial_parameters, layout_of
+from training.recipes.click_recipes import LSTM_96
 
 TEXTS = ["angle bracket", "2 in. x 4 ft. plank", "東京の金槌", "a"]
 
@@ -47,6 +48,11 @@ def members(store) -> list[str]:
 @pytest.fixture(scope="module")
 def combined(members, store):
     return combine(members, store=store)
+
+
+def test_its_words_have_the_mean_of_its_members_shares():
+    members = [untrained(varied(LSTM_96, cells=8, word_share=share)) for share in (0.0, 0.5, 0.4)]
+    assert Ensemble(members=tuple(members)).word_share == rounded(0.3)
 
 
 def test_its_cosine_is_the_mean_of_its_members_cosines(members, combined):

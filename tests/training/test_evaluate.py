@@ -6,10 +6,21 @@ import numpy as np
 import pytest
 import pytrec_eval
 
+from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
-from schemas.judgments import read_qrels, read_run
+from schemas.judgments import read_qrels, read_queries, read_run
+from schemas.stage import open_result, silent
+from tests.recipes import varied
+from tests.rounding import rounded
 from tests.trained_model import trained_stage
+from training.compare.measured_row import of_model
+from training.compare.rows import Material, Row
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
+from training.models.model import load_model
+from training.ranking.embedding import TitleEmbeddings
+from training.ranking.measure import judged_collection, measure
+from training.ranking.word_matches import title_ranking
+from training.recipes.click_recipes import LSTM_96
 
 CONFIG = EvaluateConfig(num_resamples=200, top_k=10)
 WORDS = ["steel", "angle", "bracket", "hose", "garden", "grinder", "shelf", "pipe", "copper", "nail", "2x4", "ørn"]
@@ -55,6 +66,23 @@ def test_the_table_is_what_trec_eval_says_of_the_run_files(evaluated, files):
             for name, trec_name in measures.items():
                 expected = np.mean([values[q][trec_name.replace(".", "_")] for q in qrels])
                 assert metrics["systems"][system][name]["mean"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_words_with_a_share_of_a_score_count_in_an_evaluation_and_in_a_comparison(files, tmp_path):
+    words = trained_stage(str(tmp_path), recipe=varied(LSTM_96, cells=8, word_share=0.4))
+    found = evaluate(words, **files, store=str(tmp_path), config=CONFIG)
+    documents, encoder = read_documents(files["documents"]), load_model(open_result(words).data)
+    collection = judged_collection(documents, read_queries(files["queries"]), read_qrels(files["qrels"]))
+    expected = measure(title_ranking(encoder, documents.titles, 0.4), collection, CONFIG.rules)
+    run = read_run(f"{found.data}/runs/model.run")
+    assert all(run[query] == rounded(scores) for query, scores in expected.judged.items())
+    material = Material(
+        documents=documents, collection=collection, training_queries=(), training_titles=(), config=CONFIG
+    )
+    row = Row(name="words", title="words", family="model", source=words)
+    assert of_model(row, open_result(words), material, silent).measured.judged == expected.judged
+    cosines = measure(TitleEmbeddings(encoder, documents.titles), collection, CONFIG.rules)
+    assert cosines.judged != expected.judged
 
 
 def test_judgments_from_clicks_are_labelled_in_whatever_is_measured_with_them(evaluated, files, model, tmp_path):
