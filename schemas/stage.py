@@ -118,16 +118,23 @@ def run_stage(
     one failed or died (schemas.claim). A damaged output is set aside under another name and made again; what was wrong
     is in `repaired`. An attempt that fails leaves nothing behind, unless an engine's job goes on with it (JobGoesOn).
     """
-    finished, _ = find_finished(store, request)
+    finished, _ = _find_and_clear(store, request)
     if finished:
-        with suppress(OSError):  # of a job that committed when whoever submitted it was gone; it harms nobody
-            _clear_others(finished)
         return finished
     if request.stage in PRIVATE_STAGES:
         storage.make_folder(storage.join(store, request.stage), private=True)
     with claimed(stage_folder(store, request), progress):
-        finished, wrong = find_finished(store, request)
+        finished, wrong = _find_and_clear(store, request)
         return finished or _make(store, request, produce, wrong)
+
+
+def _find_and_clear(store: str, request: Request) -> tuple[StageResult | None, list[str]]:
+    """find_finished; of a job that committed when whoever submitted it was gone, what it left is removed."""
+    finished, wrong = find_finished(store, request)
+    if finished:
+        with suppress(OSError):  # it harms nobody
+            _clear_others(finished)
+    return finished, wrong
 
 
 def _make(store: str, request: Request, produce: Callable[[str], Outcome | None], wrong: Sequence[str]) -> StageResult:

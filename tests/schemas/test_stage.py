@@ -9,10 +9,11 @@ import pytest
 
 from schemas import manifest as manifests
 from schemas import storage
+from schemas.claim import claimed
 from schemas.errors import StageError, UnknownVersionError
 from schemas.ledger import Ledger
 from schemas.manifest import Outcome, Request
-from schemas.stage import commit, find_finished, open_result, run_stage, stage_folder
+from schemas.stage import commit, find_finished, open_result, run_stage, silent, stage_folder
 
 
 def request(**changes) -> Request:
@@ -170,11 +171,27 @@ def test_stages_run_on_any_fsspec_store():
     assert run_stage(store, request(), fail_if_called).reused
 
 
-def test_what_a_job_left_that_outlived_its_client_goes_when_its_output_is_next_asked_for(tmp_path):
+@pytest.mark.parametrize(
+    "while_waiting", [False, True], ids=["before it is asked for", "while its claim is waited for"]
+)
+def test_what_a_job_left_that_outlived_its_client_goes_when_its_output_is_next_asked_for(tmp_path, while_waiting):
     request = Request(stage="orphan", stage_version=1, config={}, inputs={})
     folder = stage_folder(str(tmp_path), request)
     storage.write_atomic(f"{folder}/attempt-a/data", b"1")
     storage.write_atomic(f"{folder}/attempt-a-scratch/part", b"2")
-    commit(folder, request, "attempt-a", Outcome(), 0.0)
-    assert run_stage(str(tmp_path), request, lambda _: pytest.fail("it is made already")).reused
+    held, waiting = threading.Event(), threading.Event()
+
+    def hold_the_claim() -> None:
+        with claimed(folder, silent):
+            held.set()
+            assert waiting.wait(60)
+            commit(folder, request, "attempt-a", Outcome(), 0.0)
+
+    if while_waiting:
+        holder = threading.Thread(target=hold_the_claim)
+        holder.start()
+        assert held.wait(60)
+    else:
+        commit(folder, request, "attempt-a", Outcome(), 0.0)
+    assert run_stage(str(tmp_path), request, fail_if_called, lambda *_: waiting.set()).reused
     assert storage.list_folders(folder) == ["attempt-a"]
