@@ -39,7 +39,7 @@ from benchmarks.quality import (  # noqa: E402
 )
 from flows.releases.search import WORDS_RANK  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
-from training.models.model import Ensemble, load_encoder, load_model  # noqa: E402
+from training.models.model import Ensemble, load_model  # noqa: E402
 from training.ranking.embedding import TextEncoder, TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import scores_of_pairs  # noqa: E402
 from training.ranking.measure import Measured  # noqa: E402
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, choices=DATASETS)
     parser.add_argument("--work", required=True, help="folder for the store, as quality.py's")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds; the first chooses")
+    parser.add_argument("--also", help="another recipe, whose models are combined with the tower's: rows more")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     data, work = Path(os.environ["CLICKTOWER_DATA"]) / options.dataset, Path(options.work) / options.dataset
@@ -71,7 +72,12 @@ def main() -> None:
     left_out, queries, qrels = write_choosing(data, work)
     shards = build_shards(data, DATASETS[options.dataset], work, left_out)
     chosen_by = Judges(documents, queries, qrels)
-    curve = by_share(train(given, options.seeds[0], shards["path"], store, options.threads)["data"], chosen_by)
+    alone = load_model(train(given, options.seeds[0], shards["path"], store, options.threads)["data"])
+    curve = by_share(alone, chosen_by)
+    curve_also = []
+    if options.also:
+        other = load_model(train(options.also, options.seeds[0], shards["path"], store, options.threads)["data"])
+        curve_also = by_share(Ensemble(members=(alone, other)), chosen_by)
     share = SHARES[int(np.argmax(np.round([value for _, value in curve], 12)))]
 
     dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
@@ -84,6 +90,11 @@ def main() -> None:
     table["nearest, the recipe's share"] = [dev.measure(NearestAgain(model, documents.titles)) for model in models]
     pairs = [Ensemble(members=members) for members in combinations(models, 2)]
     table["two seeds side by side"] = [dev.measure(TitleEmbeddings(pair, documents.titles)) for pair in pairs]
+    if options.also:
+        others = [train(options.also, seed, shards["path"], store, options.threads)["data"] for seed in options.seeds]
+        both = [Ensemble(members=(model, load_model(other))) for model, other in zip(models, others, strict=True)]
+        for name, of_words in (f"and {options.also}", 0.0), (f"and {options.also}, words", RECIPES_SHARE):
+            table[name] = [dev.measure(title_ranking(model, documents.titles, of_words)) for model in both]
     table["bm25"] = [dev.measure(dev.bm25)]
     means = {name: np.mean([values_of(one) for one in seeds], axis=0) for name, seeds in table.items()}
     minus = {name: values_QM - means[TOWER] for name, values_QM in means.items() if name != TOWER}
@@ -98,6 +109,7 @@ def main() -> None:
         "share": share,
         "recipes_share": RECIPES_SHARE,
         "chose": [{"share": tried, "ndcg@10": round(found, 4)} for tried, found in curve],
+        "chose_also": [{"share": tried, "ndcg@10": round(found, 4)} for tried, found in curve_also],
         "n": len(dev.collection.qrels),
         "systems": {name: named(values_QM.mean(axis=0)) for name, values_QM in means.items()},
         f"minus {TOWER}": {
@@ -134,9 +146,9 @@ class NearestAgain:
         return np.where(cosines >= last[:, None], self._both.scores(queries), cosines - 2)
 
 
-def by_share(model: str, judges: Judges) -> list[tuple[float, float]]:
+def by_share(encoder: TextEncoder, judges: Judges) -> list[tuple[float, float]]:
     """NDCG@10 of each share."""
-    encoder, titles = load_encoder(model), judges.documents.titles
+    titles = judges.documents.titles
     judged = judged_pairs(judges.collection.qrels)
     cosines, matches = (
         np.nan_to_num(scores_of_pairs(judges.measure(system).judged, judged), neginf=-9)
