@@ -37,6 +37,7 @@ from benchmarks.peers.stock_classifiers import StockClassifier  # noqa: E402
 from benchmarks.real_questions import QuestionPair, occurring_rows, read_question_pairs  # noqa: E402
 from benchmarks.speed.contest import Entrant, in_turns, rounded  # noqa: E402
 from benchmarks.speed.step import figures, repeated, require_same, rows_of, run, step_arguments, tell  # noqa: E402
+from schemas.section import changed  # noqa: E402
 from training.data.shard_data import MicroBatch  # noqa: E402
 from training.data.text_batch import WordRows  # noqa: E402
 from training.labelled.labelled_shards import LabelledShard, LabelledShards  # noqa: E402
@@ -46,7 +47,6 @@ from training.objectives.classify import batch as batch_of  # noqa: E402
 from training.objectives.classify import classify_task  # noqa: E402
 from training.recipes.label_recipes import GATED_ATTENTION, SIAMESE_LSTM, SIAMESE_MAX, VAR_SIAMESE  # noqa: E402
 from training.recipes.recipe import Recipe  # noqa: E402
-from training.recipes.section import changed  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")

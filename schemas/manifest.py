@@ -129,16 +129,11 @@ def read(folder: str) -> Manifest:
     return from_json(value, where)
 
 
-def damage(folder: str, manifest: Manifest, *, hashes: bool = False) -> list[str]:
-    """The damage of a manifest's files, one sentence each; empty if there is none.
+def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
+    """The damage of files below a folder, one sentence each; empty if there is none.
 
     Sizes are always compared; `hashes` reads every byte as well.
     """
-    return damaged_files(folder, manifest.files, hashes=hashes)
-
-
-def damaged_files(folder: str, files: Sequence[OutputFile], *, hashes: bool = False) -> list[str]:
-    """The damage of files below a folder, one sentence each, as in `damage`."""
     found = []
     for file in files:
         where = storage.join(folder, file.path)

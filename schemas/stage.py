@@ -105,7 +105,7 @@ def find_finished(store: str, request: Request) -> tuple[StageResult | None, lis
     except manifests.StageError as error:
         return None, [error.found]
     is_small = sum(file.size_bytes for file in manifest.files) <= SMALL_BYTES
-    found = manifests.damage(folder, manifest, hashes=is_small)
+    found = manifests.damaged_files(folder, manifest.files, hashes=is_small)
     return (None, found) if found else (StageResult(folder=folder, manifest=manifest, reused=True), [])
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from schemas.section import changed, kinds_of_fields
 from training.recipes.objectives import ObjectiveSettings, Rephrasing
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed, kinds_of_fields
 
 OTHERS = {
     "pool_size": "objective.negatives.size",

@@ -4,10 +4,12 @@ build(["store"], "documents.tsv", store="store", config=BuildConfig(k=5))
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from beam_jobs.build.click_shards import MAX_SALT_BYTES
+from pydantic import Field
+
+from beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows
 from beam_jobs.build.titles import plan_documents
 from beam_jobs.engine.beam_stage import run_beam_stage
 from beam_jobs.engine.engine_options import WORTH_PROCESSES_DAY_BYTES
@@ -18,14 +20,15 @@ from schemas.errors import UsageError
 from schemas.ledger import merge_ledgers
 from schemas.manifest import Request
 from schemas.search_log import PEOPLE_CAP
+from schemas.section import section
 from schemas.stage import Progress, StageResult, silent
-from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS
+from schemas.text_contract import DEFAULT_TABLE_ROWS
 
 # Raised on purpose when the same days give other rows.
 STAGE_VERSION = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class BuildConfig:
     """What decides the rows of the shards.
 
@@ -38,27 +41,15 @@ class BuildConfig:
     terms, one a line, to use instead of the shipped list.
     """
 
-    k: int = 5
-    num_negatives: int = 4
-    dev_share: float = 0.05
-    split_salt: str = "clicktower"
-    seed: int = 0
-    pool_size: int = 1_000_000
-    table_rows: int = DEFAULT_TABLE_ROWS
-    pairs_per_shard: int = 100_000
+    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5  # a day keeps so many people of a query
+    num_negatives: Annotated[int, Field(ge=1, le=1_000)] = 4
+    dev_share: HeldOutShare = 0.05
+    split_salt: Salt = "clicktower"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    pool_size: Annotated[int, Field(ge=1, lt=2**31)] = 1_000_000
+    table_rows: TableRows = DEFAULT_TABLE_ROWS
+    pairs_per_shard: RowsPerShard = 100_000
     adult_list: str | None = None
-
-    def __post_init__(self) -> None:
-        why = f"a day keeps {PEOPLE_CAP} people per query, so a larger number cannot be checked"
-        require_between("build", "k", self.k, 0, PEOPLE_CAP, why)
-        require_between("build", "num_negatives", self.num_negatives, 1, 1_000)
-        require_between("build", "dev_share", self.dev_share, 0, 0.9)
-        require_between("build", "pool_size", self.pool_size, 1, 2**31 - 1)
-        why = f"{COMPUTED_IDS:,} rows are computed ids, and at least one must be left for other letters"
-        require_between("build", "table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1, why)
-        require_between("build", "pairs_per_shard", self.pairs_per_shard, 1, 2**24)
-        require_between("build", "bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
-        require_between("build", "seed", self.seed, 0, 2**63 - 1)
 
 
 def build_request(
@@ -92,16 +83,6 @@ def _fingerprint(uri: str, what: str) -> str:
     if not storage.exists(uri):
         raise UsageError(asked=f"{what} were to be read from {uri}", found="there is no such file", do="check the path")
     return storage.fingerprint(uri)
-
-
-def require_between(stage: str, what: str, value: float, least: float, most: float, why: str = "") -> None:
-    """Nothing. Raises UsageError for a value out of its range, saying `why` it must be in there."""
-    if not least <= value <= most:
-        raise UsageError(
-            asked=f"{stage} was to be made with {what} = {value:,}",
-            found=f"it must be from {least:,} to {most:,}" + (f": {why}" if why else ""),
-            do=f"choose a {what} in that range",
-        )
 
 
 def build(

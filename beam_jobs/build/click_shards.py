@@ -1,10 +1,12 @@
 """Queries with their clicks -> pairs behind the privacy gate, and a fate for every line they came from -> shards."""
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import AfterValidator, Field
 
 from beam_jobs.compiled.log_library import keyed_hashes, row_digest
 from beam_jobs.engine.arrow_files import BATCH_ROWS, write_tables
@@ -13,7 +15,7 @@ from beam_jobs.ingest.content_filters import CONTENT_FATES, content_fates
 from schemas.negatives import draw, pair_keys, sampling_probability
 from schemas.search_log import PEOPLE_CAP
 from schemas.shard import EXCLUSIONS, PAIRS, POOL, TEXTS, WORDS, LogicalDigest
-from schemas.text_contract import trigram_ids, words_of_column
+from schemas.text_contract import COMPUTED_IDS, trigram_ids, words_of_column
 
 # A pair is unique by query and title: two documents with one title clicked for a query are one pair, clicks added up.
 # `excluded`: pool rows of every document that any person clicked for the query, before the gate and the split; in the
@@ -27,6 +29,21 @@ CLICK_PAIRS = pa.schema(
         "excluded": pa.list_(pa.int32()),
     }
 )
+
+MAX_SALT_BYTES = 64  # BLAKE2b's longest key
+
+
+def _as_key(salt: str) -> str:
+    if len(salt.encode()) > MAX_SALT_BYTES:
+        raise ValueError(f"it must have at most {MAX_SALT_BYTES} bytes")
+    return salt
+
+
+# Settings of every build.
+Salt = Annotated[str, AfterValidator(_as_key)]
+HeldOutShare = Annotated[float, Field(ge=0, le=0.9)]
+TableRows = Annotated[int, Field(gt=COMPUTED_IDS, lt=2**32)]  # of computed ids, and at least one for other letters
+RowsPerShard = Annotated[int, Field(ge=1, le=2**24)]
 
 # What is left at other values of k is reported beside the chosen one, since on a small log the gate decides much.
 # 0 stands for no gate at all.
@@ -160,9 +177,6 @@ def count_people(queries: pa.Table) -> pa.Table:
 #
 # The key is a permanent salt and not the run's seed: a sweep over seeds would otherwise move the held-out queries into
 # training, and adding a day of log would too.
-
-
-MAX_SALT_BYTES = 64  # BLAKE2b's longest key
 
 
 def held_out(queries: Iterable[str], *, salt: str, share: float) -> np.ndarray:

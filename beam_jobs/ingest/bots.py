@@ -7,17 +7,20 @@ clients who did little through a second one (by query). The bots are few, and th
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import BOT_USER_AGENTS, shipped_list
 from schemas.errors import UsageError
 from schemas.search_log import KINDS, PEOPLE_CAP
+from schemas.section import Count, section
 
 # A client is surely a bot, surely no bot, or unsure: kept out of training, counted apart. Each rule, and the fate
 # (schemas.search_log) of the lines of whom it catches. The first that holds for a client is what it is counted under.
@@ -43,8 +46,10 @@ NO_RULE = len(RULES)  # after all of them
 # Raised on purpose when a rule comes, goes, or means something else. Thresholds are not part of it: they are recorded.
 RULES_VERSION = 2
 
+Fraction = Annotated[float, Field(gt=0, le=1)]  # with 0 every client, or none, would be a bot
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@section
 class BotRules:
     """From where on a client's behaviour is surely no person's, and (`unsure_...`) from where on it may not be.
 
@@ -58,47 +63,47 @@ class BotRules:
     version: int = RULES_VERSION
 
     # Pace: searches of one client in its busiest hour or day.
-    searches_per_hour: int = 60
-    searches_per_day: int = 300
-    unsure_searches_per_hour: int = 45
-    unsure_searches_per_day: int = 200
+    searches_per_hour: Count = 60
+    searches_per_day: Count = 300
+    unsure_searches_per_hour: Count = 45
+    unsure_searches_per_day: Count = 200
 
     # Clicks everything: this share of the documents shown is clicked, over at least so many searches that showed at
     # least so many documents each on average (a log that records what was clicked and hardly more shows nothing).
-    clicked_share: float = 0.8
-    unsure_clicked_share: float = 0.6
-    clicked_share_searches: int = 20
-    shown_per_search: float = 2.0
+    clicked_share: Fraction = 0.8
+    unsure_clicked_share: Fraction = 0.6
+    clicked_share_searches: Count = 20
+    shown_per_search: Annotated[float, Field(ge=1)] = 2.0
 
     # Clicks one rank: so large a share of the searches has its one click there, and there are hardly any other clicks.
-    same_rank_share: float = 0.95
-    same_rank_searches: int = 30
-    unsure_same_rank_searches: int = 20
+    same_rank_share: Fraction = 0.95
+    same_rank_searches: Count = 30
+    unsure_same_rank_searches: Count = 20
 
     # Around the clock: at work in so many hours of one day (UTC), so nobody slept; several people behind one client id
     # do that too, hence unsure. A bot where, besides, it hardly ever clicks, hardly ever asks twice, or keeps an even
     # pace.
-    clock_hours: int = 20
+    clock_hours: Count = 20
     # Even pace: the variance of its searches per hour (or day) over their mean, all hours between its first and last
     # counted. People come in bursts, far above 1; chance alone makes 1; a timer is near 0. Unsure; a bot where it also
     # hardly ever clicks or hardly ever asks twice.
-    even_dispersion: float = 0.2
+    even_dispersion: Fraction = 0.2
     # Hardly ever clicks, hardly ever asks twice: the share of clicks to searches, of distinct queries, from so many
     # searches on. Signs, no rule by themselves: a blocked tracker hides all clicks of a person.
-    few_clicks_share: float = 0.01
-    distinct_share: float = 0.9
-    sign_searches: int = 20
+    few_clicks_share: Fraction = 0.01
+    distinct_share: Fraction = 0.9
+    sign_searches: Count = 20
     # Both together over so many searches: unsure.
-    unsure_never_clicks_searches: int = 50
+    unsure_never_clicks_searches: Count = 50
 
     # Crowd: at least so many clients that ask for at most so many different queries in the whole log ask for the same
     # one within a short time, and the chance that as many who have nothing to do with each other would is this small.
-    crowd_clients: int = 3
-    crowd_queries: int = 3
-    crowd_chance: float = 1e-9
-    unsure_crowd_chance: float = 1e-5
+    crowd_clients: Count = 3
+    crowd_queries: Count = 3
+    crowd_chance: Fraction = 1e-9
+    unsure_crowd_chance: Fraction = 1e-5
     # That none of them has an event says something where at most this share of such clients has none.
-    crowd_silent_share: float = 0.02
+    crowd_silent_share: Fraction = 0.02
 
     def __post_init__(self) -> None:
         if self.version != RULES_VERSION:
@@ -108,16 +113,6 @@ class BotRules:
                 follows="clients would be judged by other rules than you intend",
                 do=f"compare docs/privacy.md with what you set, and set version {RULES_VERSION}",
             )
-        for name, value in asdict(self).items():
-            is_share = name.endswith(("_share", "_dispersion", "_chance"))
-            if value <= 0 or (value > 1 if is_share else value < 1):
-                raise UsageError(
-                    asked="the rules for bots were set",
-                    found=f"there is {name} = {value}, which is not "
-                    + ("above 0 and at most 1" if is_share else "at least 1"),
-                    follows="every client, or none, would be a bot",
-                    do="leave out what you do not mean to change",
-                )
 
 
 MS_PER_HOUR = 3_600_000

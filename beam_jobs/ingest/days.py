@@ -257,7 +257,7 @@ def _parts_of(uri: str) -> list[str]:
 
 
 def _require_whole(result: StageResult) -> None:
-    damage = manifest.damage(result.folder, result.manifest)
+    damage = manifest.damaged_files(result.folder, result.manifest.files)
     if damage:
         raise StageError(
             asked=f"the day {result.folder} was to be read",

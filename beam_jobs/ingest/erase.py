@@ -173,7 +173,7 @@ def without_people(queries: pa.Table, exposures: pa.Table, people: pa.Array) -> 
 
 def _erase_from(store: str, result: StageResult, people: pa.Array, progress: Progress) -> Counter[str] | None:
     """What was taken (Change); nothing where they are not in this ingest; None where somebody else was first."""
-    if damage := manifest.damage(result.folder, result.manifest):
+    if damage := manifest.damaged_files(result.folder, result.manifest.files):
         raise StageError(
             asked=f"people were to be erased from {result.folder}",
             found="; ".join(damage[:3]),

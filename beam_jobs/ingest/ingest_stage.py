@@ -1,7 +1,7 @@
 """The stage ingest: a search log -> the private daily aggregate. What Beam does for it is in ingest_job."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from beam_jobs.engine.arrow_files import explained
@@ -18,13 +18,14 @@ from beam_jobs.sources.source import Source
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.manifest import Request
+from schemas.section import Part, section
 from schemas.stage import Progress, StageResult, open_result, silent
 
 # Raised on purpose when the same log gives other rows.
 STAGE_VERSION = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class IngestConfig:
     """How a log is read.
 
@@ -38,7 +39,7 @@ class IngestConfig:
 
     format: str = "ubi"
     mapping: Mapping | None = None
-    max_unreadable_share: float = 0.05
+    max_unreadable_share: Part = 0.05
     bots: BotRules = field(default_factory=BotRules)
     person_key: str | None = None
     renew_key: bool = False
@@ -47,12 +48,6 @@ class IngestConfig:
 
     def __post_init__(self) -> None:
         check_mapping(form_of(self.format), self.mapping)
-        if not 0 <= self.max_unreadable_share <= 1:
-            raise UsageError(
-                asked=f"max_unreadable_share was set to {self.max_unreadable_share}",
-                found="a share lies between 0 and 1",
-                do="set 0.05 for 5% of the lines",
-            )
         if self.date is not None:
             parse_date(self.date, f"a log of {self.date} was to be ingested")
         elif self.replace_day:

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
-from beam_jobs.build.build_stage import require_between
-from beam_jobs.build.click_shards import MAX_SALT_BYTES, count_people
+from beam_jobs.build.click_shards import Salt, count_people
 from beam_jobs.compiled.log_library import keyed_hashes
 from beam_jobs.ingest.content_filters import adult_list, content_fates
 from beam_jobs.judgments import click_model as model
@@ -23,6 +23,7 @@ from schemas.errors import StageError, UsageError
 from schemas.judgments import CLICK_DERIVED
 from schemas.manifest import Request
 from schemas.search_log import PEOPLE_CAP, not_null
+from schemas.section import Part, section
 
 # Raised on purpose when the same days give other files: 2 wrote the first logged.run.
 STAGE_VERSION = 2
@@ -31,18 +32,8 @@ STAGE_VERSION = 2
 # where 1 + 7 * share, the gain 2^grade of NDCG if a share of 1 is to gain 2^3 - 1, passes 2^(g - 1/2).
 GRADE_SHARES = ((2**0.5 - 1) / 7, (2**1.5 - 1) / 7, (2**2.5 - 1) / 7)
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "k": (0, PEOPLE_CAP),
-    "min_impressions": (1, 2**31),
-    "min_documents": (1, 2**31),
-    "max_propensity_error": (0.001, 10),
-    "max_rank": (1, 200),
-    "max_unseen_clicks": (0, 1),
-    "sample_cells": (1_000, 20_000_000),
-}
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class JudgmentsConfig:
     """What decides the judgments (docs/judgments.md).
 
@@ -57,23 +48,20 @@ class JudgmentsConfig:
     id_salt: key of the query ids. adult_list: a file to use instead of the shipped list.
     """
 
-    k: int = 5
+    k: Annotated[int, Field(ge=0, le=PEOPLE_CAP)] = 5
     click_model: Literal["pbm", "ctr"] = "pbm"
     prior: Literal["query_and_rank", "query"] = "query_and_rank"
-    min_impressions: int = 10
-    min_documents: int = 2
-    max_propensity_error: float = 0.25
-    max_rank: int = 50
-    max_unseen_clicks: float = 0.1
+    min_impressions: Annotated[int, Field(ge=1, le=2**31)] = 10
+    min_documents: Annotated[int, Field(ge=1, le=2**31)] = 2
+    max_propensity_error: Annotated[float, Field(ge=0.001, le=10)] = 0.25
+    max_rank: Annotated[int, Field(ge=1, le=200)] = 50
+    max_unseen_clicks: Part = 0.1
     grade_shares: tuple[float, ...] = GRADE_SHARES
-    sample_cells: int = 1_000_000
-    id_salt: str = "clicktower"
+    sample_cells: Annotated[int, Field(ge=1_000, le=20_000_000)] = 1_000_000
+    id_salt: Salt = "clicktower"
     adult_list: str | None = None
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
-            require_between("judgments", name, getattr(self, name), least, most)
-        require_between("judgments", "bytes of id_salt", len(self.id_salt.encode()), 0, MAX_SALT_BYTES)
         shares = (0.0, *self.grade_shares)
         if len(shares) < 2 or any(a >= b for a, b in pairwise(shares)):
             raise UsageError(

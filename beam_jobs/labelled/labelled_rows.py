@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import regex
 
-from beam_jobs.build.build_stage import require_between
-from beam_jobs.build.click_shards import MAX_SALT_BYTES, held_out
+from beam_jobs.build.click_shards import HeldOutShare, RowsPerShard, Salt, TableRows, held_out
 from beam_jobs.sources.delimited import DelimitedSource
 from beam_jobs.sources.jsonl import JsonSource
 from beam_jobs.sources.log_rows import texts
@@ -36,11 +35,12 @@ from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.manifest import Request
 from schemas.negatives import absorb
+from schemas.section import Part, section
 from schemas.shard import LabelKind, Unit
-from schemas.text_contract import COMPUTED_IDS, DEFAULT_TABLE_ROWS, normalise_column
+from schemas.text_contract import DEFAULT_TABLE_ROWS, normalise_column
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class LabelledColumns(NamedColumns):
     """The file's column for each of ours."""
 
@@ -52,7 +52,7 @@ class LabelledColumns(NamedColumns):
     label: Column = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class LabelledMapping(ColumnMapping):
     """What the columns mean. Raises UsageError where they are neither of pairs nor of texts."""
 
@@ -80,7 +80,7 @@ Format = Literal["delimited", "jsonl", "parquet"]
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class LabelledConfig:
     """What decides the rows of labelled shards.
 
@@ -100,20 +100,15 @@ class LabelledConfig:
     lowest: float | None = None
     highest: float | None = None
     ordered: bool = True
-    dev_share: float = 0.1
-    split_salt: str = "clicktower"
-    table_rows: int = DEFAULT_TABLE_ROWS
-    rows_per_shard: int = 500_000
-    max_unreadable_share: float = 0.05
+    dev_share: HeldOutShare = 0.1
+    split_salt: Salt = "clicktower"
+    table_rows: TableRows = DEFAULT_TABLE_ROWS
+    rows_per_shard: RowsPerShard = 500_000
+    max_unreadable_share: Part = 0.05
     words: Literal["spaces", "unicode"] = "spaces"
     keep_shared: bool = False
 
     def __post_init__(self) -> None:
-        require_between("build-labelled", "dev_share", self.dev_share, 0, 0.9)
-        require_between("build-labelled", "bytes of split_salt", len(self.split_salt.encode()), 0, MAX_SALT_BYTES)
-        require_between("build-labelled", "table_rows", self.table_rows, COMPUTED_IDS + 1, 2**32 - 1)
-        require_between("build-labelled", "rows_per_shard", self.rows_per_shard, 1, 2**24)
-        require_between("build-labelled", "max_unreadable_share", self.max_unreadable_share, 0, 1)
         of_values = self.lowest is not None or self.highest is not None
         if (self.label == "class" and of_values) or (self.label == "value" and self.classes):
             raise UsageError(

@@ -18,23 +18,23 @@ are logs of one search a line with what was clicked.
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from dataclasses import field, fields
+from typing import ClassVar, Literal
 
 from schemas.errors import UsageError
+from schemas.section import section
 
-TIME_FORMATS = ("iso", "epoch_s", "epoch_ms")
+TimeFormat = Literal["iso", "epoch_s", "epoch_ms"]
 Column = str | int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class NamedColumns:
     """A file's column for each of ours: a name, a dotted path, or a number from 1; None where it has none.
 
     EXPECTED: ours that some of the first lines must have.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic's own name for it, read by `--set` and from TOML)
     EXPECTED: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class NamedColumns:
         return {f.name: column for f in fields(self) if (column := getattr(self, f.name)) not in (None, "")}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class Columns(NamedColumns):
     """The log's columns.
 
@@ -71,11 +71,9 @@ class Columns(NamedColumns):
     line_id: Column = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class Events:
     """The values of the event column that mean a search, an impression and a click."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     search: tuple[str, ...] = ("search",)
     impression: tuple[str, ...] = ("impression",)
@@ -96,7 +94,7 @@ class Events:
         return {value: kind for kind in ("search", "impression", "click") for value in getattr(self, kind)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class ColumnMapping:
     """Which columns mean what, and how delimited text holds them. Raises UsageError for a value out of range.
 
@@ -104,8 +102,6 @@ class ColumnMapping:
     "" for none, by default `"`, and none where tabs delimit. `quoted_newlines`: a quoted field may hold line ends; then
     a file is read by one worker, since where a line begins cannot be told from its middle.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     columns: NamedColumns = field(default_factory=NamedColumns)
     delimiter: str = "\t"
@@ -127,7 +123,7 @@ class ColumnMapping:
         return self.quote if self.quote is not None else "" if self.delimiter == "\t" else '"'
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class Mapping(ColumnMapping):
     """What the columns of a log mean. Raises UsageError for a value out of range.
 
@@ -136,16 +132,7 @@ class Mapping(ColumnMapping):
 
     columns: Columns = field(default_factory=Columns)
     events: Events = field(default_factory=Events)
-    time_format: str = "iso"
-
-    def __post_init__(self) -> None:
-        ColumnMapping.__post_init__(self)
-        if self.time_format not in TIME_FORMATS:
-            raise UsageError(
-                asked="a mapping of the log's columns was given",
-                found=f"time_format {self.time_format!r} is unknown",
-                do=f"use one of {', '.join(TIME_FORMATS)}",
-            )
+    time_format: TimeFormat = "iso"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -12,13 +12,13 @@ from benchmarks.peers.stock_training import StockTraining
 from benchmarks.speed.agreement import COMPARED_STEP, Parts, Trainee, parts_of, reference_gradient, require_agreement
 from benchmarks.speed.contest import Tell
 from benchmarks.speed.trainer import Trainer
+from schemas.section import changed
 from training.data.shard_data import MicroBatch, ShardData
 from training.kernel.kernel_library import serves
 from training.network.encoder import CPU, Device
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.objectives import Clicks, Fixed
 from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.section import changed
 from training.recipes.towers import LSTM
 from training.run.job import arithmetic_of
 

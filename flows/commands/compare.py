@@ -1,7 +1,7 @@
 """clicktower compare"""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
@@ -12,8 +12,11 @@ from flows.report import renderers
 from flows.report.blocks import duration, measure_name
 from flows.report.comparison_page import MEASURE, comparison_blocks, comparison_page, write_comparison
 from flows.show import console, present
-from flows.show.console import errors, output, plain
+from flows.show.console import output, plain
 from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from training.compare.measured_row import EndedRow
 
 
 def compare(
@@ -54,43 +57,28 @@ def compare(
 
         clicktower compare ... --rows random bm25 ulm dssm lstm-96 --set epochs=2
 
-    Parameters
-    ----------
-    rows
-        Only these: random, logged, skip-thought, doc2vec, doc2vec-printed, ulm, bm25, plsa, plsa-printed; the paper's
-        towers, tuned: dssm, clsm-1, clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96, lstm-96-n6,
-        lstm-96-n8, bilstm-96; each of them as printed, by its name with paper- before it (paper-lstm-96); lstm-full-96,
-        lstm-pool-96, lstm-pool-192, lstm-pool-192-words, lstm-long-96, self-attentive, max-pooled, variational,
-        bag-512, bag-pool-512, hybrid (the best tower and BM25), and the names of --model and --run.
-    against
-        The row that all others are tested against.
-    seeds
-        Seeds of each tower; values are means over them. Another seed moves NDCG@10 by some 0.004.
-    set
-        field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
-    evaluate
-        field=value for any field of the evaluation settings; may be repeated.
-    min_judged
-        Skip queries with fewer judged documents than this.
-    model
-        NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
-    run
-        NAME=FILE of a TREC run, as a row of that name; may be repeated.
-    logged
-        A TREC run of the ranking that your search engine showed (`judgments` writes one).
-    topics
-        Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
-    word_prior
-        The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
-    skip_thought
-        The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy, uni_skip.npz and
-        bi_skip.npz.
-    frequencies
-        How often each query was asked, query id<TAB>count: defines head, torso and tail.
-    threads
-        Threads of a training; by default the cores of this machine.
-    report
-        The file for a page about the comparison (self-contained HTML).
+    Args:
+        rows: Only these: random, logged, skip-thought, doc2vec, doc2vec-printed, ulm, bm25, plsa, plsa-printed; the
+            paper's towers, tuned: dssm, clsm-1, clsm-3, clsm-5, rnn-288, lstm-32, lstm-64, lstm-96-n2, lstm-96,
+            lstm-96-n6, lstm-96-n8, bilstm-96; each of them as printed, by its name with paper- before it
+            (paper-lstm-96); lstm-full-96, lstm-pool-96, lstm-pool-192, lstm-pool-192-words, lstm-long-96,
+            self-attentive, max-pooled, variational, bag-512, bag-pool-512, hybrid (the best tower and BM25), and the
+            names of --model and --run.
+        against: The row that all others are tested against.
+        seeds: Seeds of each tower; values are means over them. Another seed moves NDCG@10 by some 0.004.
+        set: field=value for any field of every tower's recipe, such as epochs=2; may be repeated.
+        evaluate: field=value for any field of the evaluation settings; may be repeated.
+        min_judged: Skip queries with fewer judged documents than this.
+        model: NAME=FOLDER of a model that `train` printed, as a row of that name; may be repeated.
+        run: NAME=FILE of a TREC run, as a row of that name; may be repeated.
+        logged: A TREC run of the ranking that your search engine showed (`judgments` writes one).
+        topics: Topics of PLSA; the paper has 100 to 500. Fewer are faster, and find less in the whole collection.
+        word_prior: The Dirichlet prior of each topic's words in plsa-printed, as a count added to each word; 0: none.
+        skip_thought: The folder of Skip-Thought's published weights: dictionary.txt, utable.npy, btable.npy,
+            uni_skip.npz and bi_skip.npz.
+        frequencies: How often each query was asked, query id<TAB>count: defines head, torso and tail.
+        threads: Threads of a training; by default the cores of this machine.
+        report: The file for a page about the comparison (self-contained HTML).
     """
     from schemas.judgments import Judged
     from training.compare import compare_stage
@@ -121,15 +109,7 @@ def compare(
                 threads=threads,
                 progress=progress,
                 render=as_markdown,
-                row_ended=lambda one, done, total: row_line(
-                    one.row.name,
-                    "reused" if one.result and one.result.reused else one.state,
-                    one.metrics.get("ndcg@10"),
-                    one.seconds,
-                    done,
-                    total,
-                    one.why,
-                ),
+                row_ended=row_line,
             )
     except compare_stage.UnfinishedComparison as error:
         if report:
@@ -159,29 +139,13 @@ def _named(pairs: list[str] | None, option: str) -> dict[str, str]:
     return named
 
 
-ROW_STYLES = {"done": ("✓", "green"), "reused": ("✓", "green"), "failed": ("✗", "bold red"), "empty": ("·", "dim")}
-
-
-def row_line(
-    name: str,
-    state: str,
-    ndcg: float | None,
-    seconds: float | None,
-    done: int,
-    total: int,
-    why: str | None = None,
-) -> None:
-    """Print on stderr that a row has ended. state: done, reused, failed or empty; ndcg: its NDCG@10."""
-    sign, style = ROW_STYLES[state]
-    came = f"{measure_name(MEASURE)} {ndcg:.4f}" if ndcg is not None else f"{state}{f': {why}' if why else ''}"
-    time = "reused" if state == "reused" else duration(seconds) if seconds is not None else ""
-    line = Text.assemble(
-        (f"{sign} ", style),
-        (f"{f'{done}/{total}':<7}", "bold"),
-        (f"{time:>12}  ", "dim"),
-        f"{renderers.one_line(name)}: {renderers.one_line(came)}",
-    )
-    errors.print(line, soft_wrap=True)
+def row_line(one: "EndedRow", done: int, total: int) -> None:
+    """Print on stderr that a row has ended, with its NDCG@10 or why it has none."""
+    state = "reused" if one.result and one.result.reused else one.state
+    ndcg = one.metrics.get("ndcg@10")
+    came = f"{measure_name(MEASURE)} {ndcg:.4f}" if ndcg is not None else f"{state}{f': {one.why}' if one.why else ''}"
+    time = {"reused": "reused", "empty": ""}.get(state, duration(one.seconds))
+    console.ended(state, f"{done}/{total}", f"{time:>12}", f"{one.row.name}: {came}")
 
 
 def show(result: dict[str, Any]) -> None:

@@ -1,8 +1,6 @@
 """clicktower doctor"""
 
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +15,6 @@ from flows.commands.options import Json
 from flows.report.blocks import Cell, Table, Text, found_rows
 from flows.show import console
 from flows.show.console import NEEDS, emit, errors
-from training.compute.device import has_driver
 from training.kernel.kernel_library import Status, status
 
 # What keeps a run from working here; what works, but less well than it could; what is as it should be; a mere fact.
@@ -59,19 +56,17 @@ def doctor(*, json: Json = False) -> int:
     """
     from beam_jobs.compiled.log_library import why_not
     from beam_jobs.engine.engine_options import FLINK_JOB_SERVER, PRISM, PYTHON_WORKER
-    from flows.config.settings import Settings, Surroundings
+    from flows.config.settings import Settings
 
     begun = time.perf_counter()
     engines, path = Path(Settings().engines), status()
     checks: dict[str, Callable[[], Finding]] = {
         "path": lambda: training_path(path),
-        "GPU": gpu,
         "log reader": lambda: log_reader(why_not()),
         "packages": lambda: packages(metadata.requires("clicktower") or (), installed()),
         "memory": lambda: memory(*free_memory(Path("/proc/meminfo")), memory_left()),
         "Prism": lambda: engine("Prism", engines, (PRISM,)),
         "Flink": lambda: engine("Flink", engines, (FLINK_JOB_SERVER, PYTHON_WORKER)),
-        "Java": lambda: java(java_version(Surroundings().java_home)),
     }
     findings = [checked(name, check) for name, check in checks.items()]
     result = {
@@ -107,20 +102,6 @@ def training_path(found: Status) -> Finding:
         return Finding("path", "look", "the compiled kernel, without AVX2 or AVX-512", follows, do)
     towers = "(lstm, bilstm, rnn); torch for other towers"
     return Finding("path", "good", f"the compiled kernel with {found.instructions} {towers}")
-
-
-def gpu() -> Finding:
-    """The GPUs that torch can use. torch takes seconds to load, so it is asked only where there is a driver."""
-    if not has_driver():
-        return Finding("GPU", "note", "none; everything runs on the CPU")
-    import torch
-
-    if torch.cuda.is_available():
-        cards = [torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())]
-        return Finding("GPU", "good", f"{', '.join(cards)}; training takes it")
-    found = f"there is a device that torch {torch.__version__} cannot use"
-    do = "install a newer driver, or a build of torch with CUDA"
-    return Finding("GPU", "look", found, "everything runs on the CPU", do)
 
 
 def log_reader(reason: str) -> Finding:
@@ -211,26 +192,6 @@ def engine(name: str, folder: Path, files: Sequence[str]) -> Finding:
     part = "not there" if len(missing) == len(files) else f"in part: {', '.join(missing)} missing"
     found = f"{part}; only --runner={name}Runner needs it, and `make engines` brings it"
     return Finding(name, "note", found)
-
-
-def java(printed: str | None) -> Finding:
-    """The version of the Java that Flink would use, from the output of `java -version`; None where there is no Java."""
-    if printed is None:
-        return Finding("Java", "note", "none; only Flink needs it")
-    version = re.search(r'version "(?:1\.)?(\d+)', printed)
-    if version and int(version[1]) >= 11:
-        return Finding("Java", "good", f"Java {version[1]}")
-    found = f"Java {version[1]}" if version else "a Java of unknown version"
-    return Finding("Java", "look", found, "Flink needs 11 or later", "install Java 17, or let JAVA_HOME name one")
-
-
-def java_version(java_home: str) -> str | None:
-    """What `java -version` prints; None where there is no Java."""
-    program = shutil.which("java", path=f"{java_home}/bin" if java_home else None)
-    if not program:
-        return None
-    done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=10, check=False)
-    return done.stderr + done.stdout
 
 
 def show(result: Mapping[str, Any]) -> None:

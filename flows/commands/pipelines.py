@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.text import Text
 
 from flows.commands.options import Json
 from flows.show import console, present
@@ -204,9 +203,6 @@ def run_dates(
     return done
 
 
-_MARKS = {"done": ("✓ ", "green"), "reused": ("✓ ", "green"), "waiting": ("· ", "yellow"), "failed": ("✗ ", "bold red")}
-
-
 def _show_date(one: DateResult) -> None:
     """The line of a date that has ended, on stderr."""
     made = [name for name, value in one.results.items() if isinstance(value, dict) and not value.get("reused", True)]
@@ -216,8 +212,7 @@ def _show_date(one: DateResult) -> None:
         "waiting": "ingested; nothing is made of it, since another date failed",
         "failed": one.found,
     }[one.state]
-    line = Text.assemble(_MARKS[one.state], (f"{one.date}  ", "bold"), (f"{one.state:<8}", "dim"), console.plain(what))
-    console.errors.print(line, soft_wrap=True)
+    console.ended(one.state, one.date, one.state, what)
 
 
 def _show_backfill(result: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from flows.commands.options import Json
 from flows.report.blocks import counted
 from flows.show import console, present
-from flows.show.console import errors, output, plain
+from flows.show.console import output, plain
 from schemas import storage
 from schemas.stage import StageResult
 from training.recipes.objectives import Classify
@@ -104,13 +104,8 @@ def trial_line(measure: str) -> Callable[[Point, Trial, int, int], None]:
         came = trial.failed or f"{measure} {(trial.measures or {})[measure]:.4f}"
         if 0 < trial.epochs < trial.of_epochs:
             came += f" after {trial.epochs} of {counted(trial.of_epochs, 'epoch')}"
-        line = Text.assemble(
-            ("✗ ", "bold red") if trial.failed else ("✓ ", "green"),
-            (f"{f'{done}/{total}':<9}", "bold"),
-            (f"{'reused' if trial.reused else f'{trial.seconds:.1f} s' if trial.seconds else '':>9}  ", "dim"),
-            f"{plain(where)}: {plain(came)}",
-        )
-        errors.print(line, soft_wrap=True)
+        time = "reused" if trial.reused else f"{trial.seconds:.1f} s" if trial.seconds else ""
+        console.ended("failed" if trial.failed else "done", f"{done}/{total}", time, f"{where}: {came}")
 
     return tell
 

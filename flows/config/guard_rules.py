@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from training.recipes.section import Count, section
+from schemas.section import Confidence, Count, section
 
 Kind = Literal["times", "points", "drop", "distribution"]
 
@@ -86,7 +86,7 @@ class PromotionRules:
     min_slice_queries: Count = 50  # smaller slices are shown and decide nothing
     min_queries: Count = 20  # with fewer queries an interval means little, and nothing is promoted
     first: Literal["always", "above bm25"] = "always"  # what the first release of all has to show
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    confidence: Confidence = 0.95
     num_resamples: Count = 10_000
     seed: int = 0
 

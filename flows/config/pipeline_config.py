@@ -16,8 +16,8 @@ from flows.config.toml_file import RecipeFields, Uri, beside_file
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.section import Natural, section
 from training.recipes.recipe import Recipe
-from training.recipes.section import Natural, section
 
 # A recipe's name, or a TOML file.
 RecipeName = Annotated[str, AfterValidator(lambda name, info: beside_file(name, info) if is_file(name) else name)]

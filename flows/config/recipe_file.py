@@ -9,9 +9,9 @@ from typing import Any
 
 from flows.config.toml_file import Uri, read_toml
 from schemas.errors import UsageError
+from schemas.section import changed, section
 from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed, section
 
 
 @section

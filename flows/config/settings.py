@@ -19,11 +19,10 @@ class Settings(BaseSettings):
 
 
 class Surroundings(BaseSettings):
-    """Variables of others that tell where things run: of Ray, Prefect and Java."""
+    """Variables of others that tell where things run: of Ray and Prefect."""
 
     model_config = SettingsConfigDict(frozen=True, extra="ignore")
 
     ray_address: str = ""
     prefect_api_url: str = ""
     prefect_home: str = ""
-    java_home: str = ""

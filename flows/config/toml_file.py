@@ -11,8 +11,8 @@ import pydantic
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.section import changed, flat, kinds_of_fields, nearest
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed, flat, kinds_of_fields, nearest
 
 Config = TypeVar("Config")
 Parsed = TypeVar("Parsed")

@@ -6,7 +6,7 @@ models, even if the documents changed since the live release was made (the live 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from flows.config.toml_file import with_fields
 from flows.report.blocks import measure_name
 from schemas import storage
 from schemas.errors import StageError, TransientError, UsageError
-from schemas.judgments import are_click_derived
+from schemas.judgments import Judged, are_click_derived
 from schemas.release import PER_QUERY, Decide, Decision, Release, read_pointer
 from schemas.stage import Progress, silent
 from training.ranking.significance import bootstrap_interval
@@ -171,12 +171,9 @@ _UNCOMPARED = ", so the two models cannot be compared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judgments:
-    """The judgments of the candidate's evaluation, as paths or URIs, and the store for evaluations."""
+class Judgments(Judged):
+    """The judgments of the candidate's evaluation, and the store for evaluations."""
 
-    documents: str
-    queries: str
-    qrels: str
     store: str
     frequencies: str | None = None
 
@@ -269,10 +266,11 @@ def _anew(live_folder: str, candidate: Release, judgments: Judgments, progress: 
 
     settings = dict(candidate.evaluated["config"])
     made = evaluate(
-        live_folder, documents=judgments.documents, queries=judgments.queries, qrels=judgments.qrels,
-        store=judgments.store, frequencies=judgments.frequencies, progress=progress,
-        config=EvaluateConfig(**settings | {"cutoffs": tuple(settings["cutoffs"])}),
-    )  # fmt: skip
+        live_folder,
+        **asdict(judgments),
+        config=EvaluateConfig(**settings),
+        progress=progress,
+    )
     request = made.manifest.request
     live = _evaluation(made.data, request.inputs, request.config)
     theirs = _protocol(candidate.evaluated["inputs"], candidate.evaluated["config"])

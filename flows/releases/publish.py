@@ -19,13 +19,24 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from flows.releases import release_folder
-from flows.releases.release_folder import PublishConfig, find, swap
-from schemas import release as releases
+from flows.releases.release_folder import PublishConfig, find, prune, swap
 from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError, UsageError, os_error_kind, require_major
 from schemas.manifest import Request, damaged_files
+from schemas.release import (
+    ENCODING,
+    Decide,
+    Decision,
+    Pointer,
+    Release,
+    read_decision,
+    read_folder,
+    read_pointer,
+    release_folder,
+    remove_decision,
+    write_decision,
+)
 from schemas.stage import Progress, StageResult, open_result, silent
 from schemas.text_contract import CONTRACT_VERSION
 
@@ -40,10 +51,10 @@ class Published:
     stage: Literal["publish", "rollback"] = "publish"
     uri: str  # what `search` takes
     folder: str
-    release: releases.Release
-    pointer: releases.Pointer | None  # as it is now; None where this is a candidate and nothing was ever live
+    release: Release
+    pointer: Pointer | None  # as it is now; None where this is a candidate and nothing was ever live
     reused: bool
-    decision: releases.Decision | None = None  # None: nobody was asked
+    decision: Decision | None = None  # None: nobody was asked
     repaired: Sequence[str] = ()
     removed: Sequence[str] = ()
     duration_seconds: float | None = None  # of making it; not recorded with a release, so unknown when it is reused
@@ -91,7 +102,7 @@ def publish(
     config: PublishConfig,
     evaluation: str | None = None,
     candidate: bool = False,
-    decide: releases.Decide | None = None,
+    decide: Decide | None = None,
     workers: int = 1,
     progress: Progress = silent,
 ) -> Published:
@@ -129,9 +140,9 @@ def publish(
         seed=config.seed,
     )
     digest = request.digest
-    folder = releases.release_folder(to, digest)
+    folder = release_folder(to, digest)
     try:
-        before = releases.read_pointer(to)
+        before = read_pointer(to)
         release, wrong = find(folder)
         if release and before and before.release == digest:
             return Published(uri=to, folder=folder, release=release, pointer=before, reused=True)
@@ -139,10 +150,10 @@ def publish(
         if release is None:
             from flows.releases.make_release import make_release  # torch and LanceDB take seconds to import
 
-            with claimed(storage.join(to, releases.ENCODING, digest), progress):
+            with claimed(storage.join(to, ENCODING, digest), progress):
                 release, wrong = find(folder)
                 if release:  # whoever was waited for made it
-                    before, is_there = releases.read_pointer(to), True
+                    before, is_there = read_pointer(to), True
                 else:
                     release, milliseconds = make_release(
                         to, request, trained, documents, config, evaluated, progress, workers=workers
@@ -150,7 +161,7 @@ def publish(
         decision = _decision(to, before, release, folder, candidate=candidate, decide=decide)
         if decision is None or decision.promote:
             progress("swap pointer", 0, None)
-            pointer: releases.Pointer | None = swap(to, expected=before, release=digest)
+            pointer: Pointer | None = swap(to, expected=before, release=digest)
         else:
             pointer = before
     except OSError as error:
@@ -159,7 +170,7 @@ def publish(
                                    do="make room, or give a folder that can be written") from None  # fmt: skip
     return Published(
         uri=to, folder=folder, release=release, pointer=pointer, decision=decision, repaired=wrong,
-        reused=is_there and pointer == before, removed=release_folder.prune(to, config.keep, made=digest),
+        reused=is_there and pointer == before, removed=prune(to, config.keep, made=digest),
         duration_seconds=round(time.monotonic() - started, 3), milliseconds_per_search=milliseconds,
     )  # fmt: skip
 
@@ -177,33 +188,33 @@ def _evaluation_of(trained: StageResult, evaluation: str | None) -> StageResult 
 
 def _decision(
     to: str,
-    before: releases.Pointer | None,
-    release: releases.Release,
+    before: Pointer | None,
+    release: Release,
     folder: str,
     *,
     candidate: bool,
-    decide: releases.Decide | None,
-) -> releases.Decision | None:
+    decide: Decide | None,
+) -> Decision | None:
     """The decision whether it goes live, recorded before it does; None without a `decide` function."""
     if candidate:
-        decision = releases.Decision(promote=False, reason=AS_A_CANDIDATE)
+        decision = Decision(promote=False, reason=AS_A_CANDIDATE)
     elif decide:
-        live_folder = releases.release_folder(to, before.release) if before else None
+        live_folder = release_folder(to, before.release) if before else None
         try:
-            live = releases.read_folder(live_folder) if live_folder else None
+            live = read_folder(live_folder) if live_folder else None
         except StageError:
             live = None
         decision = decide(live, live_folder if live else None, release, folder)
     else:
-        releases.remove_decision(to, release.digest)  # what was decided about it as a candidate no longer holds
+        remove_decision(to, release.digest)  # what was decided about it as a candidate no longer holds
         return None
     _record(to, release.digest, decision, before)
     return decision
 
 
-def _record(uri: str, digest: str, decision: releases.Decision, before: releases.Pointer | None) -> None:
+def _record(uri: str, digest: str, decision: Decision, before: Pointer | None) -> None:
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    releases.write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
+    write_decision(uri, digest, decision, against=before.release if before else None, decided=now)
 
 
 def list_releases(uri: str) -> list[dict[str, Any]]:
@@ -213,7 +224,7 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
     one) or damaged. `ndcg@10`: of its model with its interval, as it was evaluated. Raises UsageError where there is
     none, StageError for a damaged pointer.
     """
-    pointer = releases.read_pointer(uri)
+    pointer = read_pointer(uri)
     folders = storage.list_folders(storage.join(uri, "releases"))
     digests = [name for name in folders if not name.startswith(".") and ".damaged-" not in name]
     if not digests:
@@ -225,9 +236,9 @@ def list_releases(uri: str) -> list[dict[str, Any]]:
 
 
 def _kept(uri: str, digest: str, state: str | None) -> dict[str, Any]:
-    release, wrong = find(releases.release_folder(uri, digest))
+    release, wrong = find(release_folder(uri, digest))
     try:
-        decision = releases.read_decision(uri, digest)
+        decision = read_decision(uri, digest)
     except StageError as error:
         decision, wrong = None, [*wrong, error.found]
     if release is None:
@@ -256,7 +267,7 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     damaged, of an unknown version, or somebody moved the pointer meanwhile); the pointer then stays where it was.
     """
     asked = f"{f'the release {release}' if release else 'the release before'} was to be made live at {uri}"
-    before = releases.read_pointer(uri)
+    before = read_pointer(uri)
     if before is None:
         raise UsageError(asked=asked, found="nothing was published there yet", do="check the URI")
     digest = release or before.previous
@@ -266,8 +277,8 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     if digest not in storage.list_folders(storage.join(uri, "releases")):
         raise UsageError(asked=asked, found=f"no release {digest} is kept there",
                          do="name one that `clicktower releases` lists")  # fmt: skip
-    folder = releases.release_folder(uri, digest)
-    found = releases.read_folder(folder)
+    folder = release_folder(uri, digest)
+    found = read_folder(folder)
     require_major(f"the text contract of {digest}", found.text_contract.get("trigrams"), CONTRACT_VERSION)
     if wrong := damaged_files(folder, found.written, hashes=True):
         raise StageError(asked=asked, found="; ".join(wrong[:3]),
@@ -276,6 +287,6 @@ def rollback(uri: str, *, release: str | None = None) -> Published:
     is_live = before.release == digest
     if not is_live:
         reason = f"made live by a rollback from {before.release}"
-        _record(uri, digest, releases.Decision(promote=True, reason=reason), before)
+        _record(uri, digest, Decision(promote=True, reason=reason), before)
     pointer = swap(uri, expected=before, release=digest)
     return Published(stage="rollback", uri=uri, folder=folder, release=found, pointer=pointer, reused=is_live)

@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -23,8 +23,8 @@ from schemas import storage
 from schemas.claim import claimed
 from schemas.errors import StageError
 from schemas.manifest import OutputFile, damaged_files, to_bytes
+from schemas.section import Count, Natural, section
 from schemas.stage import silent
-from training.recipes.section import Count, Natural, section
 
 _BUILDING = ".building-"
 _ABANDONED_SECONDS = 24 * 3600
@@ -120,7 +120,7 @@ def prune(uri: str, keep: int, *, made: str = "") -> list[str]:
     stays: the release that was published is live all the same.
     """
     releases = storage.join(uri, "releases")
-    with pointer_lock(uri):  # nobody makes one live meanwhile
+    with claimed(uri, silent):  # nobody makes one live meanwhile
         live = contract.read_pointer(uri)
         spared = {made, *((live.release, live.previous) if live else ())}
         parts = storage.list_files(storage.join(uri, contract.ENCODING)) if storage.is_local(uri) else ()
@@ -158,7 +158,7 @@ def swap(uri: str, *, expected: contract.Pointer | None, release: str) -> contra
     Raises StageError if it moved elsewhere: somebody else published in the meantime; and where the release is not
     there (any more).
     """
-    with pointer_lock(uri):
+    with claimed(uri, silent):
         found = contract.read_pointer(uri)
         if found and found.release == release:
             return found
@@ -194,8 +194,3 @@ def _moved(uri: str, release: str, found: contract.Pointer | None) -> StageError
         follows="swapping now would silently undo that publication",
         do="look at what is live, and publish again if yours is to replace it: its files are kept",
     )
-
-
-def pointer_lock(uri: str) -> AbstractContextManager[None]:
-    """Hold the exclusive right to move the URI's pointer or remove releases; waits for others (schemas.claim)."""
-    return claimed(uri, silent)

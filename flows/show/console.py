@@ -69,6 +69,20 @@ def show(blocks: Sequence[Block]) -> None:
         output.print(line, soft_wrap=isinstance(line, Text) and bool(line.no_wrap))  # a command is not broken
 
 
+ENDED = {
+    **dict.fromkeys(("done", "reused"), ("✓ ", "green")),
+    "waiting": ("· ", "yellow"),
+    "empty": ("· ", "dim"),
+    "failed": ("✗ ", "bold red"),
+}
+
+
+def ended(state: str, name: str, time: str, text: str) -> None:
+    """One line about a stage, row, trial or date that has ended, on stderr, so that stdout stays the result's."""
+    line = Text.assemble(ENDED[state], (f"{name:<9}", "bold"), (f"{time:>9}  ", "dim"), renderers.one_line(text))
+    errors.print(line, soft_wrap=True)
+
+
 def plain(text: str) -> str:
     """Foreign text, so that neither rich's markup nor a control character in it reaches the terminal."""
     return escape("".join(char if char.isprintable() else "�" for char in text))

@@ -11,7 +11,7 @@ from rich.text import Text as Line
 
 from flows.report.blocks import Block, Cell, Code, Heading, Items, Table, Text
 from flows.report.run_page import drift, headline, ledger_table, promotion, ranking
-from flows.show.console import errors, output, plain, show
+from flows.show.console import ended, errors, output, plain, show
 from schemas.day_version import newest_version, version_uri
 from schemas.ledger import Ledger
 from schemas.stage import StageResult
@@ -20,10 +20,9 @@ NUM_EXAMPLES = 5  # of days
 
 
 def stage_line(stage: str, headline: str, seconds: float | None = None, state: str = "") -> None:
-    """One line about a finished stage, on stderr, so that stdout stays the result's."""
+    """The line of a finished stage."""
     time = "reused" if state == "reused" else "" if seconds is None else f"{seconds:.1f} s"
-    line = Line.assemble(("✓ ", "green"), (f"{stage:<9}", "bold"), (f"{time:>9}  ", "dim"), headline)
-    errors.print(line, soft_wrap=True)
+    ended("done", stage, time, headline)
 
 
 def stage_result(result: dict) -> None:

@@ -26,6 +26,7 @@ from beam_jobs.ingest.bots import (
 )
 from beam_jobs.ingest.day_rows import CLICK, IMPRESSION, JOINED, SEARCH
 from schemas.errors import UsageError
+from schemas.section import changed
 
 START = datetime(2026, 9, 1, 10, tzinfo=UTC)
 
@@ -292,4 +293,4 @@ def test_rules_out_of_range_or_of_another_version_are_wrong_usage():
         {"version": RULES_VERSION - 1},
     ):
         with pytest.raises(UsageError):
-            BotRules(**wrong)
+            changed(BotRules(), wrong)

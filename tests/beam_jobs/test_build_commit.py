@@ -74,7 +74,7 @@ def test_what_a_failed_bundle_left_is_not_part_of_the_result(job, pool):
     result = open_result(_folder(job))
     assert storage.list_files(result.data) == FILES
     assert [file.path for file in result.manifest.files] == [f"attempt-1/{name}" for name in FILES]
-    assert not manifest.damage(_folder(job), result.manifest, hashes=True)
+    assert not manifest.damaged_files(_folder(job), result.manifest.files, hashes=True)
 
 
 def test_a_last_step_that_died_between_two_moves_ends_when_it_runs_again(job, pool):

@@ -16,7 +16,7 @@ from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas import storage
 from schemas.day_version import ANEW, FIRST, LATE, newest_version
 from schemas.errors import StageError, UsageError
-from schemas.manifest import Request, damage
+from schemas.manifest import Request, damaged_files
 from schemas.stage import Outcome, run_stage
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
@@ -210,7 +210,7 @@ def test_a_day_that_changed_under_a_running_job_refuses_it_and_keeps_what_it_mad
     with pytest.raises(StageError, match=r"(?i)lines of theirs are in version 1 of that day already"):
         ingest([one, two], store=store, config=day)
     assert len(open_window([store]).ingests) == 1
-    assert all(not damage(result.folder, result.manifest) for result in finished_ingests(store))
+    assert all(not damaged_files(result.folder, result.manifest.files) for result in finished_ingests(store))
     assert len(finished_ingests(store)) == 2
 
 
@@ -256,7 +256,7 @@ def test_a_late_file_changes_the_build_and_leaves_the_one_before(grown):
     assert after.manifest.outcome.logical_digest != before.manifest.outcome.logical_digest
     (old,) = open_window([f"{store}/days/{day}/version-00001.json"]).ingests  # what `before` was made of
     assert [old.manifest.digest] == before.manifest.request.inputs["days"]
-    assert not damage(old.folder, old.manifest, hashes=True)
+    assert not damaged_files(old.folder, old.manifest.files, hashes=True)
 
 
 @pytest.mark.slow

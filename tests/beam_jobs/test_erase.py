@@ -19,7 +19,7 @@ from beam_jobs.ingest.person_key import default_path, hash_people, key_paths, re
 from schemas import storage
 from schemas.day_version import newest_version
 from schemas.errors import StageError, UsageError
-from schemas.manifest import damage
+from schemas.manifest import damaged_files
 from schemas.search_log import EXPOSURES, QUERIES
 from tests.beam_jobs.dated_logs import day_lines, write_lines
 from tests.beam_jobs.day_folders import write_documents
@@ -101,7 +101,7 @@ def test_the_hash_is_gone_from_every_file_and_the_ledger_still_adds_up(store):
         lines = sum(searches for key, (_, searches) in before.items() if key in alone and key[0] == day)
         lines += sum(row[4] + row[5] for row in shown if row[:2] in alone and row[0] == day)
         assert ledger.lines.get("erased", 0) == lines
-        assert not damage(result.folder, result.manifest, hashes=True)
+        assert not damaged_files(result.folder, result.manifest.files, hashes=True)
         counts = result.manifest.outcome.counts
         assert counts["queries"] == len([key for key in expected if key[0] == day])
         assert counts["searches"] == ledger.lines["day_search"]

@@ -14,6 +14,7 @@ import pytest
 
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from schemas.errors import StageError, UsageError
+from schemas.section import changed
 from tests.beam_jobs.ubi_lines import event, random_log, search
 
 GOOD = [search("a", "angle bracket"), event("a", "click", "D1")]
@@ -208,7 +209,7 @@ def test_a_named_person_key_must_be_there_and_is_used_by_path_without_naming_the
 @pytest.mark.parametrize("field", [{"format": "csv"}, {"max_unreadable_share": 1.5}])
 def test_settings_out_of_range_are_wrong_usage(field):
     with pytest.raises(UsageError):
-        IngestConfig(**field)
+        changed(IngestConfig(), field)
 
 
 def test_an_option_beam_does_not_take_is_wrong_usage(tmp_path):

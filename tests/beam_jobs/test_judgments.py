@@ -13,7 +13,8 @@ from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run
-from schemas.manifest import damage
+from schemas.manifest import damaged_files
+from schemas.section import changed
 from tests.beam_jobs.clicked_cells import drawn_day
 from tests.beam_jobs.day_folders import make_day
 from tests.beam_jobs.test_trained_days import built_from
@@ -186,7 +187,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path, days, judged):
 def test_the_same_request_is_reused_and_another_setting_is_another_folder(store, days, judged):
     again = judgments(days[::-1], store=store, config=JudgmentsConfig())
     assert (judged.reused, again.reused, again.folder) == (False, True, judged.folder)
-    assert not damage(judged.folder, judged.manifest, hashes=True)
+    assert not damaged_files(judged.folder, judged.manifest.files, hashes=True)
     other = judgments(days, store=store, config=JudgmentsConfig(min_impressions=100))
     assert other.folder != judged.folder
     assert other.manifest.outcome.counts["judgments"] < judged.manifest.outcome.counts["judgments"]
@@ -277,7 +278,7 @@ def test_days_that_are_not_there_are_a_usage_error(tmp_path):
 )
 def test_settings_out_of_range_are_usage_errors(wrong):
     with pytest.raises(UsageError):
-        JudgmentsConfig(**wrong)
+        changed(JudgmentsConfig(), wrong)
 
 
 def test_days_that_a_model_was_trained_on_are_refused(tmp_path, log):

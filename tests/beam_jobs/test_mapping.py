@@ -42,7 +42,7 @@ def test_a_mapping_file_says_what_is_not_as_usual(tmp_path):
         ('[events]\nclick = "tap"\n', "events.click .* is wrong"),
         ('[events]\nclick = ["tap"]\nimpression = ["tap"]\n', "'tap' stands for more than one"),
         ('columns = "q"\n', "columns .* is wrong"),
-        ('time_format = "rfc"\n', "'rfc' is unknown"),
+        ('time_format = "rfc"\n', r"time_format \(line 1\) is wrong .*'epoch_s'"),
         ('delimiter = "||"\n', "not one ASCII character"),
         ('delimiter = ","\nquote = ","\n', "the same"),
         ('header = "perhaps"\n', "header .* is wrong"),

@@ -1,6 +1,8 @@
 """A comparison in a terminal: the answer, a table that 80 columns hold, rows as they end, and no foreign controls."""
 
 import io
+from types import SimpleNamespace as Namespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,10 +23,18 @@ def told(monkeypatch, request):
 def _caught(monkeypatch, width: int) -> io.StringIO:
     stream = io.StringIO()
     console = Console(file=stream, highlight=False, width=width, color_system=None)
+    monkeypatch.setattr(shown, "errors", console)
+    monkeypatch.setattr(present, "errors", console)
     for module in (present, compare, shown):
         monkeypatch.setattr(module, "output", console)
-        monkeypatch.setattr(module, "errors", console)
     return stream
+
+
+def ended(name: str, state: str, ndcg: float | None = None, reused: bool = False, **more) -> Any:
+    """What `row_line` reads of an ended row."""
+    metrics = {} if ndcg is None else {"ndcg@10": ndcg}
+    more = {"seconds": 0.0, "why": None} | more
+    return Namespace(row=Namespace(name=name), state=state, metrics=metrics, result=Namespace(reused=reused), **more)
 
 
 def lines_of(told: io.StringIO) -> list[str]:
@@ -68,7 +78,7 @@ def test_rows_without_figures_stand_in_their_place_and_say_why(told):
 
 def test_foreign_texts_reach_the_terminal_without_their_controls(told):
     show(sample_result())
-    row_line("row \x1b[2J[bold]name", "failed", None, 1.0, 1, 2, "it\nbroke \x07")
+    row_line(ended("row \x1b[2J[bold]name", "failed", seconds=1.0, why="it\nbroke \x07"), 1, 2)
     text = told.getvalue()
     assert all(char.isprintable() or char == "\n" for char in text)
     assert "half �[31minch� pipe" in text
@@ -107,10 +117,10 @@ def test_queries_that_moved_most_are_told_with_both_values(told):
 
 
 def test_each_row_has_a_line_as_it_ends(told):
-    row_line("lstm-96", "done", 0.85811, 295.0, 3, 18)
-    row_line("bm25", "reused", 0.851, None, 4, 18)
-    row_line("skip-thought", "empty", None, None, 5, 18, "no weights")
-    row_line("plsa", "failed", None, 2.0, 6, 18)
+    row_line(ended("lstm-96", "done", ndcg=0.85811, seconds=295.0), 3, 18)
+    row_line(ended("bm25", "done", ndcg=0.851, reused=True), 4, 18)
+    row_line(ended("skip-thought", "empty", why="no weights"), 5, 18)
+    row_line(ended("plsa", "failed", seconds=2.0), 6, 18)
     assert [line.split() for line in lines_of(told)] == [
         ["✓", "3/18", "4", "min", "55", "s", "lstm-96:", "NDCG@10", "0.8581"],
         ["✓", "4/18", "reused", "bm25:", "NDCG@10", "0.8510"],

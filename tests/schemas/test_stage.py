@@ -79,7 +79,7 @@ def test_a_lost_truncated_or_changed_file_is_noticed_and_made_again(tmp_path, ha
     again = run_stage(str(tmp_path), request(), produce)
     assert not again.reused
     assert words in again.repaired[0]
-    assert manifests.damage(again.folder, again.manifest, hashes=True) == []
+    assert manifests.damaged_files(again.folder, again.manifest.files, hashes=True) == []
 
 
 def test_of_a_large_output_only_hashes_find_a_flipped_byte(tmp_path, monkeypatch):
@@ -87,8 +87,8 @@ def test_of_a_large_output_only_hashes_find_a_flipped_byte(tmp_path, monkeypatch
     result = run_stage(str(tmp_path), request(), produce)
     flip(os.path.join(result.data, "part/a.bin"))
     assert find_finished(str(tmp_path), request())[1] == []
-    assert manifests.damage(result.folder, result.manifest) == []
-    assert "other bytes" in manifests.damage(result.folder, result.manifest, hashes=True)[0]
+    assert manifests.damaged_files(result.folder, result.manifest.files) == []
+    assert "other bytes" in manifests.damaged_files(result.folder, result.manifest.files, hashes=True)[0]
 
 
 def test_a_failed_stage_leaves_nothing_behind(tmp_path):
@@ -107,7 +107,7 @@ def test_what_a_killed_attempt_left_is_cleared_by_the_next(tmp_path):
     (killed / "half.arrow").write_bytes(b"half")
     result = run_stage(str(tmp_path), request(), produce)
     assert not killed.exists()
-    assert manifests.damage(result.folder, result.manifest) == []
+    assert manifests.damaged_files(result.folder, result.manifest.files) == []
 
 
 def test_an_attempt_whose_files_a_faster_one_cleared_away_answers_with_that_one_s(no_claims, tmp_path):

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from schemas.errors import UsageError
+from schemas.section import changed
 from training.network.parameters import layout_of
 from training.recipes.click_recipes import LSTM_96
 from training.recipes.named_recipes import names, recipe
 from training.recipes.objectives import Generate
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed
 from training.recipes.towers import RNN
 from training.run.launch import pretraining
 

@@ -109,7 +109,7 @@ def test_the_table_is_in_the_store_for_programs_and_for_people(swept):
     result = swept[0]
     table = json.loads(storage.read_bytes(f"{result.data}/sweep.json"))
     assert table["rows"] == json.loads(json.dumps(_rows(result)))
-    assert manifest.damage(result.folder, result.manifest, hashes=True) == []
+    assert manifest.damaged_files(result.folder, result.manifest.files, hashes=True) == []
 
 
 def test_the_same_sweep_is_reused_whatever_its_order_and_a_larger_one_takes_its_trials(build, swept):

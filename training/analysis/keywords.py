@@ -9,11 +9,12 @@ direction. A word is a keyword if more than `share` of the cells declare it, in 
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from schemas.errors import UsageError
+from schemas.section import Count, Share, section
 from schemas.text_contract import words
 from training.analysis.traces import Direction, Trace, trace
 from training.models.model import Ensemble, Model
@@ -23,26 +24,13 @@ from training.recipes.towers import Recurrent
 SHARE = 0.4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class CountingRule:
-    """The paper's, but for the threshold, which it does not give. Raises UsageError for a value that means nothing."""
+    """The paper's, but for the threshold, which it does not give."""
 
-    top_cells: int = 10
-    threshold: float = 0.2  # of a cell's range over the text
-    share: float = SHARE
-
-    def __post_init__(self) -> None:
-        for name, wanted, holds in (
-            ("top_cells", "at least 1", self.top_cells >= 1),
-            ("threshold", "above 0 and at most 1", 0 < self.threshold <= 1),
-            ("share", "at least 0 and below 1", 0 <= self.share < 1),
-        ):
-            if not holds:
-                raise UsageError(
-                    asked=f"{name} of the counting rule is {getattr(self, name)!r}",
-                    found=f"it must be {wanted}",
-                    do=f"set {name} to a value of that kind",
-                )
+    top_cells: Count = 10
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.2  # of a cell's range over the text
+    share: Share = SHARE
 
     @property
     def sentences(self) -> dict[str, str]:

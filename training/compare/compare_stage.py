@@ -23,6 +23,7 @@ from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError, place
 from schemas.judgments import Judged, are_click_derived, read_qrels, read_queries
 from schemas.manifest import Outcome, Request
+from schemas.section import changed
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent
 from training.compare.compare_table import comparison, difference
 from training.compare.measured_row import EndedRow, measure_request, of_baseline, of_hybrid, of_model, write_row
@@ -33,7 +34,6 @@ from training.ranking.measure import judged_collection
 from training.ranking.ndcg import CUTOFFS, gains_of, judged_pairs
 from training.recipes.objectives import Fixed
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed
 from training.run.launch import fingerprints, train_request
 from training.sweep.trial_process import TrialProcess, TrialStatus, interrupts_held
 

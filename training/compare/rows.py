@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from schemas.documents import Documents
 from schemas.errors import UsageError
+from schemas.section import changed
 from schemas.stage import Progress
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
@@ -22,7 +23,6 @@ from training.ranking.skip_thought import SkipThought
 from training.recipes.named_recipes import recipe
 from training.recipes.printed_recipes import PRINTED
 from training.recipes.recipe import Recipe
-from training.recipes.section import changed
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
 
 from schemas.errors import UsageError
 
@@ -31,14 +30,9 @@ def device_named(asked: str) -> str:
     return "cuda" if can_compile() else "cuda-eager"
 
 
-def has_driver(driver_files: Sequence[str] = DRIVER_FILES) -> bool:
-    """Whether there is a driver of a GPU here; without one torch finds no GPU either."""
-    return any(map(os.path.exists, driver_files))
-
-
 def gpus_here() -> int:
     """The number of this machine's GPUs that torch can use."""
-    if not has_driver():
+    if not any(map(os.path.exists, DRIVER_FILES)):  # without a driver torch finds no GPU either
         return 0
     import torch  # takes seconds to load
 

@@ -14,7 +14,7 @@ part; every figure is of the held-out part. Writes below STORE/evaluate-labelled
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.errors import StageError
 from schemas.manifest import Outcome, Request, to_bytes
+from schemas.section import Confidence, Count, section
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
 from training.labelled import labelled_measures
 from training.labelled.labelled_shards import LabelledData, LabelledRows, read_labelled
@@ -61,7 +62,7 @@ RULES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class EvaluateLabelledConfig:
     """How similarities are measured.
 
@@ -70,17 +71,11 @@ class EvaluateLabelledConfig:
     """
 
     sides: Literal["crossed", "query", "document"] = "crossed"
-    max_train_pairs: int = 5_000
+    max_train_pairs: Count = 5_000
     word_movers: bool = True
-    confidence: float = 0.95
-    num_resamples: int = 2_000
+    confidence: Confidence = 0.95
+    num_resamples: Count = 2_000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.max_train_pairs, self.num_resamples) < 1:
-            raise ValueError("max_train_pairs and num_resamples must be at least 1")
-        if not 0 < self.confidence < 1:
-            raise ValueError("confidence must be between 0 and 1")
 
 
 def evaluate_labelled(

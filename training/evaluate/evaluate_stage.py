@@ -14,15 +14,17 @@ Reads the model of a train stage, or of a release (model_source). Writes below S
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from schemas import storage
 from schemas.documents import Documents, read_documents, require_documents
 from schemas.judgments import are_click_derived, read_qrels, read_queries, run_lines
 from schemas.manifest import Outcome, Request, to_bytes
+from schemas.section import Confidence, Count, Natural, section
 from schemas.stage import Progress, StageResult, run_stage, silent
 from schemas.text_contract import keyed_digest, words
 from training.evaluate.slices import read_frequencies, slices
@@ -52,29 +54,17 @@ CLICK_DERIVED_SENTENCE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class EvaluateConfig:
-    cutoffs: tuple[int, ...] = CUTOFFS
+    cutoffs: Annotated[tuple[Count, ...], Field(min_length=1)] = CUTOFFS
     gain: Gain = "exponential"  # 2^grade - 1, or linear: the grade
-    min_judged: int = 1  # leave out queries with fewer judged documents
-    relevant_grade: int = 1  # from this grade on a document is relevant, for recall and reciprocal rank
-    top_k: int = 100  # results of each query over the full collection
-    num_examples: int = 10
-    confidence: float = 0.95
-    num_resamples: int = 10_000
+    min_judged: Count = 1  # leave out queries with fewer judged documents
+    relevant_grade: Count = 1  # from this grade on a document is relevant, for recall and reciprocal rank
+    top_k: Annotated[int, Field(ge=10)] = 100  # results of each query over the full collection, for NDCG@10 over it too
+    num_examples: Natural = 10
+    confidence: Confidence = 0.95
+    num_resamples: Count = 10_000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.cutoffs or min(self.cutoffs) < 1:
-            raise ValueError("cutoffs must be ranks, 1 or more")
-        if self.gain not in ("exponential", "linear"):
-            raise ValueError("gain must be exponential or linear")
-        if self.top_k < 10:
-            raise ValueError("top_k must be at least 10: NDCG@10 over the collection needs ten results")
-        if min(self.min_judged, self.relevant_grade, self.num_resamples) < 1 or self.num_examples < 0:
-            raise ValueError("min_judged, relevant_grade and num_resamples must be at least 1, num_examples 0")
-        if not 0 < self.confidence < 1:
-            raise ValueError("confidence must be between 0 and 1")
 
     @property
     def rules(self) -> Rules:

@@ -33,13 +33,13 @@ import pyarrow.parquet as pq
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
+from schemas.section import changed
 from schemas.shard import WORDS, open_table
 from schemas.stage import open_result
 from schemas.text_contract import normalise_column
 from training.ranking.embedding import unit
 from training.recipes.objectives import Clicks
 from training.recipes.recipe import Recipe, Tuned
-from training.recipes.section import changed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

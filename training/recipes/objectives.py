@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from schemas.release import Similarity
-from training.recipes.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
+from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
 from training.recipes.towers import TowerSettings, Variational
 
 

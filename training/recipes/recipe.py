@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
+from schemas.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
 from training.recipes.objectives import Clicks, Fixed, ObjectiveSettings, Pool
-from training.recipes.section import Count, Factor, Kinds, Natural, Positive, Share, one_of, or_none, section
 from training.recipes.towers import CLSM, DSSM, LSTM, RNN, BiLSTM, TowerSettings
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from training.recipes.section import Count, Factor, Kinds, Natural, section
+from schemas.section import Count, Factor, Kinds, Natural, section
 
 
 def _odd(words: int) -> int:

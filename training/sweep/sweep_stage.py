@@ -22,18 +22,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
 
 from schemas import storage
 from schemas.errors import Diverged, StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import Outcome, Request
+from schemas.section import Count, flat, section
 from schemas.stage import Progress, StageResult, find_finished, open_result, run_stage, silent, stage_folder
 from training.compute.device import device_named
 from training.recipes.named_recipes import names
 from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe
-from training.recipes.section import flat
 from training.run.job import COMPILED, REFERENCE, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
@@ -278,27 +280,17 @@ def _lines(fields: Mapping[str, Any]) -> list[str]:
 # The trials of a sweep while they run: what is in the store counts, the rest is trained, rung by rung.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@section
 class Halving:
     """After `min_epochs` one point in `eta` goes on (rounded up), after `eta` times as many epochs one in `eta` of
     those, and so on; the last of them to the end.
 
     Rungs wait for each other, so that who goes on depends on the figures alone and not on which trial was first.
     Asynchronous halving (ASHA, Ray Tune's) keeps every machine busy, and its best trial is another one each time.
-    Raises UsageError.
     """
 
-    eta: int = 3
-    min_epochs: int = 1
-    __pydantic_config__ = {"extra": "forbid"}  # it is a section of sweep.toml  # noqa: RUF012
-
-    def __post_init__(self) -> None:
-        if self.eta < 2 or self.min_epochs < 1:
-            raise UsageError(
-                asked=f"halving was asked for with eta = {self.eta} and min_epochs = {self.min_epochs}",
-                found="eta must be at least 2, and min_epochs at least 1",
-                do="set [halving] eta = 3 and min_epochs = 1, say",
-            )
+    eta: Annotated[int, Field(ge=2)] = 3
+    min_epochs: Count = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

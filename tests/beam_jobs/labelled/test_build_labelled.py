@@ -10,7 +10,7 @@ from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, La
 from beam_jobs.labelled.labelled_stage import build_labelled
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.manifest import damage
+from schemas.manifest import damaged_files
 from schemas.shard import TEXTS, WORDS, labelled_schema, open_table
 from schemas.text_contract import trigram_ids, words
 
@@ -88,7 +88,7 @@ def test_no_sentence_is_on_both_sides_of_the_split(chained):
     assert not sides["train"] & sides["dev"]
     assert len([made for made in catalogue["shards"] if made["split"] == "train"]) > 1
     assert result.manifest.outcome.counts["components"] == 150
-    assert not damage(result.folder, result.manifest, hashes=True)
+    assert not damaged_files(result.folder, result.manifest.files, hashes=True)
 
 
 def test_order_and_cut_of_the_files_change_no_row(chained, tmp_path):

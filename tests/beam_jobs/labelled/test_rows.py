@@ -13,6 +13,7 @@ from beam_jobs.labelled.labelled_rows import (
     read_label,
 )
 from schemas.errors import UsageError
+from schemas.section import changed
 
 PAIRS = LabelledMapping(columns=LabelledColumns(first=1, second=2, label=3), header=False)
 
@@ -67,7 +68,7 @@ def test_a_class_that_was_not_named_is_unreadable():
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(config):
     with pytest.raises(UsageError):
-        LabelledConfig(mapping=PAIRS, **config)
+        changed(LabelledConfig(mapping=PAIRS), config)
 
 
 @pytest.mark.parametrize("columns", [{}, {"first": 1, "label": 2}, {"text": 1}, {"text": 1, "first": 2, "label": 3}])

@@ -177,19 +177,19 @@ def test_a_release_that_goes_live_while_others_are_cleared_away_stays(live, mode
     for seed in (30, 31):
         publish(model, documents=write_documents(tmp_path / f"{seed}.tsv", num_documents=40, seed=seed), to=live,
                 config=CONFIG)  # fmt: skip
-    locked, others = release_folder.pointer_lock, []
+    locked, others = release_folder.claimed, []
 
     @contextmanager
-    def late(uri):
-        monkeypatch.setattr(release_folder, "pointer_lock", locked)
+    def late(uri, progress):
+        monkeypatch.setattr(release_folder, "claimed", locked)
         other = threading.Thread(target=rollback, args=(live,), kwargs={"release": first})
         other.start()
         other.join()  # just before
         others.append(other)
-        with locked(uri):
+        with locked(uri, progress):
             yield
 
-    monkeypatch.setattr(release_folder, "pointer_lock", late)
+    monkeypatch.setattr(release_folder, "claimed", late)
     release_folder.prune(live, keep=0)
     assert others
     assert read_pointer(live).release == first

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import UsageError
+from schemas.section import changed
 from training.analysis.keywords import CountingRule, by_counts, keywords, most_active
 from training.analysis.traces import Trace
 
@@ -124,4 +125,4 @@ def test_the_two_directions_are_mirror_images_and_scale_does_not_matter(y, thres
 @pytest.mark.parametrize("field", [{"top_cells": 0}, {"threshold": 0.0}, {"threshold": 1.5}, {"share": 1.0}])
 def test_a_rule_that_means_nothing_is_refused(field):
     with pytest.raises(UsageError, match=next(iter(field))):
-        CountingRule(**field)
+        changed(CountingRule(), field)

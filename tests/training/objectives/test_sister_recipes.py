@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from schemas import storage
+from schemas.section import changed
 from tests.training.small_shards import KINDS, THINGS
 from training.network.parameters import Outputs, layout_of
 from training.recipes.named_recipes import recipe
 from training.recipes.objectives import Classify
-from training.recipes.section import changed
 from training.recipes.sister_recipes import SISTER_RECIPES
 from training.run.launch import train
 

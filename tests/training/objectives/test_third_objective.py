@@ -14,13 +14,13 @@ import torch
 
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.section import Positive, changed, section
 from tests.training.small_shards import shop, write_build
 from training.compute.reduction import RowGradient
 from training.network.encoder import Encoder, encoded, gradients
 from training.objectives import clicks
 from training.recipes.objectives import ObjectiveSettings
 from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.section import Positive, changed, section
 from training.recipes.towers import LSTM
 from training.run.launch import train
 from training.update.click_loss import PairBatch

@@ -14,6 +14,7 @@ import torch
 from flows.releases.query_onnx import CannotExport, query_onnx
 from schemas import storage
 from schemas.errors import UsageError
+from schemas.section import Count, changed, section
 from schemas.text_contract import trigram_ids, words
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.small_shards import TABLE_ROWS, shop, write_build
@@ -21,7 +22,6 @@ from training.data.text_batch import TextBatch
 from training.evaluate.evaluate_stage import EvaluateConfig, evaluate
 from training.models.model import load_model
 from training.recipes.recipe import Nesterov, Recipe
-from training.recipes.section import Count, changed, section
 from training.recipes.towers import TowerSettings
 from training.run.launch import train
 from training.towers import Parts, Shapes

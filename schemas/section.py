@@ -1,4 +1,4 @@
-"""What a recipe is made of: sections, frozen dataclasses that pydantic checks whenever one is made, some in kinds.
+"""What recipes and settings are made of: sections, frozen dataclasses that pydantic checks whenever one is made.
 
 A kind is a class below its family's (TowerSettings, ObjectiveSettings, ...) that says its own `kind`; that is all of
 its registration. `changed` sets fields by name: `--set tower.cells=32`, a table of a TOML file, an axis of a sweep.
@@ -30,6 +30,8 @@ Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Factor = Annotated[float, Field(ge=0, le=1e6)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
 
 
 @section
