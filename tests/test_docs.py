@@ -8,7 +8,7 @@ import pytest
 
 from flows.cli import _engine_options, build_app
 from flows.config.pipeline_config import read_pipeline
-from flows.config.recipe_file import recipe_named
+from flows.config.toml_file import recipe_named
 from tests import documented
 from tests.documented import ROOT
 from training.compare.rows import all_rows

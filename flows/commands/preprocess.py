@@ -344,8 +344,7 @@ def build_labelled(
     """
     from beam_jobs.labelled import labelled_stage
     from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
-    from beam_jobs.labelled.labelled_stage import LabelledConfig
-    from beam_jobs.labelled.published_sets import PUBLISHED
+    from beam_jobs.labelled.labelled_stage import PUBLISHED, LabelledConfig
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from flows.commands.options import Documents, Into, Json, Model, Qrels, Queries, Set, Shards
-from flows.config.toml_file import assignments, with_fields
+from flows.config.toml_file import assignments, recipe_named, with_fields
 from flows.show import console, present
 from schemas import storage
 from schemas.errors import UsageError
@@ -78,7 +78,6 @@ def train(
         set: field=value for any field of the recipe; may be repeated.
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
-    from flows.config.recipe_file import recipe_named
     from flows.config.settings import Surroundings
     from training.run import launch
     from training.run.launch import Judged

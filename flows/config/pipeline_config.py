@@ -9,10 +9,17 @@ from pydantic import AfterValidator, Field
 from beam_jobs.build.build_stage import BuildConfig
 from beam_jobs.ingest.days import parse_date
 from beam_jobs.ingest.ingest_stage import IngestConfig
-from flows.config import toml_file
 from flows.config.guard_rules import DriftRules, PromotionRules
-from flows.config.recipe_file import is_file, recipe_named
-from flows.config.toml_file import RecipeFields, Uri, beside_file
+from flows.config.toml_file import (
+    RecipeFields,
+    Uri,
+    beside_file,
+    check_fields,
+    check_names,
+    is_file,
+    read_toml,
+    recipe_named,
+)
 from flows.releases.release_folder import PublishConfig
 from schemas import storage
 from schemas.errors import UsageError
@@ -124,7 +131,7 @@ def read_pipeline(path: str) -> PipelineConfig:
     """
     asked = f"the pipeline was to be read from {path}"
     see = "`clicktower run --help` and the commented pipeline.toml of the repository"
-    config = toml_file.read_toml(path, PipelineConfig, what="pipeline", see=see)
+    config = read_toml(path, PipelineConfig, what="pipeline", see=see)
     _check_settings(config, path)
     if config.log.date is not None:
         parse_date(config.log.date, asked)
@@ -139,16 +146,16 @@ def read_pipeline(path: str) -> PipelineConfig:
 
 def _check_settings(config: PipelineConfig, path: str) -> None:
     """Raise UsageError where a stage would refuse what is set for it, before any is started."""
-    toml_file.check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
-    toml_file.check_fields(path, "build", config.build, BuildConfig())
-    toml_file.check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
-    toml_file.check_fields(path, "publish.set", config.publish.set, PublishConfig())
+    check_fields(path, "ingest", {"format": config.log.format, **config.ingest}, IngestConfig())
+    check_fields(path, "build", config.build, BuildConfig())
+    check_fields(path, "train.set", config.train.set, recipe_named(config.train.recipe)[0])
+    check_fields(path, "publish.set", config.publish.set, PublishConfig())
     if config.compare:  # each row has a recipe of its own, which may not take every value
-        toml_file.check_names(path, "compare.set", config.compare.set, Recipe)
+        check_names(path, "compare.set", config.compare.set, Recipe)
     if config.evaluate:
         from training.evaluate.evaluate_stage import EvaluateConfig  # which takes a second to import
 
-        toml_file.check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
+        check_fields(path, "evaluate", config.evaluate, EvaluateConfig())
 
 
 def is_dated(config: PipelineConfig) -> bool:

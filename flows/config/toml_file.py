@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -11,7 +12,8 @@ import pydantic
 
 from schemas import storage
 from schemas.errors import StageError, UsageError
-from schemas.section import changed, flat, kinds_of_fields, nearest
+from schemas.section import changed, flat, kinds_of_fields, nearest, section
+from training.recipes.named_recipes import recipe
 from training.recipes.recipe import Recipe
 
 Config = TypeVar("Config")
@@ -79,6 +81,45 @@ def beside_file(uri: str, info: pydantic.ValidationInfo) -> str:
 Uri = Annotated[str, pydantic.AfterValidator(beside_file)]
 # Fields of a recipe, by dotted name.
 RecipeFields = Annotated[Mapping[str, Any], pydantic.AfterValidator(lambda fields: flat(fields, Recipe))]
+
+
+# A recipe as a user gives it: by the name of one, or as a TOML file, which a sweep writes of its best.
+
+
+@section
+class _RecipeSection:
+    recipe: str
+    word_vectors: Uri | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+
+@section
+class _RecipeFile:
+    train: _RecipeSection
+
+
+def is_file(name: str) -> bool:
+    """Whether this names a file and not a recipe."""
+    return name.endswith(".toml")
+
+
+def recipe_named(name: str) -> tuple[Recipe, str | None]:
+    """(the recipe of a name or of a TOML file, the file of word vectors that this names, relative to its own folder).
+
+    The file is a [train] section: `recipe`, fields of it in [train.set], and `word_vectors` where words start from a
+    file. Raises UsageError: an unknown name, no such file, another form, an unknown field or a value it cannot have.
+    """
+    if not is_file(name):
+        return recipe(name), None
+    try:
+        given = read_toml(name, _RecipeFile, what="recipe", see="docs/sweeps.md").train
+        return changed(recipe(given.recipe), given.set), given.word_vectors
+    except UsageError as error:
+        raise UsageError(
+            asked=f"the recipe was to be read from {name}",
+            found=error.found,
+            do='write [train] recipe = "lstm-96", and fields of it below [train.set]; a sweep writes such a best.toml',
+        ) from None
 
 
 def check_fields(path: str, section: str, fields: Mapping[str, Any], config: object) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from flows.commands.train_and_evaluate import train
 from flows.config.pipeline_config import read_pipeline
-from flows.config.recipe_file import recipe_named
+from flows.config.toml_file import recipe_named
 from schemas.errors import UsageError
 from tests.recipes import made, varied
 from training.recipes.named_recipes import names, recipe

@@ -5,13 +5,16 @@ processes and nowhere else. By default Ray opens its ports to every network, and
 folder that others may read.
 """
 
+import hashlib
 import logging
 import os
 import secrets
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, cast
 
 import ray
 from ray._private import ray_constants
@@ -19,6 +22,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from schemas.errors import StageError
+from schemas.stage import Progress
 
 # Ray gives a node 30 seconds to start, and no way to give it more. A slow or busy machine may need another try, which
 # finds in memory what the first one read from disk.
@@ -115,3 +119,71 @@ def _start(**options: Any) -> None:
                     follows="nothing was computed",
                     do="try again when the machine has less to do, or start Ray by hand and name it in RAY_ADDRESS",
                 ) from error
+
+
+# How far a run on Ray is: its first worker posts it, the process that started the run reads it. Free of torch, which
+# the board's own process would take seconds to load.
+
+POLL_SECONDS = 0.5
+
+
+class _Board:
+    """Where the first worker posts its progress for the process that started the run."""
+
+    _progress: tuple | None = None
+
+    def post(self, *progress: Any) -> None:
+        self._progress = progress
+
+    def read(self) -> tuple | None:
+        return self._progress
+
+
+@contextmanager
+def board_of(checkpoints: str, progress: Progress) -> Iterator[Any]:
+    """The run's board, whose name the cluster gives once: of two runs with one output the second waits for the first.
+
+    Where a run's own process was killed, that is until Ray has ended all that belonged to it, so that its workers do
+    not write checkpoints beside those of the next.
+    """
+    made = cast(Any, ray.remote(**on_this_node())(_Board))
+    name = f"clicktower-train-{hashlib.sha256(checkpoints.encode()).hexdigest()[:24]}"
+    board = None
+    while board is None:
+        try:
+            board = made.options(name=name, namespace="clicktower").remote()
+        except ValueError:  # the name is taken
+            progress("the workers of a run that was killed are being ended: waiting", 0, None)
+            time.sleep(POLL_SECONDS)
+    try:
+        yield board
+    finally:
+        with suppress(ray.exceptions.RayError):  # the head is gone, and with it the board
+            ray.kill(board)
+
+
+@contextmanager
+def relayed(board: Any, progress: Progress) -> Iterator[None]:
+    """Within, a thread passes on what is posted."""
+    stop, last = threading.Event(), None
+
+    def relay() -> None:
+        nonlocal last
+        with suppress(ray.exceptions.RayError):
+            posted = ray.get(board.read.remote())
+            if posted and posted != last:
+                last = posted
+                progress(*posted)
+
+    def relay_all() -> None:
+        while not stop.wait(POLL_SECONDS):
+            relay()
+        relay()
+
+    thread = threading.Thread(target=relay_all, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

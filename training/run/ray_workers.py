@@ -47,8 +47,7 @@ from training.compute.device import gpu_share, process_group_backend
 from training.compute.reduction import ProcessGroup
 from training.models.model import WEIGHTS
 from training.run.job import TrainingJob
-from training.run.ray_board import board_of, relayed
-from training.run.ray_cluster import cluster, is_of_this_machine_alone
+from training.run.ray_cluster import board_of, cluster, is_of_this_machine_alone, relayed
 from training.run.worker import work
 from training.update.checkpoint import list_updates
 

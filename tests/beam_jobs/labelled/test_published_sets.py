@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from beam_jobs.labelled.labelled_rows import as_words, labelled_request
-from beam_jobs.labelled.labelled_stage import build_labelled
-from beam_jobs.labelled.published_sets import PUBLISHED
+from beam_jobs.labelled.labelled_stage import PUBLISHED, build_labelled
 from tests.beam_jobs.labelled.test_build_labelled import CONFIG, _lines, _read
 
 SNLI = [
