@@ -16,9 +16,24 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from beam_jobs.sources import read_lines
 from beam_jobs.sources.forms import FORMS
 from beam_jobs.sources.mapping import Columns, Events, Mapping
+from beam_jobs.sources.read_lines import (
+    FAILURES,
+    GZIP,
+    MAGIC_BYTES,
+    PARQUET,
+    PLAIN,
+    ZSTD,
+    Unit,
+    find_files,
+    is_too_deep,
+    kind_of,
+    read_blocks,
+    split_lines,
+    unreadable,
+    without_returns,
+)
 from schemas import storage
 from schemas.errors import StageError
 
@@ -77,7 +92,7 @@ class FileLook:
 
     file: str
     size: int
-    kind: str = read_lines.PLAIN
+    kind: str = PLAIN
     lines: Sequence[bytes] = ()
     rows: pa.RecordBatch | None = None
     error: StageError | None = None
@@ -85,31 +100,29 @@ class FileLook:
 
 def look_at(logs: Sequence[str]) -> list[FileLook]:
     """Every file of a log, MAX_FILES of them with their first lines. Raises UsageError where there is none."""
-    sizes = {file: storage.size_bytes(file) or 0 for file in read_lines.find_files(logs)}
+    sizes = {file: storage.size_bytes(file) or 0 for file in find_files(logs)}
     with_bytes = [file for file, size in sizes.items() if size]
     chosen = set(with_bytes[:: -(-len(with_bytes) // MAX_FILES) or 1])
     return [_look(file, size) if file in chosen else FileLook(file=file, size=size) for file, size in sizes.items()]
 
 
 def _look(file: str, size: int) -> FileLook:
-    kind = read_lines.PLAIN
+    kind = PLAIN
     try:
         with storage.open_read(file) as opened:
-            kind = read_lines.kind_of(opened.read(read_lines.MAGIC_BYTES))
-        if kind == read_lines.PARQUET:
+            kind = kind_of(opened.read(MAGIC_BYTES))
+        if kind == PARQUET:
             with storage.open_read(file) as opened:
                 rows = next(pq.ParquetFile(opened).iter_batches(MAX_LINES), None)
                 return FileLook(file=file, size=size, kind=kind, rows=rows)
-        if kind in (read_lines.PLAIN, read_lines.GZIP, read_lines.ZSTD):
-            block = next(
-                read_lines.read_blocks(read_lines.Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None
-            )
-            lines = read_lines.without_returns(block.data, read_lines.split_lines(block.data)) if block else []
+        if kind in (PLAIN, GZIP, ZSTD):
+            block = next(read_blocks(Unit(file=file, start=0, end=size, kind=kind), _LOOK_BYTES), None)
+            lines = without_returns(block.data, split_lines(block.data)) if block else []
             return FileLook(file=file, size=size, kind=kind, lines=lines[:MAX_LINES])
     except StageError as error:
         return FileLook(file=file, size=size, kind=kind, error=error)
     except OSError as error:
-        return FileLook(file=file, size=size, kind=kind, error=read_lines.unreadable(file, error))
+        return FileLook(file=file, size=size, kind=kind, error=unreadable(file, error))
     except pa.ArrowInvalid:
         pass  # its source says what is wrong with it
     return FileLook(file=file, size=size, kind=kind)
@@ -176,9 +189,7 @@ def guess_form(looks: Sequence[FileLook]) -> Guess:
         found = fields_of_rows(tables)
         return Guess(format="parquet", what="Parquet", fields=found, mapping=suggest(found))
     if not texts:
-        if kinds := sorted(
-            {look.kind for look in looks} - {read_lines.PLAIN, read_lines.GZIP, read_lines.ZSTD, read_lines.PARQUET}
-        ):
+        if kinds := sorted({look.kind for look in looks} - {PLAIN, GZIP, ZSTD, PARQUET}):
             return Guess(format="", what=f"a file of the kind {kinds[0]}", do="unpack it, or pack it with gzip or zstd")
         return Guess(format="", what="a log without a line", do="give a log with at least one line")
     found = fields_of_json([line for lines in texts for line in lines])
@@ -203,8 +214,8 @@ def fields_of_json(lines: Iterable[bytes]) -> Fields:
     found = Fields()
     for line in lines:
         value: Any = None
-        if not read_lines.is_too_deep(line):
-            with suppress(*read_lines.FAILURES):
+        if not is_too_deep(line):
+            with suppress(*FAILURES):
                 value = msgspec.json.decode(line)
         if not isinstance(value, dict):
             found.num_other += 1

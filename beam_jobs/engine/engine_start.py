@@ -21,7 +21,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from apache_beam.options import pipeline_options
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    WorkerOptions,
+)
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, worker_handlers
@@ -49,7 +59,7 @@ _ENDED_ON_FLINK = {"CANCELED", "FAILED", "FINISHED"}
 
 @contextmanager
 def started(
-    name: str, options: pipeline_options.PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
+    name: str, options: PipelineOptions, log_folder: str, workers: ForkedWorkers | None = None
 ) -> Iterator[PipelineRunner | str]:
     """The runner to give to Beam, with what it needs running; `options` are changed to lead there.
 
@@ -57,10 +67,10 @@ def started(
 
     Raises UsageError where an engine's files are missing, StageError where its server does not start.
     """
-    portable = options.view_as(pipeline_options.PortableOptions)
+    portable = options.view_as(PortableOptions)
     with ExitStack() as stack:
         if name == "FnApiRunner":
-            direct = options.view_as(pipeline_options.DirectOptions)
+            direct = options.view_as(DirectOptions)
             if direct.direct_running_mode != "multi_processing":
                 yield FnApiRunner()
                 return
@@ -71,7 +81,7 @@ def started(
             return
         command: list[str] = []
         if name in ("PrismRunner", "FlinkRunner") and not portable.job_endpoint:
-            options.view_as(pipeline_options.DebugOptions).add_experiment(_NOTHING_TO_STAGE)
+            options.view_as(DebugOptions).add_experiment(_NOTHING_TO_STAGE)
             if name == "PrismRunner":
                 command, preload = _prism(options), ""
             else:
@@ -90,21 +100,21 @@ def started(
         yield name
 
 
-def on_a_cluster(name: str, options: pipeline_options.PipelineOptions) -> bool:
+def on_a_cluster(name: str, options: PipelineOptions) -> bool:
     """Whether the job runs somewhere else, and goes on where this process ends."""
     if name == "FlinkRunner":
-        return options.view_as(pipeline_options.FlinkRunnerOptions).flink_master not in MINI_CLUSTER
+        return options.view_as(FlinkRunnerOptions).flink_master not in MINI_CLUSTER
     return name not in ("FnApiRunner", "PrismRunner")
 
 
-def name_job(name: str, options: pipeline_options.PipelineOptions, job_name: str) -> None:
+def name_job(name: str, options: PipelineOptions, job_name: str) -> None:
     """Call the job so, where it is found again by its name; Beam keeps that among Google's options."""
-    named = options.view_as(pipeline_options.GoogleCloudOptions)
+    named = options.view_as(GoogleCloudOptions)
     if name in ("FlinkRunner", "PrismRunner"):
         named.job_name = named.job_name or job_name or f"clicktower-{uuid.uuid4().hex[:12]}"
 
 
-def cancel(result: PipelineResult | None, name: str, options: pipeline_options.PipelineOptions) -> None:
+def cancel(result: PipelineResult | None, name: str, options: PipelineOptions) -> None:
     """End a submitted job. Raises JobGoesOn where it is on a cluster and may go on there.
 
     What runs in this process, or in a server that was started for the job, ends with it.
@@ -123,8 +133,8 @@ def cancel(result: PipelineResult | None, name: str, options: pipeline_options.P
         ) from None
 
 
-def _prism(options: pipeline_options.PipelineOptions) -> list[str]:
-    prism = options.view_as(pipeline_options.PrismRunnerOptions)
+def _prism(options: PipelineOptions) -> list[str]:
+    prism = options.view_as(PrismRunnerOptions)
     _require(prism.prism_location, "--runner=PrismRunner", "--prism_location", "the program prism")
     return [
         prism.prism_location, "--job_port", PORT, "--serve_http=false",
@@ -132,10 +142,10 @@ def _prism(options: pipeline_options.PipelineOptions) -> list[str]:
     ]  # fmt: skip
 
 
-def _flink_job_server(options: pipeline_options.PipelineOptions, log_folder: str) -> list[str]:
+def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
     flink, server = (
-        options.view_as(pipeline_options.FlinkRunnerOptions),
-        options.view_as(pipeline_options.JobServerOptions),
+        options.view_as(FlinkRunnerOptions),
+        options.view_as(JobServerOptions),
     )
     _require(flink.flink_job_server_jar, "--runner=FlinkRunner", "--flink_job_server_jar", "Flink's job server")
     java = server.job_server_java_launcher
@@ -163,15 +173,15 @@ def _require(path: str | None, asked: str, option: str, what: str) -> None:
     )
 
 
-def _is_loopback(name: str, options: pipeline_options.PipelineOptions) -> bool:
-    asked = options.view_as(pipeline_options.PortableOptions).environment_type
+def _is_loopback(name: str, options: PipelineOptions) -> bool:
+    asked = options.view_as(PortableOptions).environment_type
     if asked or name == "PortableRunner":
         return asked == "LOOPBACK"
     return not on_a_cluster(name, options)
 
 
-def _cache_bytes(options: pipeline_options.PipelineOptions) -> int:
-    return (options.view_as(pipeline_options.WorkerOptions).max_cache_memory_usage_mb or 0) << 20
+def _cache_bytes(options: PipelineOptions) -> int:
+    return (options.view_as(WorkerOptions).max_cache_memory_usage_mb or 0) << 20
 
 
 # The process beside this one that takes a job for its runner: Prism itself, or the job server of Flink.
@@ -316,12 +326,12 @@ class FlinkJob:
         return [job for job in _ask(f"{self.master}/jobs/overview", "GET")["jobs"] if job["name"] == self.name]
 
 
-def flink_job(name: str, options: pipeline_options.PipelineOptions) -> FlinkJob | None:
+def flink_job(name: str, options: PipelineOptions) -> FlinkJob | None:
     """The job on its Flink cluster; None where it runs on none."""
     if name != "FlinkRunner" or not on_a_cluster(name, options):
         return None
-    master = FlinkRunner.add_http_scheme(options.view_as(pipeline_options.FlinkRunnerOptions).flink_master)
-    return FlinkJob(master, options.view_as(pipeline_options.GoogleCloudOptions).job_name)
+    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+    return FlinkJob(master, options.view_as(GoogleCloudOptions).job_name)
 
 
 def require_cluster(master: str) -> None:

@@ -32,6 +32,7 @@ from flows.report.blocks import (
     sentence,
 )
 from flows.report.figures import WIDE, ChartRow, Dot, dot_of, row_chart
+from training.compare import TABLES
 
 Comparison = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -39,7 +40,6 @@ Difference = Mapping[str, float] | None  # {"mean", "low", "high", "p", "p_holm"
 Columns = list[tuple[str, Callable[[Row], Cell]]]  # of a table: the name of each, and its cell of a row
 
 MEASURE = "ndcg@10"  # what decides which row is best
-TABLES = ("as printed", "tuned")  # of the rows that the paper has
 BM25 = "bm25"  # whose differences stand beside the paper's
 LEVEL = 0.05  # a corrected p below it is beyond chance
 STARS = ((0.001, "***"), (0.01, "**"), (LEVEL, "*"))
@@ -257,21 +257,21 @@ def verdict(comparison: Comparison) -> str:
 
 def cautions(comparison: Comparison) -> list[str]:
     """What to beware of, a sentence or two each."""
-    text = [sentence(warning) for warning in comparison["warnings"]]
+    notes = [sentence(warning) for warning in comparison["warnings"]]
     names = [name for name in comparison["measures"] if name.startswith("collection_")]
     top, title = best(comparison), title_of(comparison, comparison["against"])
     if top and (below := [name for name in names if side(against_chosen(top, name)) == "below"]):
-        text.insert(
+        notes.insert(
             0,
             f"{top['title']} orders given documents better than it finds them: where every document may be found, it is"
             f" below {title} beyond chance at {' and '.join(map(measure_name, below))}.",
         )
     if len(done(comparison)) > 2:
-        text.append(
+        notes.append(
             "The best of several rows is best partly by luck: where these queries choose one, judge it again on queries"
             " that chose nothing."
         )
-    return text
+    return notes
 
 
 def without_figures(comparison: Comparison) -> list[str]:
@@ -537,10 +537,10 @@ def _measured(comparison: Comparison) -> list[Block]:
 
 def measured(metrics: Mapping[str, Any]) -> list[Block]:
     """How a comparison or an evaluation was measured."""
-    text = [
+    facts = [
         f"{counted(metrics['n'], 'query')}, of which {metrics['n_informative']:,} can tell rankings apart: in the"
         " others all judged documents have one grade. All of them count in every mean.",
         f"Gain: {GAINS[metrics['gain']]}. Intervals: {metrics['confidence']:.0%}.",
     ]
     rules = [sentence(f"{name.replace('_', ' ')}: {rule}") for name, rule in metrics["rules"].items()]
-    return [Items(items=text), Items(items=rules, only="page")]
+    return [Items(items=facts), Items(items=rules, only="page")]

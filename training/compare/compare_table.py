@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from schemas.judgments import Run, are_click_derived
+from training.compare import TABLES
 from training.compare.measured_row import EndedRow
-from training.compare.rows import TABLES, Row
+from training.compare.rows import Row
 from training.evaluate.evaluate_stage import RULES, EvaluateConfig, ranked_titles, warnings
 from training.evaluate.slices import Slice
 from training.ranking.measure import JudgedCollection

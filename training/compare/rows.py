@@ -12,6 +12,7 @@ from schemas.documents import Documents
 from schemas.errors import UsageError
 from schemas.section import changed
 from schemas.stage import Progress
+from training.compare import Table
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.bm25 import TitleBM25
 from training.ranking.doc2vec import TitleDoc2Vec
@@ -26,8 +27,6 @@ from training.recipes.recipe import Recipe
 
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
-Table = Literal["as printed", "tuned"]
-TABLES: tuple[Table, ...] = ("as printed", "tuned")
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
 BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 

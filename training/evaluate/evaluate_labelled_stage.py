@@ -25,7 +25,17 @@ from schemas.errors import StageError
 from schemas.manifest import Outcome, Request, to_bytes
 from schemas.section import Confidence, Count, section
 from schemas.stage import Progress, StageResult, open_result, run_stage, silent
-from training.labelled import labelled_measures
+from training.labelled.labelled_measures import (
+    Measure,
+    accuracy,
+    area_of_probabilities,
+    choose_thresholds,
+    confusion,
+    histograms,
+    mean_area_under_roc,
+    reliability,
+    spearman,
+)
 from training.labelled.labelled_shards import LabelledData, LabelledRows, read_labelled
 from training.labelled.labelled_systems import CLASSIFIER, COSINE, VECTOR_MOVERS, W2, WORD_MOVERS, Scores, systems_of
 from training.models.model_source import model_source
@@ -148,19 +158,19 @@ def table(
 
     classes: of the labels, which are their places; none where labels are values.
     """
-    measures: list[labelled_measures.Measure] = []
+    measures: list[Measure] = []
     thresholds: dict[str, Any] = {}
     for name, (of_train, of_dev) in scores.items():
         if not classes:
-            measures.append(labelled_measures.spearman(of_dev, dev_labels))
+            measures.append(spearman(of_dev, dev_labels))
             continue
         if of_dev.ndim == 2:
-            measures.append(labelled_measures.accuracy(of_dev.argmax(axis=1) == dev_labels))
-            measures.append(labelled_measures.area_of_probabilities(of_dev, dev_labels))
+            measures.append(accuracy(of_dev.argmax(axis=1) == dev_labels))
+            measures.append(area_of_probabilities(of_dev, dev_labels))
             continue
-        chosen = labelled_measures.choose_thresholds(of_train, train_labels, len(classes))
-        measures.append(labelled_measures.accuracy(chosen.classes_of(of_dev) == dev_labels))
-        measures.append(labelled_measures.mean_area_under_roc(of_dev, dev_labels, chosen.order))
+        chosen = choose_thresholds(of_train, train_labels, len(classes))
+        measures.append(accuracy(chosen.classes_of(of_dev) == dev_labels))
+        measures.append(mean_area_under_roc(of_dev, dev_labels, chosen.order))
         cuts = [None if np.isinf(cut) else float(cut) for cut in chosen.cuts]
         thresholds[name] = {"cuts": cuts, "classes": [classes[k] for k in chosen.order]}
     names = ["accuracy", "auc"] if classes else ["spearman"]
@@ -192,7 +202,7 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
     similarities = {name: scores[name][1] for name in shown if name in thresholds}
     cuts = {name: thresholds[name]["cuts"] for name in similarities}
     found: dict[str, Any] = {
-        "histograms": labelled_measures.histograms(
+        "histograms": histograms(
             similarities, labels, len(data.classes), cuts, distances=(W2, WORD_MOVERS, VECTOR_MOVERS)
         ),
         "classifier": None,
@@ -201,8 +211,8 @@ def _details(scores: Mapping[str, Scores], data: LabelledData, thresholds: Mappi
         probability_QC = scores[CLASSIFIER][1]
         few = len(data.classes) <= MAX_CLASSES
         found["classifier"] = {
-            "confusion": labelled_measures.confusion(probability_QC, labels).tolist() if few else None,
-            **labelled_measures.reliability(probability_QC, labels),
+            "confusion": confusion(probability_QC, labels).tolist() if few else None,
+            **reliability(probability_QC, labels),
         }
     return found
 

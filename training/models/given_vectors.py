@@ -156,8 +156,8 @@ def read_vectors(path: str, wanted: Collection[str]) -> tuple[list[str], np.ndar
     found = np.array(list(vectors.values()), np.float32).reshape(len(vectors), form.columns)
     if odd := int((~np.isfinite(found)).any(axis=1).sum()):
         raise StageError(
-            asked=f"words were to start from the vectors in {path}",
-            found=f"those of {odd:,} of the shards' words are not finite",
+            asked=f"word vectors were to be read from {path}",
+            found=f"those of {odd:,} of the words that are needed are not finite",
             follows="every embedding of a text with such a word would be NaN",
             do="leave these words out of the file, or give another one",
         )
