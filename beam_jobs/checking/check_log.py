@@ -491,15 +491,6 @@ def wrong_events(facts: Facts[str, Any]) -> Iterator[LogFinding]:
             do="see whether searches and events have the same query_id, letter by letter, and whether files (those"
             " with the searches) are missing",
         )
-    repeats, total = facts["ledger"]["lines"].get("repeat", 0), facts["ledger"]["total"]
-    if total >= _ENOUGH and repeats > 0.05 * total:
-        yield LogFinding(
-            level=LOOK,
-            code="repeats",
-            found=f"{repeats / total:.1%} of the lines are exact repeats of another",
-            follows="each counts once; if equal lines are different clicks (no time, no id), they are lost",
-            do="see whether files are given twice, or whether the log lacks times and ids",
-        )
 
 
 def useless_result(facts: Facts[str, Any]) -> Iterator[LogFinding]:
