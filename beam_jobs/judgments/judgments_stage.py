@@ -15,8 +15,6 @@ from schemas import manifest, storage
 from schemas.errors import StageError
 from schemas.stage import Progress, StageResult, open_result, silent
 
-__all__ = ["JudgmentsConfig", "judgments"]
-
 
 def judgments(
     days: Sequence[str],

@@ -19,8 +19,6 @@ from beam_jobs.labelled.labelled_rows import (
 from beam_jobs.sources.read_lines import Unit
 from schemas.stage import Progress, StageResult, silent
 
-__all__ = ["LabelledConfig", "build_labelled"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:

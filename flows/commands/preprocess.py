@@ -343,8 +343,8 @@ def build_labelled(
         published: The files are a published data set's original ones, instead of naming columns (docs/labelled.md).
     """
     from beam_jobs.labelled import labelled_stage
-    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledMapping, format_of
-    from beam_jobs.labelled.labelled_stage import PUBLISHED, LabelledConfig
+    from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, LabelledMapping, format_of
+    from beam_jobs.labelled.labelled_stage import PUBLISHED
 
     columns = {"first": first, "second": second, "text": text, "label": label}
     named = {name: _column(column) for name, column in columns.items() if column is not None}
@@ -396,7 +396,7 @@ def judgments(
         min_impressions: How often a document must have been shown for a query to get a grade.
     """
     from beam_jobs.judgments import judgments_stage
-    from beam_jobs.judgments.judgments_stage import JudgmentsConfig
+    from beam_jobs.judgments.judge_clicks import JudgmentsConfig
 
     config = with_fields(JudgmentsConfig(), [f"k={k}", f"min_impressions={min_impressions}", *(flags.set or [])])
     more = {"window": dates.window(), "trained_on": trained_on}

@@ -79,8 +79,8 @@ def train(
         report: The file for a page about the training, with its curves (self-contained HTML).
     """
     from flows.config.settings import Surroundings
+    from schemas.judgments import Judged
     from training.run import launch
-    from training.run.launch import Judged
 
     given = [documents, queries, qrels]
     if any(given) and not all(given):

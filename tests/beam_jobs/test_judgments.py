@@ -7,9 +7,17 @@ import pytest
 from beam_jobs.engine.beam_stage import Tally
 from beam_jobs.ingest.content_filters import ADULT_ENGLISH, shipped_list
 from beam_jobs.ingest.days import day_files, open_window, read_day_file
-from beam_jobs.judgments.judge_clicks import GRADE_SHARES, gated_cells, measure, merge_samples, query_id, sample_of
+from beam_jobs.judgments.judge_clicks import (
+    GRADE_SHARES,
+    JudgmentsConfig,
+    gated_cells,
+    measure,
+    merge_samples,
+    query_id,
+    sample_of,
+)
 from beam_jobs.judgments.judgments_job import require_impressions
-from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
+from beam_jobs.judgments.judgments_stage import judgments
 from schemas import storage
 from schemas.errors import StageError, UsageError
 from schemas.judgments import are_click_derived, read_qrels, read_queries, read_run

@@ -8,7 +8,8 @@ import pytest
 
 from beam_jobs.build.build_stage import BuildConfig, build
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
-from beam_jobs.judgments.judgments_stage import JudgmentsConfig, judgments
+from beam_jobs.judgments.judge_clicks import JudgmentsConfig
+from beam_jobs.judgments.judgments_stage import judgments
 from schemas import storage
 from schemas.errors import StageError
 from tests.beam_jobs.dated_logs import day_lines, write_lines

@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from schemas import storage
 from schemas.errors import StageError, UnknownVersionError, UsageError
+from schemas.judgments import Judged
 from schemas.negatives import draw
 from schemas.stage import open_result
 from tests.recipes import made, varied
@@ -21,7 +22,7 @@ from tests.training.small_shards import shop, write_build
 from training.data import shard_data
 from training.data.shard_data import load_shards
 from training.models.model import load_model
-from training.run.launch import Judged, train
+from training.run.launch import train
 
 torch.set_num_threads(1)
 RECIPE = made(name="small", cells=8, epochs=4, minibatch=32, micro_batch=8, step=0.02, clip_norm=20.0)

@@ -24,8 +24,6 @@ from training.run.job import TrainingJob, arithmetic_of
 
 STAGE_VERSION = 2  # the recipe is written in sections; the model is the same
 
-__all__ = ["Judged", "fingerprints", "train", "train_request"]
-
 
 def train(
     shards: str,
