@@ -143,10 +143,7 @@ def _prism(options: PipelineOptions) -> list[str]:
 
 
 def _flink_job_server(options: PipelineOptions, log_folder: str) -> list[str]:
-    flink, server = (
-        options.view_as(FlinkRunnerOptions),
-        options.view_as(JobServerOptions),
-    )
+    flink, server = options.view_as(FlinkRunnerOptions), options.view_as(JobServerOptions)
     _require(flink.flink_job_server_jar, "--runner=FlinkRunner", "--flink_job_server_jar", "Flink's job server")
     java = server.job_server_java_launcher
     _require(shutil.which(java), "--runner=FlinkRunner", "--job_server_java_launcher", "java (17 or 11)")
