@@ -335,7 +335,7 @@ def test_the_output_of_another_stage_is_no_model(tmp_path, capsys):
         (("a", "b", "--grid", "3"), "nothing that it could be of"),
         (("angle \udcff",), "not valid UTF-8"),
         (("a", "--queries", "/nowhere/queries.tsv"), "no such file"),
-        (("a", "--set", "threshold=7"), "above 0 and at most 1"),
+        (("a", "--set", "threshold=7"), "it must be less than or equal to 1"),
         (("a", "--set", "cells=7"), "did you mean top_cells"),
         (("a", "--colours", "blue"), "colours"),
     ],

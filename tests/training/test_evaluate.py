@@ -9,6 +9,7 @@ import pytrec_eval
 from schemas.documents import read_documents
 from schemas.errors import StageError, UsageError
 from schemas.judgments import read_qrels, read_queries, read_run
+from schemas.section import changed
 from schemas.stage import open_result, silent
 from tests.recipes import varied
 from tests.rounding import rounded
@@ -158,5 +159,5 @@ def test_qrels_of_another_collection_leave_no_output(files, model, tmp_path):
     "change", [{"cutoffs": (0,)}, {"gain": "odd"}, {"top_k": 5}, {"confidence": 1.0}, {"min_judged": 0}]
 )
 def test_a_config_that_means_nothing_is_refused(change):
-    with pytest.raises(ValueError, match="must be"):
-        replace(CONFIG, **change)
+    with pytest.raises(UsageError, match="it must be"):
+        changed(CONFIG, change)
