@@ -62,7 +62,7 @@ BAD = {
     "prose": (b"Once upon a time\nthere was\n", "neither a word and its numbers nor two counts"),
     "nothing": (b"", "neither a word and its numbers"),
     "a zip archive": (b"PK\x03\x04....", "it is a zip archive"),
-    "a vector not finite": (text(["hammer 1 nan 2 3 4\n", LINES[3]]), "those of 1 of the shards' words are not finite"),
+    "a vector not finite": (text(["hammer 1 nan 2 3 4\n", LINES[3]]), "those of 1 of the words that are needed"),
 }
 
 
