@@ -258,7 +258,7 @@ def build_shards(data: Path, dataset: Dataset, work: Path, left_out: Path | None
     documents, judged = str(data / "documents.tsv"), str(left_out or data / "queries.dev.tsv")
     shards, _ = clicktower(
         "build", "--days", day["path"], "--documents", documents, "--judged-queries", judged, "--k", "0",
-        "--set", f"table_rows={dataset.table_rows}", "--into", store,
+        "--set", f"table_rows={dataset.table_rows}", "--set", "num_negatives=8", "--into", store,  # for n = 2 to 8
     )  # fmt: skip
     return shards
 

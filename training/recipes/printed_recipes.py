@@ -37,9 +37,9 @@ def _row(
 # One line a row: what follows the tower and n was chosen for that row alone.
 PRINTED_RECIPES = (
     _row("dssm", DSSM()),
-    _row("clsm-1", CLSM(window=1)),
-    _row("clsm-3", CLSM(window=3)),
-    _row("clsm-5", CLSM(window=5)),
+    _row("clsm-1", CLSM(window=1), gamma=5.0),
+    _row("clsm-3", CLSM(window=3), gamma=5.0),
+    _row("clsm-5", CLSM(window=5), gamma=5.0),
     _row("rnn-288", RNN(cells=288), gamma=5.0),
     _row("lstm-32", LSTM(cells=32), gamma=5.0),
     _row("lstm-64", LSTM(cells=64), gamma=5.0),
