@@ -91,8 +91,8 @@ _TOWERS: Sequence[tuple[str, str, Figures]] = (
 _OURS: Sequence[tuple[str, str]] = (
     ("lstm-full-96", "full LSTM, 96 cells"),
     ("lstm-pool-96", "LSTM against a pool"),
-    ("lstm-pool-192", "the same, 192 cells"),
-    ("lstm-pool-192-words", "the same, and its words"),
+    ("lstm-pool-192", "LSTM, 192 cells, pool"),
+    ("lstm-pool-192-words", "LSTM, 192 cells, words"),
     ("lstm-long-96", "full LSTM for long texts"),
     ("self-attentive", "self-attention, 4 hops"),
     ("max-pooled", "LSTM both ways, maximum"),
