@@ -50,10 +50,11 @@ def check(
     from beam_jobs.build.build_stage import BuildConfig
     from beam_jobs.checking.check_log import check_log
     from beam_jobs.sources.mapping import Mapping as LogMapping
-    from flows.config.toml_file import read_toml, with_fields
+    from flows.config.toml_file import read_toml
     from schemas.errors import UsageError
+    from schemas.section import changed
 
-    with_fields(BuildConfig(), [f"k={k}"])  # says what is wrong with it
+    changed(BuildConfig(), {"k": k})  # says what is wrong with it
     if sample_lines < 1:
         raise UsageError(
             asked=f"a sample of {sample_lines} lines was asked for", found="that is none", do="ask for 1 or more"

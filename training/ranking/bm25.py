@@ -13,7 +13,6 @@ same result. The scores are those of the package bm25s, bit for bit; indexing a 
 half a minute.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +21,7 @@ import numpy as np
 from schemas.text_contract import words
 from training.kernel.kernel_library import status
 from training.kernel.kernel_search import Postings
-from training.ranking.term_counts import Titles, count_terms, known_words
+from training.ranking.term_counts import Titles, count_terms, idf, known_words
 
 K1, B = 1.2, 0.75
 
@@ -41,7 +40,7 @@ class TitleBM25:
         self._num_titles = len(titles)
         self._vocabulary, self._starts, self._titles = terms.vocabulary, terms.starts, terms.title_of
         self._mean_words = float(terms.lengths.mean()) or 1.0
-        rarity = np.array([self._rarity(n) for n in terms.titles_with.tolist()], np.float32)
+        rarity = np.array([idf(self._num_titles, n) for n in terms.titles_with.tolist()], np.float32)
         saturation = K1 * ((1 - B) + B * terms.lengths / self._mean_words)
         counts = terms.counts
         self._parts = (rarity[terms.word_of] * (counts / (saturation[self._titles] + counts))).astype(np.float32)
@@ -101,7 +100,7 @@ class TitleBM25:
             if not of_title[word] or column is None:
                 parts.append(0.0)
                 continue
-            rarity = self._rarity(int(self._starts[column + 1] - self._starts[column]))
+            rarity = idf(self._num_titles, int(self._starts[column + 1] - self._starts[column]))
             parts.append(rarity * of_title[word] / (of_title[word] + saturation))
         return parts
 
@@ -111,7 +110,3 @@ class TitleBM25:
         for column in known_words(query, self._vocabulary):
             entries = slice(self._starts[column], self._starts[column + 1])
             yield self._titles[entries], self._parts[entries]
-
-    def _rarity(self, having: int) -> float:
-        """The idf of a word from the number of titles that have it."""
-        return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))

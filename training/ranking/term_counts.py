@@ -3,6 +3,7 @@
 Words are those of the text contract. A column of titles is cut into words as a whole, a million titles in seconds.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -67,3 +68,8 @@ def count_terms(titles: Titles) -> TermCounts:
 def known_words(query: str, vocabulary: Mapping[str, int]) -> list[int]:
     """The numbers of the known words of a query, in its order and as often as they occur."""
     return [vocabulary[word] for word in words(query) if word in vocabulary]
+
+
+def idf(num_titles: int, having: int) -> float:
+    """The rarity of a word that so many of the titles have, in Lucene's form: never negative."""
+    return math.log(1 + (num_titles - having + 0.5) / (having + 0.5))

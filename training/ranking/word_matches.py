@@ -9,7 +9,6 @@ whole text beside it. idf is BM25's (bm25), of the titles of the collection; a w
 word that stands twice in a query counts twice. Both terms lie within -1 and 1, and so does the score.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +17,7 @@ from schemas.stage import Progress, silent
 from schemas.text_contract import words
 from training.ranking.embedding import TextEncoder, TitleEmbeddings, scores_one_by_one, search_vectors
 from training.ranking.measure import System
-from training.ranking.term_counts import Titles, count_terms
+from training.ranking.term_counts import Titles, count_terms, idf
 
 
 def title_ranking(
@@ -81,15 +80,14 @@ class WordMatches:
     def _of(self, query: str, vectors_VD: np.ndarray, word_of: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """M of titles whose words have the vectors word_of[starts[t]:starts[t + 1]]."""
         of_query = words(query)
-        idf = [self._idf(word) for word in of_query]
+        weights = [self._idf(word) for word in of_query]
         matches = np.zeros(len(starts) - 1, np.float32)
         # One by one, so that titles of the same words have the same score, bit for bit, whatever stands beside them.
-        for weight, vector_D in zip(idf, search_vectors(self._encoder, of_query, "query"), strict=True):
+        for weight, vector_D in zip(weights, search_vectors(self._encoder, of_query, "query"), strict=True):
             cosines_V = scores_one_by_one("cosine", vectors_VD, vector_D)
-            matches += np.float32(weight / sum(idf)) * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
+            matches += np.float32(weight / sum(weights)) * np.maximum.reduceat(cosines_V[word_of], starts[:-1])
         return matches
 
     def _idf(self, word: str) -> float:
         number = self._vocabulary.get(word)
-        having = 0 if number is None else int(self._titles_with[number])
-        return math.log(1 + (self._num_titles - having + 0.5) / (having + 0.5))
+        return idf(self._num_titles, 0 if number is None else int(self._titles_with[number]))
