@@ -230,7 +230,9 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     scale = figures.Scale(low=0.0, high=float(shown.max()))
     numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
     picture = partial(figures.heat_map, shown.T, figures.word_columns(words), range(len(shown)), scale, "hops", numbers)
-    sentence = "The weights of each hop add up to 1; overall is their mean"
+    shades = np.ceil(SHADES * together / together.max()).astype(int).tolist()
+    text = Words(words=[(words[at], shade, False, f"{together[at]:.1%}") for at, shade in enumerate(shades)])
+    sentence = "The weights of each hop add up to 1; overall, which shades the words, is their mean"
     sentence += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."
     chosen = sorted(sorted(range(len(words)), key=lambda at: (-together[at], at))[:TABLE_WORDS])
     hops = [*weights_rT[:HOPS], *([together] if several else [])]
@@ -241,7 +243,8 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
         rows=[[words[at], *(Cell(text=f"{100 * of[at]:.0f}", shade=float(of[at])) for of in hops)] for at in chosen],
     )  # fmt: skip
     return [
-        Heading(text=title), Text(text=sentence, tone="quiet"), Picture(picture=picture, legend=_scale(scale)), table,
+        Heading(text=title), text, Text(text=sentence, tone="quiet"),
+        Picture(picture=picture, legend=_scale(scale)), table,
     ]  # fmt: skip
 
 

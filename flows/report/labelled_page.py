@@ -48,6 +48,7 @@ VALUES = {
 }  # what a histogram is of
 MEASURES = {"accuracy": "accuracy", "auc": "area under ROC", "spearman": "Spearman"}
 KINDS = {
+    "surest_right": ("Surest, and right", "the highest probability of the label"),
     "surest_wrong": ("Surest, and wrong", "the highest probability of a class that is not the label"),
     "least_sure": ("Least sure", "the lowest probability of what was said, right or wrong"),
 }
@@ -67,7 +68,7 @@ def write_labelled_page(path: str, result: Mapping[str, Any]) -> None:
 
 
 def labelled_page(result: Mapping[str, Any], examples: Examples) -> Page:
-    """The page, with the rows where the model was surest and wrong."""
+    """The page, with the rows where the model was surest, right or wrong."""
     metrics = result["metrics"]
     rules = [
         f"{SYSTEMS.get(name, name.replace('_', ' '))}: {rule}."

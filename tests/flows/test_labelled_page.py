@@ -12,6 +12,8 @@ from beam_jobs.labelled.labelled_rows import LabelledColumns, LabelledConfig, La
 from beam_jobs.labelled.labelled_stage import build_labelled
 from flows.cli import run
 from flows.report import renderers
+from flows.report.blocks import Words
+from flows.report.explain_page import attention_blocks
 from flows.report.labelled_page import labelled_page
 from schemas.stage import open_result
 from tests.flows.test_report import Page, loads_nothing
@@ -111,8 +113,8 @@ def test_the_page_has_every_picture_and_the_counts_follow_from_the_scores(said, 
     assert kinds.count("curves histogram") == 2  # our cosine, and word mover's distance
     assert kinds.count("whiskers") == 2  # accuracy, area under ROC
     # Of the first three rows of each kind two texts with a picture of the hops.
-    wrong = sum(metrics["classifier"]["confusion"][k][1 - k] for k in (0, 1))
-    assert kinds.count("heat") == (min(3, wrong) + 3) * 2
+    right, wrong = (sum(metrics["classifier"]["confusion"][k][abs(k - of)] for k in (0, 1)) for of in (0, 1))
+    assert kinds.count("heat") == (min(3, right) + min(3, wrong) + 3) * 2
     assert all(picture["role"] == "img" and picture["aria-label"] for picture in page.all("svg"))
     with pa.memory_map(f"{result.data}/scores.arrow") as file:
         scores = pa.ipc.open_file(file).read_all().to_pydict()
@@ -127,6 +129,14 @@ def test_the_page_has_every_picture_and_the_counts_follow_from_the_scores(said, 
     assert [sum(of_class) for of_class in metrics["histograms"]["model"]["counts"]] == [2, 3]
     assert metrics["histograms"]["model"]["cuts"] == [cut for cut in metrics["thresholds"]["model"]["cuts"] if cut]
     assert f"at {max(scores['classifier.0'] + scores['classifier.1']):.3f}" in page.words
+    assert "Surest, and right" in page.words
+
+
+def test_overall_attention_shades_the_words_of_a_text():
+    blocks = attention_blocks("where two hops look", [[0.5, 0.5, 0.0], [0.1, 0.7, 0.2]], ["ab", "c", "d"])
+    (words,) = (block for block in blocks if isinstance(block, Words))
+    # Overall 0.3, 0.6 and 0.1; the darkest of five shades is that of the largest.
+    assert list(words.words) == [("ab", 3, False, "30.0%"), ("c", 5, False, "60.0%"), ("d", 1, False, "10.0%")]
 
 
 def test_the_overlap_is_the_mean_of_each_held_out_text_read_alone(said, result, trained, built):

@@ -10,7 +10,7 @@ part; every figure is of the held-out part. Writes below STORE/evaluate-labelled
     scores.arrow    for every held-out row, in the order of the shards: its label and every system's score; of a
                     classifier the probability of each class
     examples.json   of a classifier: held-out rows with their texts (the user's own, as they were given) that say most
-                    about it: where it was surest and wrong, and where it was least sure
+                    about it: where it was surest, right or wrong, and where it was least sure
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ from training.recipes.towers import SelfAttentive
 if TYPE_CHECKING:
     from training.models.model import Model
 
-STAGE_VERSION = 3  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples
+STAGE_VERSION = 4  # 1 had no classifier, 2 no histograms, confusion, reliability, overlap and examples, 3 none right
 MAX_CLASSES = 20  # that one similarity can tell apart to any use, or a table of what was taken for what can show
 EXAMPLES = "examples.json"
 MOST = 10  # example rows of each kind
@@ -234,7 +234,8 @@ def _overlap(encoder: TextEncoder, data: LabelledData, sides: str, progress: Pro
 def examples(
     probability_QC: np.ndarray, rows: LabelledRows, classes: Sequence[str], attentive: "Model | None"
 ) -> dict[str, list[dict[str, Any]]]:
-    """`surest_wrong` and `least_sure`, at most MOST rows each, the most telling first; of equal ones the earlier.
+    """`surest_right`, `surest_wrong`, `least_sure`: at most MOST rows each, the most telling first, of equal ones the
+    earlier.
 
     A row: texts, label, said, probability (of what was said), of_label (the probability of the label). attentive: a
     self-attentive model, whose attention on the first rows' texts is kept too: words, hops [hops][words].
@@ -242,7 +243,8 @@ def examples(
     from training.analysis.traces import trace
 
     said, sure = probability_QC.argmax(axis=1), probability_QC.max(axis=1)
-    wrong = np.flatnonzero(said != rows.labels)
+    surest = np.argsort(-sure, kind="stable")
+    is_right = (said == rows.labels)[surest]
 
     def example(row: int, with_attention: bool) -> dict[str, Any]:
         texts = [rows.texts[side[row]] for side in rows.sides]
@@ -261,7 +263,8 @@ def examples(
         return found
 
     chosen = {
-        "surest_wrong": wrong[np.argsort(-sure[wrong], kind="stable")],
+        "surest_right": surest[is_right],
+        "surest_wrong": surest[~is_right],
         "least_sure": np.argsort(sure, kind="stable"),
     }
     return {

@@ -14,10 +14,11 @@ def rows(labels) -> LabelledRows:
     return LabelledRows(texts=TEXTS, sides=(first, (first + 1) % len(TEXTS)), labels=np.array(labels))
 
 
-def test_the_surest_wrong_and_the_least_sure_rows_come_first():
+def test_the_surest_rows_right_or_wrong_and_the_least_sure_come_first():
     # Rows 2 and 3 are wrong, at 0.83 and 0.63; from the least sure on the rows are 1, 3, 2, 0.
     first = np.array([0.92, 0.39, 0.83, 0.37])
     found = examples(np.stack([first, 1 - first], axis=1), rows([0, 1, 1, 0]), ("no", "yes"), None)
+    assert [row["probability"] for row in found["surest_right"]] == pytest.approx([0.92, 0.61])
     assert [row["probability"] for row in found["surest_wrong"]] == pytest.approx([0.83, 0.63])
     assert [row["probability"] for row in found["least_sure"]] == pytest.approx([0.61, 0.63, 0.83, 0.92])
     row = found["surest_wrong"][0]
