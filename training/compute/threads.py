@@ -7,11 +7,10 @@ depends on the number of threads.
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,29 +19,6 @@ import torch
 def compute_threads(num_threads: int) -> ThreadPoolExecutor:
     """A pool of threads whose operations are single-threaded."""
     return ThreadPoolExecutor(num_threads, "compute", initializer=torch.set_num_threads, initargs=(1,))
-
-
-Item = TypeVar("Item")
-
-
-def share_out(do: Callable[[Item], object], items: Iterable[Item], threads: Executor, num_threads: int) -> None:
-    """Call do(item) for each item on this thread and others, `num_threads` in all.
-
-    For items of a fraction of a millisecond: a thread is woken once and not for every item, and this one does not wait
-    for a core to wake another.
-    """
-    queue = iter(list(items))  # the interpreter gives each of them out once
-
-    def take() -> None:
-        for item in queue:
-            do(item)
-
-    others = [threads.submit(take) for _ in range(num_threads - 1)]
-    try:
-        take()
-    finally:
-        for other in others:
-            other.result()
 
 
 @contextmanager

@@ -6,6 +6,7 @@
 // A sum has one order, given by the batch alone, so a micro-batch has the same gradient on any thread.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <numeric>
 #include <vector>
 
+#include "crew.h"
 #include "interface.h"
 
 namespace {
@@ -349,32 +351,55 @@ static double loss_and_gradient(Workspace* workspace, const PairTask* task) {
     return loss;
 }
 
-extern "C" double pair_gradient(Workspace* workspace, const PairTask* task) {
-    return unless_full<double>(-1, [&] { return loss_and_gradient(workspace, task); });
+extern "C" Crew* crew_new(int32_t num_threads) {
+    return unless_full<Crew*>(nullptr, [&] { return new Crew(num_threads); });
 }
+extern "C" void crew_free(Crew* crew) { delete crew; }
 
-extern "C" void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
-                          int64_t columns, const float* by_velocity, float* to) {
-    instructions().move_rows(parameters, velocity, rows, num_rows, columns, by_velocity, to);
-}
-extern "C" void rows_step(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
-                          const float* gain, const float* decay, const float* gradient, float step, float scale) {
-    instructions().step_rows(parameters, velocity, rows, num_rows, columns, gain, decay, gradient, step, scale);
-}
-extern "C" void rows_sum_exactly(const RowSum* sum, int64_t* sums) { instructions().sum_exactly(*sum, sums); }
-extern "C" void rows_sum_fast(const RowSum* sum, float* sums, double* squares) {
-    instructions().sum_fast(*sum, sums, squares);
-}
-extern "C" int32_t rows_sum_exactly_to_floats(const RowSum* sum, float* to, double* squares) {
+extern "C" int32_t pair_gradients(Crew* crew, Workspace* const* workspaces, const PairTask* tasks, int64_t num_tasks,
+                                  double* losses) {
     return unless_full<int32_t>(-1, [&] {
-        std::vector<int64_t> one_row(sum->columns);
-        instructions().sum_exactly_to_floats(*sum, one_row.data(), to, squares);
+        crew->share_out(num_tasks, [&](int64_t t) { losses[t] = loss_and_gradient(workspaces[t], tasks + t); });
         return 0;
     });
 }
-extern "C" void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares) {
-    instructions().from_fixed(sums, num_rows, columns, to, squares);
+
+namespace {
+
+constexpr int64_t ROWS_OF_RANGE = 256;  // no number depends on it
+
+// do_range(tower, first, last, step) for ranges of all rows of some stretches; -1 where there is no memory, otherwise 0.
+template <class DoRange>
+int32_t in_ranges(Crew* crew, const Stretch* stretches, int64_t num_stretches, const DoRange& do_range) {
+    return unless_full<int32_t>(-1, [&] {
+        std::vector<Stretch> ranges;
+        for (Stretch left : std::vector<Stretch>(stretches, stretches + num_stretches))
+            for (; left.first < left.last; left.first += ROWS_OF_RANGE) {
+                ranges.push_back(left);
+                ranges.back().last = std::min(left.first + ROWS_OF_RANGE, left.last);
+            }
+        crew->share_out(ranges.size(), [&](int64_t i) { do_range(ranges[i]); });
+        return 0;
+    });
 }
-extern "C" void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares) {
-    instructions().squares(rows, num_rows, columns, squares);
+
+}  // namespace
+
+extern "C" int32_t rows_make(Crew* crew, const Stretch* stretches, int64_t num_stretches, int32_t what) {
+    const Instructions& with = instructions();
+    return in_ranges(crew, stretches, num_stretches, [&](const Stretch& range) {
+        const TouchedRows& of = *range.of;
+        switch (what) {
+            case LOOK_AHEAD: return with.look_ahead(of, range.first, range.last);
+            case SUM_TO_FIXED: return with.sum_to_fixed(of, range.first, range.last);
+            case SUM_IN_ORDER: return with.sum_in_order(of, range.first, range.last);
+            case SUM_EXACTLY: {
+                std::vector<int64_t> one_row(of.columns);
+                return with.sum_exactly(of, range.first, range.last, one_row.data());
+            }
+            case FROM_FIXED: return with.from_fixed(of, range.first, range.last);
+            case SQUARES: return with.squares(of, range.first, range.last);
+            case STEP: return with.step(of, range.first, range.last, range.by_gradient);
+        }
+    });
 }

@@ -77,14 +77,21 @@ struct Addend {
     int64_t num_rows;
 };
 
-// Addends to be added up at rows first to last of `rows` (ascending; it has all rows of all addends).
-struct RowSum {
-    const Addend* addends;
-    int64_t num_addends;
-    const int64_t* rows;
-    int64_t first, last, columns;
-    float limit;       // a value must be below it in size
-    int32_t* misfits;  // [num_addends], set to 1 where one is not
+// The rows of a tower that an update touches (ascending; all rows of all addends are among them), R of them with G
+// columns each, and what becomes of them. What a caller does not use may be nullptr.
+struct TouchedRows {
+    float *parameters, *velocity;  // of the whole tower
+    const int64_t* rows;           // [R]
+    const float *gain, *decay;     // [R] what brings a row up to date (training.update.optimisers)
+    float* ahead;                  // [R, G] where the gradient is taken
+    int32_t* place;                // [table_rows] which of them a row of W is
+    const Addend* addends;         // the gradients of micro-batches
+    int32_t* misfits;              // [num_addends] set to 1 where a value is not below `limit` in size
+    int64_t* fixed;                // [R, G] their sum in 64-bit fixed point with 2^-40 as its unit: the same in any order
+    float* gradient;               // [R, G] their sum
+    double* squares;               // [R] of each row of `gradient`
+    int64_t num_rows, columns, table_rows, num_addends;
+    float limit;
 };
 
 struct Instructions {
@@ -108,20 +115,15 @@ struct Instructions {
     double (*click_loss)(const ClickLoss&, int64_t first, int64_t end);    // of some pairs: the sum of the losses
     void (*end_documents)(const ClickLoss&, int64_t first, int64_t end);    // by_document is complete
 
-    // to[i] = parameters[rows[i]] + by_velocity[i] * velocity[rows[i]]
-    void (*move_rows)(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
-                      int64_t columns, const float* by_velocity, float* to);
-    // Eq. 6 on some rows; `gain` and `decay` bring a row up to date (training.update.optimisers); the gradient times `scale`.
-    void (*step_rows)(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
-                      const float* gain, const float* decay, const float* gradient, float step, float scale);
-    // sums [last - first, columns], in 64-bit fixed point with 2^-40 as its unit: the same in any order.
-    void (*sum_exactly)(const RowSum&, int64_t* sums);
-    // In floats, in the order of the addends; squares[r]: the sum of row r's squares, unless it is nullptr.
-    void (*sum_fast)(const RowSum&, float* sums, double* squares);
-    // Exactly, and then as floats with their squares. `one_row`: columns integers of scratch.
-    void (*sum_exactly_to_floats)(const RowSum&, int64_t* one_row, float* to, double* squares);
-    void (*from_fixed)(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
-    void (*squares)(const float* rows, int64_t num_rows, int64_t columns, double* squares);
+    // Of the touched rows first to last.
+    void (*look_ahead)(const TouchedRows&, int64_t first, int64_t last);
+    void (*step)(const TouchedRows&, int64_t first, int64_t last, float by_gradient);  // eq. 6; by_gradient: -ε, scaled
+    void (*sum_to_fixed)(const TouchedRows&, int64_t first, int64_t last);
+    void (*sum_in_order)(const TouchedRows&, int64_t first, int64_t last);  // in floats, in the order of the addends
+    // In fixed point, then as floats. `one_row`: columns integers of scratch.
+    void (*sum_exactly)(const TouchedRows&, int64_t first, int64_t last, int64_t* one_row);
+    void (*from_fixed)(const TouchedRows&, int64_t first, int64_t last);
+    void (*squares)(const TouchedRows&, int64_t first, int64_t last);
 
     // dots[r] = Σ codes[r * dimensions + d] * query[d], in whole numbers: the caller sees to it that they fit.
     void (*dot_rows)(const int8_t* codes, int64_t num_rows, int64_t dimensions, const int16_t* query, int32_t* dots);

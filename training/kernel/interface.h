@@ -22,6 +22,7 @@ template <class Result, class Call> Result unless_full(Result none, Call call) n
 
 struct Weights;    // a tower's dense parameters, packed (gradient.cpp)
 struct Workspace;  // one micro-batch's gradient
+class Crew;        // threads (crew.h)
 
 // A tower at one point of parameter space: the rows of W that a batch needs, and the packed rest. Trigram t's row of
 // gates is table[place[t]], or table[t] without `place`.
@@ -70,6 +71,14 @@ struct Postings {
     const float* parts;  // above 0
 };
 
+// Some of a tower's touched rows, and -ε times the scale of their gradient.
+struct Stretch {
+    const TouchedRows* of;
+    int64_t first, last;
+    float by_gradient;
+};
+enum MadeOfRows : int32_t { LOOK_AHEAD, SUM_TO_FIXED, SUM_IN_ORDER, SUM_EXACTLY, FROM_FIXED, SQUARES, STEP };
+
 // What needs memory says so where there is none: by nullptr, or a number below 0.
 extern "C" {
 int32_t kernel_interface();                  // of these functions; raised with every change
@@ -87,20 +96,14 @@ int32_t tower_encode(const TowerPoint* tower, const Batch* batch, float* out);
 
 Workspace* workspace_new();
 void workspace_free(Workspace*);
-// The sum of the pairs' losses; their gradient stays in the workspace until its next use.
-double pair_gradient(Workspace*, const PairTask*);
+Crew* crew_new(int32_t num_threads);
+void crew_free(Crew*);
+// The sum of the pairs' losses of each task; its gradient stays in its workspace until that is used again.
+int32_t pair_gradients(Crew*, Workspace* const*, const PairTask*, int64_t num_tasks, double* losses);
 // side 0: query, 1: document.
 void workspace_addend(const Workspace*, int32_t side, Addend* addend);
-
-void rows_move(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
-               const float* by_velocity, float* to);
-void rows_step(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
-               const float* gain, const float* decay, const float* gradient, float step, float scale);
-void rows_sum_exactly(const RowSum*, int64_t* sums);
-void rows_sum_fast(const RowSum*, float* sums, double* squares);
-int32_t rows_sum_exactly_to_floats(const RowSum*, float* to, double* squares);
-void rows_from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares);
-void rows_squares(const float* rows, int64_t num_rows, int64_t columns, double* squares);
+// `what`: of MadeOfRows.
+int32_t rows_make(Crew*, const Stretch*, int64_t num_stretches, int32_t what);
 
 // The rows that may be among the k nearest of those in some ranges: their number, and which as `places`. Scratch: lows
 // [k]; highs and places have room for all rows of the ranges.

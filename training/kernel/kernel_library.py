@@ -18,7 +18,7 @@ from training.recipes.recipe import Nesterov, Recipe
 from training.recipes.towers import LSTM, RNN, BiLSTM, Variational
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
-INTERFACE = 9
+INTERFACE = 10
 _NAME = "training.kernel._kernel"
 
 # What a function gives and takes, a letter each: p a pointer, s bytes, i and q integers of 32 and 64 bits, Q one
@@ -27,7 +27,6 @@ _LETTERS: dict[str, Any] = {
     "p": ctypes.c_void_p, "s": ctypes.c_char_p, "i": ctypes.c_int32, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
     "f": ctypes.c_float, "d": ctypes.c_double,
 }  # fmt: skip
-_CTYPES: dict[Any, Any] = {np.int32: ctypes.c_int32, np.int64: ctypes.c_int64, np.uint32: ctypes.c_uint32}
 _FUNCTIONS = {
     "kernel_instructions": ("s", ""),
     "kernel_choose": ("i", "s"),
@@ -46,14 +45,10 @@ _FUNCTIONS = {
     "workspace_new": ("p", ""),
     "workspace_free": ("", "p"),
     "workspace_addend": ("", "pip"),
-    "pair_gradient": ("d", "pp"),
-    "rows_move": ("", "pppqqpp"),
-    "rows_step": ("", "pppqqpppff"),
-    "rows_sum_exactly": ("", "pp"),
-    "rows_sum_fast": ("", "ppp"),
-    "rows_sum_exactly_to_floats": ("i", "ppp"),
-    "rows_from_fixed": ("", "pqqpp"),
-    "rows_squares": ("", "pqqp"),
+    "crew_new": ("p", "i"),
+    "crew_free": ("", "p"),
+    "pair_gradients": ("i", "pppqp"),
+    "rows_make": ("i", "ppqi"),
     "nearest_candidates": ("q", "ppppqqppp"),
     "postings_best": ("q", "pppqqppp"),
 }
@@ -145,13 +140,19 @@ class Owned:
         """One of its arrays (KIND_array), read only and without a copy; it keeps this object alive."""
         length = ctypes.c_int64()
         address = getattr(library(), f"{self._kind}_array")(self.handle, which, ctypes.byref(length))
-        if not length.value:
-            return np.empty(0, dtype)
-        memory = (_CTYPES[dtype] * length.value).from_address(address)
-        memory.owner = self
-        array = np.frombuffer(memory, dtype)
-        array.flags.writeable = False
-        return array
+        return np.asarray(_Numbers(self, address, length.value, dtype)) if length.value else np.empty(0, dtype)
+
+
+class _Numbers:
+    """Numbers in something's memory, as NumPy asks for them: six times faster than a ctypes array of that length."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, owner: Owned, address: int, length: int, dtype: Any) -> None:
+        self._owner = owner
+        self.__array_interface__ = {
+            "version": 3, "data": (address, True), "shape": (length,), "typestr": np.dtype(dtype).str,
+        }  # fmt: skip
 
 
 def require_memory(is_there: bool, what: str) -> None:

@@ -44,38 +44,37 @@ static void gather_sum(const GatherSum& g) {
 
 // ------------------------------------------------------------------ update
 
-// A row that is `columns` floats of each, some rows before its turn: rows are anywhere, which no processor foresees.
-CLICKTOWER_INLINE void prefetch_row(const float* parameters, const float* velocity, const int64_t* rows, int64_t r,
-                                    int64_t num_rows, int64_t columns) {
-    if (r + 2 >= num_rows) return;
-    const int64_t at = rows[r + 2] * columns;
-    for (int64_t c = 0; c < columns; c += LANES) {
-        __builtin_prefetch(parameters + at + c);
-        __builtin_prefetch(velocity + at + c);
+// A row of the parameters and of the velocity, some rows before its turn: rows are anywhere, which no processor foresees.
+CLICKTOWER_INLINE void prefetch_row(const TouchedRows& of, int64_t r) {
+    if (r >= of.num_rows) return;
+    const int64_t at = of.rows[r] * of.columns;
+    for (int64_t c = 0; c < of.columns; c += LANES) {
+        __builtin_prefetch(of.parameters + at + c);
+        __builtin_prefetch(of.velocity + at + c);
     }
 }
 
-static void move_rows(const float* parameters, const float* velocity, const int64_t* rows, int64_t num_rows,
-                      int64_t columns, const float* by_velocity, float* to) {
-    for (int64_t r = 0; r < num_rows; ++r, to += columns) {
-        prefetch_row(parameters, velocity, rows, r, num_rows, columns);
-        const float *p = parameters + rows[r] * columns, *v = velocity + rows[r] * columns;
-        const Vector by = all(by_velocity[r]);
-        for (int64_t c = 0; c < columns; c += LANES) store(to + c, fma(load(v + c), by, load(p + c)));
+static void look_ahead(const TouchedRows& of, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+        prefetch_row(of, r + 2);
+        const float *p = of.parameters + of.rows[r] * of.columns, *v = of.velocity + of.rows[r] * of.columns;
+        const Vector by_velocity = all(of.gain[r] + of.decay[r]);
+        float* to = of.ahead + r * of.columns;
+        for (int64_t c = 0; c < of.columns; c += LANES) store(to + c, fma(load(v + c), by_velocity, load(p + c)));
+        if (of.rows[r] < of.table_rows) of.place[of.rows[r]] = static_cast<int32_t>(r);
     }
 }
 
-static void step_rows(float* parameters, float* velocity, const int64_t* rows, int64_t num_rows, int64_t columns,
-                      const float* gain, const float* decay, const float* gradient, float step, float scale) {
-    const Vector by_gradient = all(-step * scale);
-    for (int64_t r = 0; r < num_rows; ++r, gradient += columns) {
-        prefetch_row(parameters, velocity, rows, r, num_rows, columns);
-        float *p = parameters + rows[r] * columns, *v = velocity + rows[r] * columns;
-        const Vector gains = all(gain[r]), decays = all(decay[r]);
-        for (int64_t c = 0; c < columns; c += LANES) {
-            const Vector before = load(v + c), after = fma(load(gradient + c), by_gradient, before * decays);
+static void step(const TouchedRows& of, int64_t first, int64_t last, float by_gradient) {
+    for (int64_t r = first; r < last; ++r) {
+        prefetch_row(of, r + 2);
+        float *p = of.parameters + of.rows[r] * of.columns, *v = of.velocity + of.rows[r] * of.columns;
+        const float* gradient = of.gradient + r * of.columns;
+        const Vector gain = all(of.gain[r]), decay = all(of.decay[r]), by = all(by_gradient);
+        for (int64_t c = 0; c < of.columns; c += LANES) {
+            const Vector before = load(v + c), after = fma(load(gradient + c), by, before * decay);
             store(v + c, after);
-            store(p + c, fma(before, gains, load(p + c)) + after);
+            store(p + c, fma(before, gain, load(p + c)) + after);
         }
     }
 }
@@ -133,96 +132,94 @@ CLICKTOWER_INLINE Vector to_floats(const int64_t* from) {
 #endif
 
 struct FixedSum {
-    using Number = int64_t;
     Fixed sum;
     CLICKTOWER_INLINE FixedSum() : sum(no_sum()) {}
     CLICKTOWER_INLINE void add(Vector value) { add_fixed(sum, value); }
     CLICKTOWER_INLINE void keep(int64_t* to) const { store_fixed(to, sum); }
 };
 struct FloatSum {
-    using Number = float;
     Vector sum;
     CLICKTOWER_INLINE FloatSum() : sum(all(0.0f)) {}
     CLICKTOWER_INLINE void add(Vector value) { sum = sum + value; }
     CLICKTOWER_INLINE void keep(float* to) const { store(to, sum); }
 };
 
-CLICKTOWER_INLINE double square_sum(const float* row, int64_t columns) {
-    Vector squares = all(0.0f);
-    for (int64_t c = 0; c < columns; c += LANES) {
-        const Vector value = load(row + c);
-        squares = fma(value, value, squares);
-    }
-    return sum(squares);
-}
-
-static void squares(const float* rows, int64_t num_rows, int64_t columns, double* squares) {
-    for (int64_t r = 0; r < num_rows; ++r) squares[r] = square_sum(rows + r * columns, columns);
-}
-
-static void from_fixed(const int64_t* sums, int64_t num_rows, int64_t columns, float* to, double* squares) {
-    for (int64_t r = 0; r < num_rows; ++r, to += columns) {
-        for (int64_t c = 0; c < columns; c += LANES) store(to + c, to_floats(sums + r * columns + c));
-        squares[r] = square_sum(to, columns);
+static void squares(const TouchedRows& of, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+        Vector squares = all(0.0f);
+        for (int64_t c = 0; c < of.columns; c += LANES) {
+            const Vector value = load(of.gradient + r * of.columns + c);
+            squares = fma(value, value, squares);
+        }
+        of.squares[r] = sum(squares);
     }
 }
 
-// The sums at rows first to last of `rows`, one after the other; finish(row from `first`, its sums) gets each where
-// `sums` is, which moves by `stride` a row. A value that is not below the limit is not added, and its addend is marked.
-template <class Sum, class Finish>
-CLICKTOWER_INLINE void sum_rows(const RowSum& in, typename Sum::Number* sums, int64_t stride, const Finish& finish) {
+CLICKTOWER_INLINE void row_from_fixed(const TouchedRows& of, int64_t r, const int64_t* fixed) {
+    for (int64_t c = 0; c < of.columns; c += LANES) store(of.gradient + r * of.columns + c, to_floats(fixed + c));
+    squares(of, r, r + 1);
+}
+
+static void from_fixed(const TouchedRows& of, int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) row_from_fixed(of, r, of.fixed + r * of.columns);
+}
+
+// Adds up rows first to last, one after the other; to(r) is where the sums of row r go, finish(r) gets them there. A
+// value that is not below the limit is not added, and its addend is marked.
+template <class Sum, class To, class Finish>
+CLICKTOWER_INLINE void sum_rows(const TouchedRows& of, int64_t first, int64_t last, const To& to,
+                                const Finish& finish) {
     // Each addend's first row that is not below the current one.
-    auto* next = static_cast<int64_t*>(__builtin_alloca(in.num_addends * sizeof(int64_t)));
-    auto* whose = static_cast<int64_t*>(__builtin_alloca(in.num_addends * sizeof(int64_t)));
-    auto** mine = static_cast<const float**>(__builtin_alloca(in.num_addends * sizeof(float*)));
-    for (int64_t a = 0; a < in.num_addends; ++a) {
-        int64_t low = 0, high = in.first < in.last ? in.addends[a].num_rows : 0;
+    auto* next = static_cast<int64_t*>(__builtin_alloca(of.num_addends * sizeof(int64_t)));
+    auto* whose = static_cast<int64_t*>(__builtin_alloca(of.num_addends * sizeof(int64_t)));
+    auto** mine = static_cast<const float**>(__builtin_alloca(of.num_addends * sizeof(float*)));
+    for (int64_t a = 0; a < of.num_addends; ++a) {
+        int64_t low = 0, high = first < last ? of.addends[a].num_rows : 0;
         while (low < high) {
             const int64_t middle = (low + high) / 2;
-            if (in.addends[a].rows[middle] < in.rows[in.first]) low = middle + 1;
+            if (of.addends[a].rows[middle] < of.rows[first]) low = middle + 1;
             else high = middle;
         }
         next[a] = low;
     }
-    const Vector most = all(in.limit);
-    for (int64_t r = in.first; r < in.last; ++r, sums += stride) {
+    const Vector most = all(of.limit);
+    for (int64_t r = first; r < last; ++r) {
         int64_t found = 0;
-        for (int64_t a = 0; a < in.num_addends; ++a) {
-            const Addend& addend = in.addends[a];
-            if (next[a] >= addend.num_rows || addend.rows[next[a]] != in.rows[r]) continue;
-            mine[found] = addend.values + next[a]++ * in.columns;
+        for (int64_t a = 0; a < of.num_addends; ++a) {
+            const Addend& addend = of.addends[a];
+            if (next[a] >= addend.num_rows || addend.rows[next[a]] != of.rows[r]) continue;
+            mine[found] = addend.values + next[a]++ * of.columns;
             whose[found++] = a;
             // The rows of an addend that are needed follow one another, though not at once.
             if (next[a] < addend.num_rows)
-                for (int64_t c = 0; c < in.columns; c += LANES) __builtin_prefetch(mine[found - 1] + in.columns + c);
+                for (int64_t c = 0; c < of.columns; c += LANES) __builtin_prefetch(mine[found - 1] + of.columns + c);
         }
-        for (int64_t c = 0; c < in.columns; c += LANES) {
+        auto* sums = to(r);
+        for (int64_t c = 0; c < of.columns; c += LANES) {
             Sum sum;
             for (int64_t a = 0; a < found; ++a) {
                 const Vector value = load(mine[a] + c);
                 if (all_below(value, most)) sum.add(value);
-                else in.misfits[whose[a]] = 1;
+                else __atomic_store_n(of.misfits + whose[a], 1, __ATOMIC_RELAXED);  // by any thread
             }
             sum.keep(sums + c);
         }
-        finish(r - in.first, sums);
+        finish(r);
     }
 }
 
-static void sum_exactly(const RowSum& in, int64_t* sums) {
-    sum_rows<FixedSum>(in, sums, in.columns, [](int64_t, int64_t*) {});
+static void sum_to_fixed(const TouchedRows& of, int64_t first, int64_t last) {
+    sum_rows<FixedSum>(of, first, last, [&](int64_t r) { return of.fixed + r * of.columns; }, [](int64_t) {});
 }
 
-static void sum_fast(const RowSum& in, float* sums, double* row_squares) {
-    sum_rows<FloatSum>(in, sums, in.columns, [&](int64_t row, float* sum) {
-        if (row_squares) row_squares[row] = square_sum(sum, in.columns);
-    });
+static void sum_in_order(const TouchedRows& of, int64_t first, int64_t last) {
+    sum_rows<FloatSum>(of, first, last, [&](int64_t r) { return of.gradient + r * of.columns; },
+                       [&](int64_t r) { squares(of, r, r + 1); });
 }
 
-static void sum_exactly_to_floats(const RowSum& in, int64_t* one_row, float* to, double* row_squares) {
-    sum_rows<FixedSum>(in, one_row, 0, [&](int64_t row, int64_t* sum) {
-        from_fixed(sum, 1, in.columns, to + row * in.columns, row_squares + row);
-    });
+static void sum_exactly(const TouchedRows& of, int64_t first, int64_t last, int64_t* one_row) {
+    sum_rows<FixedSum>(of, first, last, [&](int64_t) { return one_row; },
+                       [&](int64_t r) { row_from_fixed(of, r, one_row); });
 }
 
 // ------------------------------------------------------------------ the machine

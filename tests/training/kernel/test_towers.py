@@ -21,13 +21,13 @@ from tests.training.kernel.small_batches import (
     start,
 )
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_path import CompiledAddend, Workspace
+from training.kernel.kernel_path import Addend, Crew
 from training.kernel.kernel_towers import CHUNK_TEXTS, TowerPoint
 from training.network.encoder import encode_batch
 from training.update.click_loss import pair_gradient
 
 
-def values_of(addend: CompiledAddend, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
     rows = (ctypes.c_int32 * addend.num_rows).from_address(addend.rows)
     values = (ctypes.c_float * (addend.num_rows * columns)).from_address(addend.values)
     return np.array(rows), np.array(values, np.float32).reshape(-1, columns)
@@ -35,9 +35,9 @@ def values_of(addend: CompiledAddend, columns: int) -> tuple[np.ndarray, np.ndar
 
 def compiled_gradient(recipe, layout, matrices, batch):
     points = {name: TowerPoint(recipe, *layout.split(matrix)) for name, matrix in matrices.items()}
-    workspace = Workspace()
-    loss = workspace.gradient(batch, recipe, points, TRIGRAMS)
-    return loss, [values_of(workspace.addend(side), layout.columns) for side in (0, 1)]
+    crew = Crew(1)
+    (loss,), (addends,) = crew.gradients([batch], recipe, points, TRIGRAMS)
+    return loss, [values_of(addend, layout.columns) for addend in addends]
 
 
 def assert_equals_reference(recipe, pairs):
