@@ -108,6 +108,7 @@ def line_chart(
     most: float = math.inf,
     level: tuple[str, float] | None = None,
     show: Callable[[float], str] = "{:.3f}".format,
+    along: str = "epoch",
 ) -> Markup:
     """The figure, with each line's name and end above it; empty where nothing is known.
 
@@ -141,8 +142,8 @@ def line_chart(
         if level:
             axes.axhline(level[1], color=COLOUR["quiet"], ls=":", lw=1.4, label=f"{level[0]} {show(level[1])}")
         axes.margins(x=0.02)
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_xlabel(along)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=along == "epoch"))
         if math.isfinite(most):
             axes.set_yticks([tick for tick in axes.get_yticks() if tick <= most], minor=False)
             low, high = axes.get_ylim()

@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.report import renderers
 from flows.report.blocks import SIMULATED, Block, Cell, Code, Items, Page, Picture, Section, Table, Text, counted
-from flows.report.figures import WIDE, ChartRow, Dot, Line, line_chart, row_chart
+from flows.report.figures import SERIES, WIDE, ChartRow, Dot, Line, line_chart, row_chart
 from training.sweep.sweep_table import ALIKE, cells, direction, notes, point_text, train_options
 
 NAMED = ("1st", "2nd", "3rd")  # of the points, whose means stand out from the curves of the trials
@@ -32,6 +32,7 @@ def sweep_page(table: Mapping[str, Any]) -> Page:
         banners=[SIMULATED] * bool(table["labels"].get("simulated")),
         blocks=[
             *([Section(title="Ranking", blocks=_ranking(rows, measure))] if rows[0]["mean"] is not None else []),
+            *_by_fields(rows, measure),
             *([_curves(rows, measure)] if any(trial["curve"] for row in rows for trial in row["trials"]) else []),
             Section(title="Table", blocks=table_blocks(table)),
         ],
@@ -79,11 +80,28 @@ def _ranking(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Block]:
             remark=f"full dot: the mean; rings: its seeds{some}",
             picture=partial(row_chart, drawn, f"{measure} of each point", width=WIDE, joined=True),
         ),
-        Text(text="The first of them, with its first seed, is best.toml beside this page:"),
-        Code(text="clicktower train --recipe best.toml --shards store/build/DIGEST --into store"),
-        Text(text="The same by its options:", tone="quiet"),
+        Text(
+            text="The first of them, with its first seed, is best.toml beside this page, for --recipe; by its options:"
+        ),
         Code(text=" ".join(["clicktower train", *train_options(rows[0])])),
     ]
+
+
+def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]:
+    """Of each field with three numbers or more the measure at each of them, a line for each choice of the others."""
+    sections = []
+    for field in rows[0]["fields"]:
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            others = dict(row["fields"])
+            value, trial = others.pop(field, None), row["trials"][0]
+            if isinstance(value, int | float) and row["mean"] is not None and trial["epochs"] == trial["of_epochs"]:
+                lines.setdefault(point_text(others), []).append((float(value), row["mean"]))
+        drawn = [Line(name=name, points=sorted(one), dots=sorted(one)) for name, one in lines.items() if len(one) > 2]
+        if drawn:
+            picture = partial(line_chart, drawn[: len(SERIES)], label := f"{measure} by {field}", along=field)
+            sections.append(Section(title=label, blocks=[Picture(remark="means over the seeds", picture=picture)]))
+    return sections
 
 
 def _curves(rows: Sequence[Mapping[str, Any]], measure: str) -> Section:

@@ -56,6 +56,18 @@ def test_the_ranking_shows_means_seeds_and_how_far_a_point_came():
     assert "diverged with seed 2: its gradients are not finite." in output
 
 
+def test_a_field_of_three_numbers_has_a_picture_of_its_own():
+    rows = [
+        row("r", mean, trial(1, [mean], 1)) | {"fields": {"tower.hops": hops, "tower.penalty": penalty}}
+        for hops, penalty, mean in ((30, 0.0, 0.7), (1, 1.0, 0.6), (4, 0.0, 0.5), (1, 0.0, 0.4), (2, 0.0, 0.3))
+    ]
+    stopped = row("r", 0.9, trial(1, [0.9], 2)) | {"fields": {"tower.hops": 8, "tower.penalty": 0.0}}
+    output = render(TABLE | {"rows": [*rows, stopped]})
+    # By hops those with penalty 0: 1, 2, 4, 30, and not the one that was stopped; penalties are two, at most.
+    assert 'aria-label="dev_ndcg@10 by tower.hops: tower.penalty=0.0 from 0.400 to 0.700"' in output
+    assert "dev_ndcg@10 by tower.penalty" not in output
+
+
 def test_the_page_loads_and_runs_nothing_and_escapes_what_a_user_wrote():
     output = render(TABLE)
     loads_nothing(output)
