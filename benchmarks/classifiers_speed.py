@@ -4,11 +4,9 @@
 
 Real question pairs (question_pairs) by training.recipes.recipe, of VAR-Siamese the half that learns
 labels: loss and gradient of every parameter of one micro-batch, from pairs as index arrays on. Laying texts out counts,
-the optimizer's step does not. Sizes are the recipes', dropout is off, and the LSTM has a forget gate, since nn.LSTM
-cannot be without (the recipes are: ours then has three gates to compute for these four). One thread, as the trainer
-gives a micro-batch. Before anything is timed, losses and gradients are compared; a peer that computes something else
-ends the benchmark. Peers take turns; a figure is the median over the rounds, a ratio the median over rounds of two
-figures of one round.
+the optimizer's step does not. Sizes are the recipes', dropout is off. One thread, as the trainer gives a micro-batch.
+Before anything is timed, losses and gradients are compared; a peer that computes something else ends the benchmark.
+Peers take turns; a figure is the median over the rounds, a ratio the median over rounds of two figures of one round.
 
     each side     stock parts, the encoder once for first questions and once for second ones
     both sides    stock parts, the encoder once for all questions
@@ -51,7 +49,7 @@ from training.recipes.recipe import Recipe  # noqa: E402
 RESULT = ROOT / "benchmarks" / "results" / "classifiers_speed.json"
 CLASSES = ("0", "1")
 RECIPES = {
-    named.name: changed(named, {"tower.forget_gate": True, "objective.dropout": 0.0})
+    named.name: changed(named, {"objective.dropout": 0.0})
     for named in (SIAMESE_LSTM, SIAMESE_MAX, GATED_ATTENTION, VAR_SIAMESE)
 }
 ARRANGEMENTS = ("each side", "both sides")
