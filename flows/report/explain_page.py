@@ -230,7 +230,7 @@ def attention_blocks(title: str, weights: Any, words: Sequence[str]) -> list[Blo
     scale = figures.Scale(low=0.0, high=float(shown.max()))
     numbers = [*map(str, range(1, len(weights_rT) + 1)), *(["overall"] if several else [])]
     picture = partial(figures.heat_map, shown.T, figures.word_columns(words), range(len(shown)), scale, "hops", numbers)
-    shades = np.ceil(SHADES * together / together.max()).astype(int).tolist()
+    shades = np.rint(SHADES * together / together.max()).astype(int).tolist()
     text = Words(words=[(words[at], shade, False, f"{together[at]:.1%}") for at, shade in enumerate(shades)])
     sentence = "The weights of each hop add up to 1; overall, which shades the words, is their mean"
     sentence += "." if shared is None else f"; overlap {shared:.3f}, the mean of A Aᵀ off its diagonal."

@@ -133,10 +133,10 @@ def test_the_page_has_every_picture_and_the_counts_follow_from_the_scores(said, 
 
 
 def test_overall_attention_shades_the_words_of_a_text():
-    blocks = attention_blocks("where two hops look", [[0.5, 0.5, 0.0], [0.1, 0.7, 0.2]], ["ab", "c", "d"])
+    blocks = attention_blocks("where two hops look", [[0.5, 0.5, 0.0], [0.2, 0.75, 0.05]], ["ab", "c", "d"])
     (words,) = (block for block in blocks if isinstance(block, Words))
-    # Overall 0.3, 0.6 and 0.1; the darkest of five shades is that of the largest.
-    assert list(words.words) == [("ab", 3, False, "30.0%"), ("c", 5, False, "60.0%"), ("d", 1, False, "10.0%")]
+    # Overall 0.35, 0.625 and 0.025: of five shades, the darkest for the largest, 2.8, 5 and 0.2.
+    assert list(words.words) == [("ab", 3, False, "35.0%"), ("c", 5, False, "62.5%"), ("d", 0, False, "2.5%")]
 
 
 def test_the_overlap_is_the_mean_of_each_held_out_text_read_alone(said, result, trained, built):
