@@ -93,8 +93,8 @@ def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]
     for field in rows[0]["fields"]:
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
-            others = dict(row["fields"])
-            value, trial = others.pop(field, None), row["trials"][0]
+            value, trial = row["fields"].get(field), row["trials"][0]
+            others = {name.rpartition(".")[2]: other for name, other in row["fields"].items() if name != field}
             if isinstance(value, int | float) and row["mean"] is not None and trial["epochs"] == trial["of_epochs"]:
                 lines.setdefault(point_text(others), []).append((float(value), row["mean"]))
         drawn = [Line(name=name, points=sorted(one), dots=sorted(one)) for name, one in lines.items() if len(one) > 2]

@@ -64,7 +64,7 @@ def test_a_field_of_three_numbers_has_a_picture_of_its_own():
     stopped = row("r", 0.9, trial(1, [0.9], 2)) | {"fields": {"tower.hops": 8, "tower.penalty": 0.0}}
     output = render(TABLE | {"rows": [*rows, stopped]})
     # By hops those with penalty 0: 1, 2, 4, 30, and not the one that was stopped; penalties are two, at most.
-    assert 'aria-label="dev_ndcg@10 by tower.hops: tower.penalty=0.0 from 0.400 to 0.700"' in output
+    assert 'aria-label="dev_ndcg@10 by tower.hops: penalty=0.0 from 0.400 to 0.700"' in output
     assert "dev_ndcg@10 by tower.penalty" not in output
 
 
