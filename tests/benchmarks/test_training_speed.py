@@ -5,6 +5,7 @@ import os
 import runpy
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from training.data.shard_data import MicroBatch, Order, ShardData, pair_lengths
 from training.kernel.kernel_library import status
-from training.kernel.kernel_path import CompiledPath
+from training.kernel.kernel_path import CompiledPath, compiled_batch
 from training.network.encoder import CPU
 from training.network.parameters import layout_of
 from training.run.job import REFERENCE
@@ -148,7 +149,7 @@ def test_the_arithmetic_made_leaves_out_what_texts_begin_with_alike():
     # word of their own: 2 + 4 words, of which "x" meets y(0) = 0. The queries share "a": 1 + 2 words, less "a".
     data = shard_of([("a b", "x y z"), ("a c", "x y w")], ["x y z", "x y w"], num_negatives=1)
     recipe = varied(RECIPE, num_negatives=1, negatives="fixed")
-    path = CompiledPath(1, both_directions=False, share_prefixes=True)
+    path = CompiledPath(1, partial(compiled_batch, both_directions=False, share_prefixes=True))
     made = flops_made(path, [MicroBatch(0, np.array([0, 1]), 0)], data, recipe, columns=15)
     assert made == 7 / 2 * 3 * 2 * recipe.tower.cells * 15
 

@@ -26,7 +26,7 @@ from training.data.shard_data import Order, load_shards, pair_lengths, pairs_of
 from training.network.parameters import initial_parameters, layout_of
 from training.objectives.clicks import WatchedClicks
 from training.run import job as arithmetic
-from training.run.job import COMPILED, REFERENCE, arithmetic_of, require_served
+from training.run.job import COMPILED, REFERENCE, ROWS, arithmetic_of, require_served
 from training.run.launch import train
 from training.run.worker import require_equal, state_sums
 from training.update.checkpoint import Position, WriteError, list_updates, write_checkpoint
@@ -345,6 +345,7 @@ def test_a_path_is_part_of_the_request(made, tmp_path):
 @pytest.mark.parametrize("serves", [True, False])
 def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeypatch):
     monkeypatch.setattr(arithmetic, "trains", lambda recipe: serves)
+    monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: serves)
     assert arithmetic_of("auto", RECIPE, "cpu") == (COMPILED if serves else REFERENCE)
     assert arithmetic_of("torch", RECIPE, "cpu") == REFERENCE
     assert arithmetic_of("auto", RECIPE, "cuda-eager") == "torch-cuda-2"
@@ -358,9 +359,11 @@ def test_auto_takes_the_compiled_path_where_it_serves_the_recipe(serves, monkeyp
 
 def test_a_worker_that_cannot_add_up_as_the_others_do_says_so(monkeypatch):
     monkeypatch.setattr(arithmetic, "trains", lambda recipe: False)
+    monkeypatch.setattr(arithmetic, "moves_rows", lambda recipe: False)
     require_served(REFERENCE, RECIPE)
-    with pytest.raises(StageError, match=r"On its machine .*--path torch"):
-        require_served(COMPILED, RECIPE)
+    for lacking in (COMPILED, ROWS):
+        with pytest.raises(StageError, match=r"On its machine .*--path torch"):
+            require_served(lacking, RECIPE)
 
 
 # Asking again.

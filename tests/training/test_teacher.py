@@ -21,7 +21,7 @@ from training.data.shard_data import MicroBatch
 from training.models.model import combine, load_model
 from training.objectives import clicks
 from training.objectives.clicks import probabilities
-from training.run.job import REFERENCE, arithmetic_of
+from training.run.job import REFERENCE, ROWS, arithmetic_of
 from training.run.launch import train
 from training.update.click_loss import DENSE, Taught, teacher_losses
 
@@ -215,8 +215,8 @@ def test_any_number_of_workers_and_a_kill_give_the_same_bytes(build, teacher, tm
     assert metrics["resumed_at"] > 0
 
 
-def test_the_compiled_path_refuses_it_and_the_reference_path_takes_it():
-    assert arithmetic_of("auto", TAUGHT, "cpu") == REFERENCE
+def test_gradients_with_a_teacher_are_torchs():
+    assert arithmetic_of("auto", TAUGHT, "cpu") in (ROWS, REFERENCE)
     with pytest.raises(UsageError, match="a teacher"):
         arithmetic_of("compiled", TAUGHT, "cpu")
 

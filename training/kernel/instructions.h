@@ -84,13 +84,13 @@ struct TouchedRows {
     const int64_t* rows;           // [R]
     const float *gain, *decay;     // [R] what brings a row up to date (training.update.optimisers)
     float* ahead;                  // [R, G] where the gradient is taken
-    int32_t* place;                // [table_rows] which of them a row of W is
+    int32_t* place;                // [num_places] which of them a row of the tower is
     const Addend* addends;         // the gradients of micro-batches
     int32_t* misfits;              // [num_addends] set to 1 where a value is not below `limit` in size
     int64_t* fixed;                // [R, G] their sum in 64-bit fixed point with 2^-40 as its unit: the same in any order
     float* gradient;               // [R, G] their sum
     double* squares;               // [R] of each row of `gradient`
-    int64_t num_rows, columns, table_rows, num_addends;
+    int64_t num_rows, columns, num_places, num_addends;
     float limit;
 };
 

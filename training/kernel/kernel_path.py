@@ -1,4 +1,4 @@
-"""The compiled path of a minibatch's gradient (large_update.Path), for recurrent towers in float32 on a CPU.
+"""The compiled path of an update (large_update.Path), in float32 on a CPU, with its own or with torch's gradients.
 
 touched rows to the look-ahead point  ->  micro-batches, one thread each  ->  their sum, row by row  ->  Nesterov's step
 
@@ -8,6 +8,7 @@ Threads share the parts of each step, and no number depends on which thread comp
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.compute.reduction import UNIT, Workers, fixed_point_limit, require_fit
+from training.compute.reduction import UNIT, RowGradient, Workers, fixed_point_limit, require_fit
 from training.data.shard_data import Pairs
 from training.kernel.kernel_library import Owned, fields, library, require_memory
 from training.kernel.kernel_towers import CHUNK_TEXTS, BatchIndex, TowerPoint, TowerStruct, kernel_batch
+from training.network.encoder import Encoder
 from training.network.parameters import tower_name
-from training.recipes.recipe import Recipe
 from training.recipes.towers import Truncated
-from training.update.large_update import Share, Summed, Towers
+from training.update.large_update import LossBatch, Share, Summed, Towers
 from training.update.optimisers import LazyRows, MomentumSchedule
 
 SIDES = ("query", "document")
@@ -38,46 +39,53 @@ class CompiledBatch:
     weights: np.ndarray | None  # float32 [B]
     num_shared: int  # documents before this one may be any pair's
     pair_ends: np.ndarray  # int64 [turns], the pair after those that each turn of the others completes
-    table_rows: dict[str, torch.Tensor]  # of W that each side touches
+    rows: dict[str, torch.Tensor]  # of W that each side touches
+
+    def table_rows(self, side: str) -> torch.Tensor:
+        return self.rows[side]
+
+
+def compiled_batch(pairs: Pairs, *, both_directions: bool, share_prefixes: bool) -> CompiledBatch:
+    """The batch of some pairs. Raises ValueError for a text without words."""
+    turns = turns_of(np.asarray(pairs.candidates, np.int32), sum(len(index) for _, index in pairs.documents))
+    (table, queries), weights = pairs.queries, pairs.weights
+    if turns.pair_order is not None:
+        queries = queries[turns.pair_order]
+        weights = None if weights is None else weights[turns.pair_order]
+    batch_of = partial(kernel_batch, both_directions=both_directions, share_prefixes=share_prefixes)
+    of_queries = batch_of([(table, queries)])
+    of_documents = batch_of(pairs.documents, place=turns.place, ungrouped=turns.num_shared, group=turns.group)
+    rows = (torch.from_numpy(batch.array("rows").astype(np.int64)) for batch in (of_queries, of_documents))
+    return CompiledBatch(
+        queries=of_queries,
+        documents=of_documents,
+        candidates=turns.candidates,
+        weights=None if weights is None else np.ascontiguousarray(weights, np.float32),
+        num_shared=turns.num_shared,
+        pair_ends=turns.pair_ends,
+        rows=dict(zip(SIDES, rows, strict=True)),
+    )
 
 
 class CompiledPath:
-    """Memory is reused in every update."""
+    """Updates in the kernel; gradients too, of `compiled_batch`, or torch's, of the batches of an objective.
 
-    def __init__(self, num_threads: int, *, both_directions: bool, share_prefixes: bool) -> None:
+    Memory is reused in every update.
+    """
+
+    def __init__(self, num_threads: int, batch_of: Callable[[Any], CompiledBatch | LossBatch]) -> None:
+        self.prepare = batch_of
         self._crew = Crew(num_threads)
-        self._batch_of = partial(kernel_batch, both_directions=both_directions, share_prefixes=share_prefixes)
         self._memory: dict[tuple[str, str], np.ndarray] = {}
 
-    def prepare(self, pairs: Pairs) -> CompiledBatch:
-        turns = turns_of(np.asarray(pairs.candidates, np.int32), sum(len(index) for _, index in pairs.documents))
-        table, queries = pairs.queries
-        weights = pairs.weights
-        if turns.pair_order is not None:
-            queries = queries[turns.pair_order]
-            weights = None if weights is None else weights[turns.pair_order]
-        place, ungrouped = turns.place, turns.num_shared
-        of_queries = self._batch_of([(table, queries)])
-        of_documents = self._batch_of(pairs.documents, place=place, ungrouped=ungrouped, group=turns.group)
-        rows = (torch.from_numpy(batch.array("rows").astype(np.int64)) for batch in (of_queries, of_documents))
-        return CompiledBatch(
-            queries=of_queries,
-            documents=of_documents,
-            table_rows=dict(zip(SIDES, rows, strict=True)),
-            candidates=turns.candidates,
-            weights=None if weights is None else np.ascontiguousarray(weights, np.float32),
-            num_shared=turns.num_shared,
-            pair_ends=turns.pair_ends,
-        )
-
-    def table_rows(self, micro_batch: CompiledBatch, side: str) -> torch.Tensor:
-        return micro_batch.table_rows[side]
+    def table_rows(self, micro_batch: CompiledBatch | LossBatch, side: str) -> torch.Tensor:
+        return micro_batch.table_rows(side)
 
     def sum_gradients(self, towers: Towers, share: Share, touched: Mapping[str, torch.Tensor]) -> Summed:
         recipe, exact, workers = towers.recipe, towers.recipe.reduction == "exact", share.workers
         limit = fixed_point_limit(share.num_in_all) if exact else math.inf
         rows = self._touched_rows(towers, touched, share.update)
-        losses = self._gradients(towers, rows, share.micro_batches, limit)
+        losses = self._gradients(towers, rows, share, limit)
         fit = np.abs(losses) < limit
         if workers.size == 1:
             self._crew.make("sum_exactly" if exact else "sum_in_order", map(whole, rows.values()))
@@ -104,13 +112,15 @@ class CompiledPath:
 
         return Summed(loss, {name: math.sqrt(float(of.squares_R.sum())) for name, of in rows.items()}, step)
 
-    def largest(self, towers: Towers, micro_batch: CompiledBatch, update: int) -> float:
+    def largest(self, towers: Towers, micro_batch: CompiledBatch | LossBatch, update: int) -> float:
         touched = {}
         for name in towers.rows:
-            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in _sides(towers.recipe, name)])
+            sides = [side for side in SIDES if tower_name(towers.recipe, side) == name]
+            of_sides = torch.cat([self.table_rows(micro_batch, side) for side in sides])
             touched[name] = towers.layout.touched(of_sides.unique())
         rows = self._touched_rows(towers, touched, update)
-        loss = abs(self._gradients(towers, rows, [micro_batch], math.inf)[0])
+        with ThreadPoolExecutor(1) as thread:
+            loss = abs(self._gradients(towers, rows, Share([micro_batch], update, 1, Workers(), thread), math.inf)[0])
         self._crew.make("sum_in_order", map(whole, rows.values()))
         if not math.isfinite(loss) or any(of.num_misfits for of in rows.values()):
             return math.inf
@@ -126,22 +136,17 @@ class CompiledPath:
             found[name] = TouchedRows(state, index.numpy(), update, towers.schedule, partial(self._room, name))
         return found
 
-    def _gradients(
-        self, towers: Towers, rows: "Mapping[str, TouchedRows]", batches: Sequence[CompiledBatch], limit: float
-    ) -> np.ndarray:
+    def _gradients(self, towers: Towers, rows: "Mapping[str, TouchedRows]", share: Share, limit: float) -> np.ndarray:
         """The micro-batches' losses; their gradients are the rows', ready to be added up."""
-        recipe, table_rows = towers.recipe, towers.layout.table_rows
         for name, of in rows.items():
-            of.stand_at(self._room(name, "place", (table_rows,), np.int32))
+            of.stand_at(self._room(name, "place", (towers.layout.rows,), np.int32))
         self._crew.make("look_ahead", map(whole, rows.values()))
-        points = {}
+        if share.micro_batches and isinstance(share.micro_batches[0], CompiledBatch):
+            losses, addends = self._crew.gradients(share.micro_batches, towers, rows)
+        else:
+            losses, addends = _torch_gradients(share, towers, rows)
         for name, of in rows.items():
-            table_RG, parts = towers.layout.split(torch.from_numpy(of.ahead_RG))
-            points[name] = TowerPoint(recipe, table_RG, parts, of.place_of_id)
-        losses, addends = self._crew.gradients(batches, recipe, points, table_rows)
-        for name, of in rows.items():
-            sides = [SIDES.index(side) for side in _sides(recipe, name)]
-            of.add_up([of_batch[side] for of_batch in addends for side in sides], limit)
+            of.add_up([addend for tower, addend in addends if tower == name], limit)
         return losses
 
     def _over(
@@ -167,8 +172,20 @@ class CompiledPath:
         return kept[:size].reshape(shape)
 
 
-def _sides(recipe: Recipe, tower: str) -> list[str]:
-    return [side for side in SIDES if tower_name(recipe, side) == tower]
+def _torch_gradients(
+    share: Share, towers: Towers, rows: "Mapping[str, TouchedRows]"
+) -> "tuple[np.ndarray, list[tuple[str, Addend]]]":
+    """As Crew.gradients, by the objective's own batches."""
+    ahead = {name: torch.from_numpy(of.ahead_RG) for name, of in rows.items()}
+    place = {name: torch.from_numpy(of.place_of_row) for name, of in rows.items()}
+
+    def rows_at(name: str, index: torch.Tensor) -> torch.Tensor:
+        return ahead[name].index_select(0, place[name].index_select(0, index))
+
+    encoder = Encoder(towers.recipe, towers.layout, rows_at, towers.device)
+    made = list(share.threads.map(lambda batch: batch.gradient(encoder, share.update), share.micro_batches))
+    addends = [(name, Addend.of(gradient)) for gradients, _ in made for name, gradient in gradients]
+    return np.array([float(loss) for _, loss in made]), addends
 
 
 def _fixed(losses: np.ndarray) -> np.ndarray:
@@ -176,9 +193,16 @@ def _fixed(losses: np.ndarray) -> np.ndarray:
 
 
 class Addend(ctypes.Structure):
-    """One side's gradient from one micro-batch, in its workspace's memory."""
+    """One side's gradient from one micro-batch, where it is in memory."""
 
     _fields_ = fields(rows="p", values="p", num_rows="q")
+
+    @classmethod
+    def of(cls, gradient: RowGradient) -> "Addend":
+        rows, values = gradient.rows.to(torch.int32), gradient.values.contiguous()
+        addend = cls(rows.data_ptr(), values.data_ptr(), len(rows))
+        addend.kept = rows, values
+        return addend
 
 
 class TouchedRows(ctypes.Structure):
@@ -189,7 +213,7 @@ class TouchedRows(ctypes.Structure):
 
     _fields_ = fields(
         parameters="p", velocity="p", rows="p", gain="p", decay="p", ahead="p", place="p", addends="p", misfits="p",
-        fixed="p", gradient="p", squares="p", num_rows="q", columns="q", table_rows="q", num_addends="q", limit="f",
+        fixed="p", gradient="p", squares="p", num_rows="q", columns="q", num_places="q", num_addends="q", limit="f",
     )  # fmt: skip
 
     def __init__(
@@ -218,15 +242,15 @@ class TouchedRows(ctypes.Structure):
         """Addends with a value that is not finite, or not below the limit."""
         return int(self._misfits.sum())
 
-    def stand_at(self, place_of_id: np.ndarray) -> None:
-        """Have it noted, int32 [table rows], which of these rows is a trigram's."""
-        self.place_of_id, self.place, self.table_rows = place_of_id, place_of_id.ctypes.data, len(place_of_id)
+    def stand_at(self, place_of_row: np.ndarray) -> None:
+        """Have it noted, int32 [rows], which of these rows is which of the tower's."""
+        self.place_of_row, self.place, self.num_places = place_of_row, place_of_row.ctypes.data, len(place_of_row)
 
     def add_up(self, addends: Sequence[Addend], limit: float) -> None:
         """What is to be added up, each number below a limit in size."""
         self._addends, self._misfits = (Addend * len(addends))(*addends), np.zeros(len(addends), np.int32)
         self.addends, self.misfits = ctypes.addressof(self._addends), self._misfits.ctypes.data
-        self.num_addends, self.limit = len(addends), limit
+        self.num_addends, self.limit, self._kept = len(addends), limit, addends
 
     def sum_in(self, sums: np.ndarray) -> None:
         """Where the sums of this worker are to be, flat: in fixed point, or as floats that become the gradient."""
@@ -274,17 +298,22 @@ class Crew(Owned):
         self._workspaces: list[Owned] = []
 
     def gradients(
-        self, batches: Sequence[CompiledBatch], recipe: Recipe, points: Mapping[str, TowerPoint], table_rows: int
-    ) -> tuple[np.ndarray, list[tuple[Addend, Addend]]]:
-        """(loss, gradients of the queries' tower and of the documents') of each batch; they stay until the next call.
+        self, batches: Sequence[CompiledBatch], towers: Towers, rows: Mapping[str, TouchedRows]
+    ) -> tuple[np.ndarray, list[tuple[str, Addend]]]:
+        """(the batches' losses, their gradients with the names of their towers); these stay until the next call.
 
-        `points`: of each tower.
+        `rows`: at the look-ahead point.
         """
+        recipe, layout, points = towers.recipe, towers.layout, {}
         assert isinstance(recipe.tower, Truncated)
+        for name, of in rows.items():
+            table_RG, parts = layout.split(torch.from_numpy(of.ahead_RG))
+            points[name] = TowerPoint(recipe, table_RG, parts, of.place_of_row)
         while len(self._workspaces) < len(batches):
             self._workspaces.append(Owned("workspace", library().workspace_new(), "a gradient"))
         used = [workspace.handle for workspace in self._workspaces[: len(batches)]]
-        structs = [points[tower_name(recipe, side)].struct for side in SIDES]
+        names = [tower_name(recipe, side) for side in SIDES]
+        structs = [points[name].struct for name in names]
         tasks = [
             _PairTask(
                 *structs,
@@ -295,7 +324,7 @@ class Crew(Owned):
                 batch.candidates.shape[1],
                 recipe.clicks.gamma,
                 recipe.tower.truncate_steps,
-                table_rows,
+                layout.table_rows,
                 batch.num_shared,
                 batch.pair_ends.ctypes.data,
             )
@@ -307,10 +336,9 @@ class Crew(Owned):
             losses.ctypes.data,
         )  # fmt: skip
         require_memory(done >= 0, f"the gradients of {len(batches):,} micro-batches")
-        addends = [(Addend(), Addend()) for _ in used]
-        for workspace, of_sides in zip(used, addends, strict=True):
-            for side, addend in enumerate(of_sides):
-                library().workspace_addend(workspace, side, ctypes.byref(addend))
+        addends = [(name, Addend()) for _ in used for name in names]
+        for at, (_, addend) in enumerate(addends):
+            library().workspace_addend(used[at // 2], at % 2, ctypes.byref(addend))
         return losses, addends
 
     def make(self, what: str, stretches: Iterable[Stretch]) -> None:

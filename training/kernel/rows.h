@@ -61,7 +61,7 @@ static void look_ahead(const TouchedRows& of, int64_t first, int64_t last) {
         const Vector by_velocity = all(of.gain[r] + of.decay[r]);
         float* to = of.ahead + r * of.columns;
         for (int64_t c = 0; c < of.columns; c += LANES) store(to + c, fma(load(v + c), by_velocity, load(p + c)));
-        if (of.rows[r] < of.table_rows) of.place[of.rows[r]] = static_cast<int32_t>(r);
+        if (of.rows[r] < of.num_places) of.place[of.rows[r]] = static_cast<int32_t>(r);
     }
 }
 

@@ -4,6 +4,7 @@ Float32 sums depend on the arithmetic, so it is part of the request, and the sam
 
     compiled-2     the compiled path, on a CPU (training.kernel); the number goes up when its results change
     torch-4        the reference path, on a CPU; so does this one
+    torch-rows-1   the reference path's gradients, and the updates by the compiled one
     torch-cuda-2, triton-cuda-2    on a GPU (device)
 
 Within one of them a model's bytes do not depend on workers, threads or restarts; between them models agree to a
@@ -16,12 +17,13 @@ from typing import Literal, get_args
 from schemas.errors import StageError, UsageError
 from schemas.judgments import Judged
 from schemas.manifest import OutputFile
-from training.kernel.kernel_library import status, trains
+from training.kernel.kernel_library import moves_rows, status, trains
 from training.recipes.recipe import Recipe
 
 Path = Literal["auto", "compiled", "torch"]
 COMPILED = "compiled-2"
 REFERENCE = "torch-4"
+ROWS = "torch-rows-1"
 ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
 
 
@@ -47,7 +49,7 @@ class TrainingJob:
 
 
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
-    """The arithmetic of a path (auto: the compiled one if it supports the recipe) on a device.
+    """The arithmetic of a path (auto: the compiled one, or as much of it as supports the recipe) on a device.
 
     Raises UsageError for an unknown path, and where the compiled one was asked for and does not serve.
     """
@@ -66,14 +68,17 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
         )
     if device != "cpu":
         return ON_GPU[device]
-    return COMPILED if path != "torch" and trains(recipe) else REFERENCE
+    if path != "torch" and trains(recipe):
+        return COMPILED
+    return ROWS if path == "auto" and moves_rows(recipe) else REFERENCE
 
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:
     """Raise StageError if this process lacks the arithmetic that the process that started the run chose."""
-    if arithmetic == COMPILED and not trains(recipe):
+    serves = {COMPILED: trains, ROWS: moves_rows}.get(arithmetic)
+    if serves and not serves(recipe):
         raise StageError(
-            asked=f"a worker was to train {recipe.name} on the compiled path ({COMPILED})",
+            asked=f"a worker was to train {recipe.name} on the compiled path ({arithmetic})",
             found=f"on its machine {_reason(recipe)}",
             follows="its sums would round differently, and the model's bytes would depend on which worker did it",
             do="install the package there with a C++ compiler at hand, or train everywhere with --path torch",

@@ -24,7 +24,7 @@ from training.compute.reduction import Workers
 from training.compute.threads import compute_threads
 from training.data.shard_data import MicroBatch, Order, ShardFiles, local_folder
 from training.kernel.kernel_library import status
-from training.kernel.kernel_path import CompiledPath
+from training.kernel.kernel_path import CompiledPath, compiled_batch
 from training.models.given_vectors import word_vectors_of
 from training.models.model import Model, load_model, write_model
 from training.network.encoder import Device, open_device
@@ -32,7 +32,7 @@ from training.network.parameters import Layout, initial_parameters, is_beside, l
 from training.objectives.objective import Task
 from training.recipes.recipe import Nesterov, Recipe
 from training.recipes.towers import BiLSTM, Truncated
-from training.run.job import COMPILED, TrainingJob, require_served
+from training.run.job import COMPILED, ROWS, TrainingJob, require_served
 from training.run.run_report import Report
 from training.update.checkpoint import Position, newest_checkpoint, read_checkpoint, remove_checkpoints_after
 from training.update.large_update import LossBatch, Path, ReferencePath, Towers, large_update, name_culprit
@@ -156,7 +156,7 @@ def _work(job: TrainingJob, workers: Workers, progress: Progress, at_the_end: Ex
         "watched": watch.source,
         "workers": workers.size,
         "threads": job.threads,
-        "instructions": status().instructions if job.arithmetic == COMPILED else "",
+        "instructions": status().instructions if job.arithmetic in (COMPILED, ROWS) else "",
         **known.metrics(),
         **report.last,
     }
@@ -187,15 +187,20 @@ def _restore(job: TrainingJob, workers: Workers) -> tuple[Position, dict[str, Ro
 def path_of(
     arithmetic: str, recipe: Recipe, device: Device, num_threads: int, batch_of: Callable[[Any], LossBatch]
 ) -> Path:
-    """The path with an arithmetic. `batch_of`: the objective's (training.objectives), for the reference path."""
+    """The path with an arithmetic. `batch_of`: the objective's (training.objectives), for gradients in torch."""
+    if arithmetic == ROWS:
+        return CompiledPath(num_threads, batch_of)
     if arithmetic != COMPILED:
         return ReferencePath(device, batch_of)
     # Steps that texts share cannot be cut off for one and kept for another.
     assert isinstance(recipe.tower, Truncated)
     return CompiledPath(
         num_threads,
-        both_directions=isinstance(recipe.tower, BiLSTM),
-        share_prefixes=not recipe.tower.truncate_steps,
+        partial(
+            compiled_batch,
+            both_directions=isinstance(recipe.tower, BiLSTM),
+            share_prefixes=not recipe.tower.truncate_steps,
+        ),
     )
 
 

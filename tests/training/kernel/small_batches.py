@@ -6,11 +6,12 @@ import torch
 from tests.recipes import made, varied
 from tests.training.texts import random_texts
 from training.data.shard_data import Pairs, apart
+from training.kernel.kernel_library import trains
 from training.kernel.kernel_path import CompiledBatch, CompiledPath
 from training.network.encoder import CPU, Encoder
 from training.network.parameters import Layout, initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.job import COMPILED
+from training.run.job import COMPILED, ROWS
 from training.run.worker import path_of
 from training.update.click_loss import PairBatch, pair_batch
 
@@ -24,6 +25,7 @@ TOWERS = {
     "full bilstm": {"tower": "bilstm", "forget_gate": True, "peepholes": True},
     "rnn": {"tower": "rnn"},
 }
+GRADIENTS_IN_TORCH = {"dssm": {"tower": "dssm", "hidden": 16}, "clsm": {"tower": "clsm", "hidden": 16, "window": 3}}
 
 
 def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
@@ -31,7 +33,7 @@ def recipe_of(tower: str, cells: int = 16, **fields) -> Recipe:
         name="small", cells=cells, gamma=4.0, num_negatives=2, minibatch=24, micro_batch=12, step=0.05,
         momentum_edge=0.5, momentum_middle=0.9, initial_range=0.4, same_start=False,
     )  # fmt: skip
-    return varied(recipe, **TOWERS[tower], **fields)
+    return varied(recipe, **(TOWERS | GRADIENTS_IN_TORCH)[tower], **fields)
 
 
 def start(recipe: Recipe) -> tuple[Layout, dict[str, torch.Tensor]]:
@@ -78,9 +80,14 @@ def pool_pairs(seed: int, num_pairs: int, n: int, num_clicked: int, pool_size: i
 
 
 def compiled_path(recipe: Recipe, num_threads: int = 1) -> CompiledPath:
-    path = path_of(COMPILED, recipe, CPU, num_threads, pair_batch)
+    path = path_of(COMPILED if trains(recipe) else ROWS, recipe, CPU, num_threads, pair_batch)
     assert isinstance(path, CompiledPath)
     return path
+
+
+def room(what: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Memory for TouchedRows."""
+    return np.full(shape, -1, np.float32)
 
 
 def both(pairs: Pairs, path: CompiledPath) -> tuple[CompiledBatch, PairBatch]:

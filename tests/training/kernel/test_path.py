@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from schemas.errors import StageError
+from schemas.errors import StageError, UsageError
 from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding
 from tests.training.kernel.small_batches import TRIGRAMS, compiled_path, random_pairs, recipe_of, sharing_pairs
@@ -20,7 +20,7 @@ from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.job import COMPILED, REFERENCE, arithmetic_of
+from training.run.job import COMPILED, REFERENCE, ROWS, arithmetic_of
 from training.run.worker import path_of
 from training.update.click_loss import pair_batch
 from training.update.large_update import Path, ReferencePath, Towers, large_update
@@ -72,6 +72,8 @@ def state(towers: Towers) -> bytes:
         ("full bilstm", {"recurrent_step": 0.004}),
         ("rnn", {"clip_norm": 0.8}),
         ("lstm", {"tie_towers": True, "clip_norm": 0.8}),
+        ("dssm", {"clip_norm": 0.8}),
+        ("clsm", {"tie_towers": True}),
     ],
 )
 def test_updates_equal_the_references(tower, fields, reduction):
@@ -87,7 +89,7 @@ def test_updates_equal_the_references(tower, fields, reduction):
         assert np.array_equal(found.rows[name].last, rows.last)
 
 
-@pytest.mark.parametrize("tower", ["lstm", "bilstm"])
+@pytest.mark.parametrize("tower", ["lstm", "bilstm", "dssm"])
 def test_any_number_of_threads_gives_the_same_bytes(tower):
     for reduction in ("exact", "fast"):
         recipe = recipe_of(tower, reduction=reduction)
@@ -95,9 +97,9 @@ def test_any_number_of_threads_gives_the_same_bytes(tower):
         assert len({state(train(recipe, compiled_path(recipe, n), batches, threads=n)) for n in (1, 2, 5)}) == 1
 
 
-@pytest.mark.parametrize("fields", [{}, {"tie_towers": True}])
-def test_any_number_of_workers_gives_the_same_bytes(fields):
-    recipe, batches = recipe_of("lstm", **fields), minibatches(3)
+@pytest.mark.parametrize(("tower", "fields"), [("lstm", {}), ("lstm", {"tie_towers": True}), ("dssm", {})])
+def test_any_number_of_workers_gives_the_same_bytes(tower, fields):
+    recipe, batches = recipe_of(tower, **fields), minibatches(3)
     alone = state(train(recipe, compiled_path(recipe), batches))
     for size in (2, 3, 5):  # five workers, four micro-batches: one has nothing to do
         group, found = Together(size), {}
@@ -144,18 +146,24 @@ def test_parameters_that_are_not_finite_end_the_run_with_nothing_changed(reducti
     assert path.largest(towers, batches[0], 1) == math.inf
 
 
-def test_the_largest_value_of_a_micro_batch_is_the_references():
-    recipe, pairs = recipe_of("lstm", tie_towers=True), random_pairs(5, 9, 4)
+@pytest.mark.parametrize("tower", ["lstm", "dssm"])
+def test_the_largest_value_of_a_micro_batch_is_the_references(tower):
+    recipe, pairs = recipe_of(tower), random_pairs(5, 9, 4)
     path, reference = compiled_path(recipe), ReferencePath()
     found = path.largest(start(recipe, path), path.prepare(pairs), 1)
     assert found == pytest.approx(reference.largest(start(recipe, reference), reference.prepare(pairs), 1), rel=1e-5)
 
 
-def test_auto_takes_the_compiled_path_where_it_serves_the_recipe_and_the_reference_elsewhere():
+def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():
     recipe = recipe_of("lstm")
     assert serves(recipe)
     assert arithmetic_of("auto", recipe, "cpu") == COMPILED
     assert isinstance(path_of(COMPILED, recipe, CPU, 2, pair_batch), CompiledPath)
-    for other in (varied(recipe, cells=20), replace(recipe, dtype="float64"), varied(recipe, tower="dssm", hidden=8)):
+    for other in (varied(recipe, cells=20), varied(recipe, tower="dssm", hidden=16)):
+        assert arithmetic_of("auto", other, "cpu") == (ROWS if other.tower.kind == "dssm" else REFERENCE)
+        assert arithmetic_of("torch", other, "cpu") == REFERENCE
+        with pytest.raises(UsageError, match="does not serve"):
+            arithmetic_of("compiled", other, "cpu")
+    for other in (replace(recipe, dtype="float64"), varied(recipe, tower="dssm", hidden=8)):
         assert arithmetic_of("auto", other, "cpu") == REFERENCE
     assert isinstance(path_of(REFERENCE, recipe, CPU, 2, pair_batch), ReferencePath)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rounding import assert_equal_but_for_rounding, assert_sums_equal
+from tests.training.kernel.small_batches import room
 from training.compute.reduction import UNIT
 from training.kernel.kernel_path import Addend, Crew, TouchedRows, whole
 from training.update.optimisers import LazyRows, MomentumSchedule
@@ -25,10 +26,6 @@ def random_addends(seed: int, num: int, num_rows: int) -> list[tuple[np.ndarray,
         scale = 2.0 ** rng.integers(-30, 8, (len(rows), COLUMNS))
         made.append((rows, (rng.standard_normal((len(rows), COLUMNS)) * scale).astype(np.float32)))
     return made
-
-
-def room(what: str, shape: tuple[int, ...]) -> np.ndarray:
-    return np.full(shape, -1, np.float32)
 
 
 def touched_of(num_rows: int, made=(), limit: float = np.inf) -> TouchedRows:

@@ -10,21 +10,23 @@ import torch
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.training.kernel.small_batches import (
     TOWERS,
-    TRIGRAMS,
     both,
     compiled_path,
     encoder_of,
     pool_pairs,
     random_pairs,
     recipe_of,
+    room,
     sharing_pairs,
     start,
 )
 from training.kernel.kernel_library import library, status
-from training.kernel.kernel_path import Addend, Crew
+from training.kernel.kernel_path import Addend, Crew, TouchedRows, whole
 from training.kernel.kernel_towers import CHUNK_TEXTS, TowerPoint
 from training.network.encoder import encode_batch
 from training.update.click_loss import pair_gradient
+from training.update.large_update import Towers
+from training.update.optimisers import LazyRows, MomentumSchedule
 
 
 def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,10 +36,16 @@ def values_of(addend: Addend, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compiled_gradient(recipe, layout, matrices, batch):
-    points = {name: TowerPoint(recipe, *layout.split(matrix)) for name, matrix in matrices.items()}
+    rows, every = {name: LazyRows.start(matrix) for name, matrix in matrices.items()}, np.arange(layout.rows)
+    schedule = MomentumSchedule(0.9, 0.9, 10)
+    towers = Towers(recipe=recipe, layout=layout, rows=rows, schedule=schedule)
+    touched = {name: TouchedRows(state, every, 1, schedule, room) for name, state in rows.items()}
     crew = Crew(1)
-    (loss,), (addends,) = crew.gradients([batch], recipe, points, TRIGRAMS)
-    return loss, [values_of(addend, layout.columns) for addend in addends]
+    for of in touched.values():
+        of.stand_at(np.zeros(layout.rows, np.int32))
+    crew.make("look_ahead", map(whole, touched.values()))
+    (loss,), addends = crew.gradients([batch], towers, touched)
+    return loss, [values_of(addend, layout.columns) for _, addend in addends]
 
 
 def assert_equals_reference(recipe, pairs):
