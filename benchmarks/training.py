@@ -22,8 +22,10 @@ What is printed:
     pool_to_independent       pairs/s with shared negatives, as many as pairs, over pairs/s with independent ones
     small_pool_to_independent ... with a shared title for every four pairs
 
-and below them encoding, the time from a query to its vector, several workers on this machine, and the machine.
-Every other process on the machine shows in the figures: run it on a quiet one.
+and at each size of a minibatch where an update's time goes (benchmarks/speed/phases.py). Below them encoding, the time
+from a query to its vector, several workers on this machine, and the machine. Every other process on the machine shows
+in the figures: run it on a quiet one. CLICKTOWER_INSTRUCTIONS=avx2 measures another instruction set, and is recorded
+beside the machine's own.
 """
 
 import argparse
@@ -49,7 +51,9 @@ from benchmarks.speed.agreement import Trainee  # noqa: E402
 from benchmarks.speed.bound import flops_made, needs_of, peak_gflops  # noqa: E402
 from benchmarks.speed.contest import Entrant, Rates, Tell, in_turns, rounded  # noqa: E402
 from benchmarks.speed.encoding import measure_encoding, model_of  # noqa: E402
+from benchmarks.speed.phases import measure_phases  # noqa: E402
 from benchmarks.speed.several_workers import Setting, measure_workers  # noqa: E402
+from benchmarks.speed.trainer import Trainer  # noqa: E402
 from benchmarks.speed.variants import (  # noqa: E402
     GOOD_ARRANGEMENTS,
     MOMENTUM,
@@ -82,6 +86,8 @@ GOALS = {
     "ratio_to_plain": ("at least", 14),
     "ratio_to_three_buckets": ("at least", 14),
     "ratio_to_bound": ("at least", 0.5),
+    "ratio_to_bound_at_256": ("at least", 0.45),
+    "ratio_to_bound_at_128": ("at least", 0.35),
     "reference_ratio_to_plain": ("at least", 4),
     "exact_to_fast": ("at most", 1.15),
     "pool_to_independent": ("at least", 2),
@@ -128,6 +134,14 @@ class Bench:
         for trainee in trainees.values():
             trainee.close()
         figures = self._figures(recipe, variants, rates, errors, peaks, [m for mini in rounds[0] for m in mini])
+        if "compiled" in figures["ours"]:
+            bound = figures["bound"]["pairs_per_second"]
+            made = variants[figures["ours"]].make(STEP, MOMENTUM)
+            assert isinstance(made, Trainer)
+            figures["phases"] = measure_phases(
+                made, rounds[0], products_seconds=minibatch / bound, threads=self._options.threads
+            )
+            made.close()
         if self._options.device == "cuda":  # the peak is the CPU's
             figures = {name: value for name, value in figures.items() if "bound" not in name}
         return figures
@@ -282,6 +296,9 @@ def measure(options: argparse.Namespace, folder: Path, tell: Tell) -> dict:
         "dtype": "float32",
         "threads": options.threads,
         "device": options.device,
+        **{
+            f"ratio_to_bound_at_{size}": of["ratio_to_bound"] for size, of in training.items() if "ratio_to_bound" in of
+        },
         "training": training,
         "encoding": encoding,
         "workers": measure_workers(counts, setting, tell),
@@ -355,6 +372,14 @@ def table(result: dict) -> str:
             )
         if bound := figures.get("bound"):
             rows.append(f"  {'the bound of arithmetic: ' + bound['peak_is_of']:<70}{bound['pairs_per_second']:>8,}")
+        if phases := figures.get("phases"):
+            shares = ", ".join(f"{what} {share:.0%}" for what, share in phases["share"].items())
+            rows.append(f"  an update takes {phases['milliseconds']['update']} ms: {shares}")
+            memory = ", ".join(f"{what} {share:.0%}" for what, share in phases["of_memory_bound"].items())
+            rows.append(
+                f"  products at the peak would be {phases['share_of_products_at_peak']:.0%} of it; of what memory's"
+                f" {phases['memory_gigabytes_per_second']:.0f} GB/s allow: {memory}"
+            )
         rows.append("")
     if result["encoding"]:
         rows.append(f"encoding{'titles/s':>70}")
@@ -405,7 +430,8 @@ def main() -> None:
     result = measure(options, Path(os.environ["CLICKTOWER_DATA"]), lambda reported: print(reported, file=sys.stderr))
     if options.record:
         RESULTS.mkdir(exist_ok=True)
-        name = "training" if options.device == "cpu" else f"training-{options.device}"
+        forced = os.environ.get("CLICKTOWER_INSTRUCTIONS", "")
+        name = "-".join(filter(None, ("training", options.device.removeprefix("cpu"), forced)))
         (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result) if options.json else table(result))
 

@@ -250,7 +250,7 @@ class TouchedRows(ctypes.Structure):
         """What is to be added up, each number below a limit in size."""
         self._addends, self._misfits = (Addend * len(addends))(*addends), np.zeros(len(addends), np.int32)
         self.addends, self.misfits = ctypes.addressof(self._addends), self._misfits.ctypes.data
-        self.num_addends, self.limit, self._kept = len(addends), limit, addends
+        self.num_addends, self.limit, self.given = len(addends), limit, addends
 
     def sum_in(self, sums: np.ndarray) -> None:
         """Where the sums of this worker are to be, flat: in fixed point, or as floats that become the gradient."""
