@@ -154,7 +154,7 @@ template <class C> struct IsLstm { static constexpr bool value = false; };
 template <bool F, bool P> struct IsLstm<Lstm<F, P>> { static constexpr bool value = true; };
 
 // Texts of a tile: as many as leave registers free for the columns' weights.
-template <int N> constexpr int tile_rows() { return N > 3 && TILE == 8 ? 4 : TILE; }
+template <int N> constexpr int tile_rows() { return N > 3 && TILE > 1 ? TILE / 2 : TILE; }
 
 // ------------------------------------------------------------------ forward
 
