@@ -99,7 +99,8 @@ def _by_fields(rows: Sequence[Mapping[str, Any]], measure: str) -> list[Section]
                 lines.setdefault(point_text(others), []).append((float(value), row["mean"]))
         drawn = [Line(name=name, points=sorted(one), dots=sorted(one)) for name, one in lines.items() if len(one) > 2]
         if drawn:
-            picture = partial(line_chart, drawn[: len(SERIES)], label := f"{measure} by {field}", along=field)
+            label = f"{measure} by {field}"
+            picture = partial(line_chart, drawn[: len(SERIES)], label, along=field)
             sections.append(Section(title=label, blocks=[Picture(remark="means over the seeds", picture=picture)]))
     return sections
 

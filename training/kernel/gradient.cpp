@@ -368,13 +368,13 @@ namespace {
 
 constexpr int64_t ROWS_OF_RANGE = 256;  // no number depends on it
 
-// do_range(tower, first, last, step) for ranges of all rows of some stretches; -1 where there is no memory, otherwise 0.
+// do_range(range) for ranges of all rows of some stretches; -1 where there is no memory, otherwise 0.
 template <class DoRange>
 int32_t in_ranges(Crew* crew, const Stretch* stretches, int64_t num_stretches, const DoRange& do_range) {
     return unless_full<int32_t>(-1, [&] {
         std::vector<Stretch> ranges;
-        for (Stretch left : std::vector<Stretch>(stretches, stretches + num_stretches))
-            for (; left.first < left.last; left.first += ROWS_OF_RANGE) {
+        for (int64_t s = 0; s < num_stretches; ++s)
+            for (Stretch left = stretches[s]; left.first < left.last; left.first += ROWS_OF_RANGE) {
                 ranges.push_back(left);
                 ranges.back().last = std::min(left.first + ROWS_OF_RANGE, left.last);
             }

@@ -20,10 +20,12 @@ from schemas.manifest import OutputFile
 from training.kernel.kernel_library import moves_rows, status, trains
 from training.recipes.recipe import Recipe
 
-Path = Literal["auto", "compiled", "torch"]
+Path = Literal["auto", "compiled", "torch", "rows"]
 COMPILED = "compiled-2"
 REFERENCE = "torch-4"
 ROWS = "torch-rows-1"
+# The path that gives an arithmetic of a CPU or refuses: a node that lacks it must not make another model.
+ONLY_PATH = {COMPILED: "compiled", REFERENCE: "torch", ROWS: "rows"}
 ON_GPU = {"cuda-eager": "torch-cuda-2", "cuda": "triton-cuda-2"}
 
 
@@ -51,7 +53,7 @@ class TrainingJob:
 def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
     """The arithmetic of a path (auto: the compiled one, or as much of it as supports the recipe) on a device.
 
-    Raises UsageError for an unknown path, and where the compiled one was asked for and does not serve.
+    Raises UsageError for an unknown path, and where one was asked for that does not serve.
     """
     if path not in get_args(Path):
         raise UsageError(
@@ -59,18 +61,20 @@ def arithmetic_of(path: str, recipe: Recipe, device: str) -> str:
             found="there is no path of that name",
             do=f"use one of {', '.join(get_args(Path))}",
         )
-    if path == "compiled" and (device != "cpu" or not trains(recipe)):
-        reason = "it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe)
-        raise UsageError(
-            asked=f"{recipe.name} was to be trained on the compiled path",
-            found=reason,
-            do="use --path auto, which takes the reference path where it has to",
-        )
-    if device != "cpu":
+    if device != "cpu" and path in ("auto", "torch"):
         return ON_GPU[device]
-    if path != "torch" and trains(recipe):
-        return COMPILED
-    return ROWS if path == "auto" and moves_rows(recipe) else REFERENCE
+    if device == "cpu":
+        if path in ("auto", "compiled") and trains(recipe):
+            return COMPILED
+        if path in ("auto", "rows") and moves_rows(recipe):
+            return ROWS
+        if path in ("auto", "torch"):
+            return REFERENCE
+    raise UsageError(
+        asked=f"{recipe.name} was to be trained on the {path} path",
+        found="it computes on a CPU, and a GPU was asked for" if device != "cpu" else _reason(recipe),
+        do="use --path auto, which takes the reference path where it has to",
+    )
 
 
 def require_served(arithmetic: str, recipe: Recipe) -> None:

@@ -36,7 +36,7 @@ from training.compute.device import device_named
 from training.recipes.named_recipes import names
 from training.recipes.objectives import Classify
 from training.recipes.recipe import Recipe
-from training.run.job import COMPILED, REFERENCE, arithmetic_of
+from training.run.job import ONLY_PATH, arithmetic_of
 from training.run.launch import fingerprints, train_request
 from training.sweep.sweep_table import Point, SweepRow, Trial, measures, ranked
 from training.sweep.trial_process import Key, Processes, TrialOutcome, TrialStatus, interrupts_held
@@ -94,7 +94,7 @@ def sweep(
 
     def arguments(point: Point, recipe: Recipe, epochs: int) -> dict[str, Any]:
         # By the path's own name, so that a node where it is missing says so, instead of making another model.
-        named = {COMPILED: "compiled", REFERENCE: "torch"}.get(arithmetic_of(path, recipe, device), path)
+        named = ONLY_PATH.get(arithmetic_of(path, recipe, device), path)
         return {
             "shards": storage.absolute(shards),
             "store": storage.absolute(store),

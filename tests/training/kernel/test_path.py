@@ -20,7 +20,8 @@ from training.kernel.kernel_path import CompiledPath
 from training.network.encoder import CPU
 from training.network.parameters import initial_parameters, layout_of
 from training.recipes.recipe import Recipe
-from training.run.job import COMPILED, REFERENCE, ROWS, arithmetic_of
+from training.run import job
+from training.run.job import COMPILED, ONLY_PATH, REFERENCE, ROWS, arithmetic_of
 from training.run.worker import path_of
 from training.update.click_loss import pair_batch
 from training.update.large_update import Path, ReferencePath, Towers, large_update
@@ -167,3 +168,18 @@ def test_auto_takes_as_much_of_the_compiled_path_as_serves_the_recipe():
     for other in (replace(recipe, dtype="float64"), varied(recipe, tower="dssm", hidden=8)):
         assert arithmetic_of("auto", other, "cpu") == REFERENCE
     assert isinstance(path_of(REFERENCE, recipe, CPU, 2, pair_batch), ReferencePath)
+
+
+def test_what_auto_found_has_a_path_of_its_own_that_a_machine_without_it_refuses(monkeypatch):
+    recipe = recipe_of("lstm")
+    found = {
+        arithmetic_of("auto", of, "cpu"): of for of in (recipe, recipe_of("dssm"), replace(recipe, dtype="float64"))
+    }
+    assert found.keys() == ONLY_PATH.keys()
+    for arithmetic, of in found.items():
+        assert arithmetic_of(ONLY_PATH[arithmetic], of, "cpu") == arithmetic
+    for served in ("trains", "moves_rows"):
+        monkeypatch.setattr(job, served, lambda recipe: False)
+    for arithmetic in (COMPILED, ROWS):
+        with pytest.raises(UsageError, match="--path auto"):
+            arithmetic_of(ONLY_PATH[arithmetic], found[arithmetic], "cpu")
