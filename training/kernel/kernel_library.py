@@ -16,7 +16,6 @@ from schemas.process import load_compiled
 from training.recipes.objectives import Clicks
 from training.recipes.recipe import Nesterov, Recipe
 from training.recipes.towers import LSTM, RNN, BiLSTM, Variational
-from training.towers import tower_of
 
 # Raised with every change of what the C++ functions take or give: a library built before is not called.
 INTERFACE = 10
@@ -114,21 +113,21 @@ def trains(recipe: Recipe) -> bool:
     """Whether it trains them too."""
     return (
         serves(recipe)
-        and moves_rows(recipe)
         and isinstance(recipe.tower, _TRAINED)
+        and isinstance(recipe.optimiser, Nesterov)
         and isinstance(recipe.objective, Clicks)
         and not recipe.objective.teacher
     )
 
 
 def moves_rows(recipe: Recipe) -> bool:
-    """Whether, given gradients, it makes a recipe's updates."""
+    """Whether, given gradients, it makes a recipe's updates. Imports torch, unless another reason says no."""
     return (
         status().available
         and recipe.dtype == "float32"
         and isinstance(recipe.optimiser, Nesterov)
         and recipe.word_vectors is None
-        and tower_of(recipe).columns % 16 == 0
+        and recipe.tower.make().columns % 16 == 0
     )
 
 
