@@ -112,13 +112,7 @@ def main() -> None:
         "chose_also": [{"share": tried, "ndcg@10": round(found, 4)} for tried, found in curve_also],
         "n": len(dev.collection.qrels),
         "systems": {name: named(values_QM.mean(axis=0)) for name, values_QM in means.items()},
-        f"minus {TOWER}": {
-            name: {
-                "mean": named(values_QM.mean(axis=0)),
-                **{end: named(of) for end, of in zip(("low", "high"), bootstrap_interval(values_QM), strict=True)},
-            }
-            for name, values_QM in minus.items()
-        },
+        f"minus {TOWER}": {name: with_interval(values_QM) for name, values_QM in minus.items()},
         **costs(models[0], documents.titles, list(dev.collection.queries.values())),
     }
     (RESULTS / f"word-matches-{options.dataset}.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
@@ -132,6 +126,12 @@ def values_of(measured: Measured) -> np.ndarray:
 
 def named(values_M: np.ndarray) -> dict[str, float]:
     return dict(zip(MEASURES, np.round(values_M, 4).tolist(), strict=True))
+
+
+def with_interval(differences_QM: np.ndarray) -> dict[str, dict[str, float]]:
+    """The mean over queries, and its 95% interval."""
+    low_M, high_M = bootstrap_interval(differences_QM)
+    return {"mean": named(differences_QM.mean(axis=0)), "low": named(low_M), "high": named(high_M)}
 
 
 class NearestAgain:

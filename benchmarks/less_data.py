@@ -1,0 +1,97 @@
+"""What fewer clicks cost, and the privacy gate: `lstm-pool-192` with and without its words, on homedepot's judgments.
+
+    CLICKTOWER_DATA=/path/to/data python benchmarks/less_data.py --work /tmp/quality
+
+Trains on a tenth and three tenths of the train queries of clicks.orcas.tsv, chosen by a keyed hash (the tenth is among
+the three tenths; all of them are word_matches.py's rows), and on the simulated log at k = 5 and 1; with the step and
+epochs that quality.py chose for all of clicks.orcas.tsv, and the recipe's word share. Measured on dev: means over the
+seeds of each query, paired intervals over queries. Prints each row and writes
+benchmarks/results/less-data-homedepot.json.
+"""
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from beam_jobs.build.click_shards import held_out  # noqa: E402
+from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, clicktower, train  # noqa: E402
+from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, named, values_of, with_interval  # noqa: E402
+from schemas.documents import read_documents  # noqa: E402
+from schemas.judgments import read_queries  # noqa: E402
+from schemas.text_contract import normalise  # noqa: E402
+from training.models.model import load_model  # noqa: E402
+from training.ranking.word_matches import title_ranking  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", required=True, help="folder for the store, as quality.py's")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    data, work = Path(os.environ["CLICKTOWER_DATA"], "homedepot"), Path(options.work, "homedepot")
+    documents = read_documents(str(data / "documents.tsv"))
+    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+    log = map(str, sorted((data.parent / "homedepot_log").glob("*.gz")))
+    day, _ = clicktower("ingest", *log, "--format", "ubi", "--into", str(work / "store"))
+
+    bm25_QM = values_of(dev.measure(dev.bm25))
+    value = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": f"python benchmarks/less_data.py {' '.join(sys.argv[1:])}",
+        "seeds": options.seeds,
+        "n": len(bm25_QM),
+        "rows": {},
+    }
+    for name, shards in {
+        **{f"{share:.0%} of the queries": part_of(data, work, share) for share in (0.1, 0.3)},
+        **{f"the log, k = {k}": of_log(data, work, day["path"], k) for k in (5, 1)},
+    }.items():
+        given = f"{TOWER}:{SETTINGS['homedepot']}"
+        trained = [train(given, seed, shards["path"], work / "store", options.threads) for seed in options.seeds]
+        models = [load_model(one["data"]) for one in trained]
+        tower, words = (
+            np.mean([values_of(dev.measure(title_ranking(model, documents.titles, of))) for model in models], axis=0)
+            for of in (0.0, RECIPES_SHARE)
+        )
+        pairs = {"words - tower": words - tower, "tower - bm25": tower - bm25_QM, "words - bm25": words - bm25_QM}
+        value["rows"][name] = {
+            "pairs": shards["counts"]["train_pairs"],
+            "core_seconds": round(sum(one["core_seconds"] for one in trained) / len(trained), 1),
+            "tower": named(tower.mean(axis=0)),
+            "words": named(words.mean(axis=0)),
+            **{what: with_interval(of) for what, of in pairs.items()},
+        }
+        print(name, json.dumps(value["rows"][name]))
+        (RESULTS / "less-data-homedepot.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def part_of(data: Path, work: Path, share: float) -> dict:
+    """The build stage's result with this share of the train queries."""
+    train_queries, dev = (read_queries(str(data / f"queries.{part}.tsv")) for part in ("train", "dev"))
+    kept = held_out(map(normalise, train_queries.values()), salt="less", share=share)
+    left_out = dev | {id: text for (id, text), keep in zip(train_queries.items(), kept, strict=True) if not keep}
+    (work / f"less-{share}.tsv").write_text(
+        "".join(f"{id}\t{text}\n" for id, text in left_out.items()), encoding="utf-8"
+    )
+    return build_shards(data, DATASETS["homedepot"], work, work / f"less-{share}.tsv")
+
+
+def of_log(data: Path, work: Path, day: str, k: int) -> dict:
+    """The build stage's result of the simulated log, with its privacy gate at k."""
+    return clicktower(
+        "build", "--days", day, "--documents", str(data / "documents.tsv"), "--judged-queries",
+        str(data / "queries.dev.tsv"), "--k", str(k), "--set", "num_negatives=8", "--into", str(work / "store"),
+    )[0]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
