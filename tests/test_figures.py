@@ -8,7 +8,7 @@ Above a paragraph, list or table, a comment names the file in benchmarks/results
 
 A line is a format and a path of keys. `*` and `field=value` (of a list) stand for several entries and are averaged; a
 list at the end, and keys parted by commas, are several figures, printed as "0.678 / 0.712 / 0.859". `[row]` is the
-first cell of each row of the table that is such a key, and the figure has to stand in that row.
+first cell of each row of the table that is such a key, and the figure has to stand in that row. `{a,b}` is two lines.
 """
 
 import json
@@ -44,6 +44,13 @@ class Stated:
         return f"{self.page}: {self.file} {self.path}"
 
 
+def each(path: str) -> list[str]:
+    """The paths that a path with `{a,b}` stands for."""
+    before, several, rest = path.partition("{")
+    names, _, after = rest.partition("}")
+    return [f"{before}{name}{after}" for name in names.split(",")] if several else [path]
+
+
 def stated(page: Path) -> list[Stated]:
     return [
         Stated(
@@ -54,7 +61,8 @@ def stated(page: Path) -> list[Stated]:
             block=re.sub(_COMMENT, "", match["block"]).replace("−", "-"),
         )
         for match in _STATED.finditer(page.read_text(encoding="utf-8"))
-        for style, _, path in (line.partition(" ") for line in match["lines"].splitlines())
+        for style, _, paths in (line.partition(" ") for line in match["lines"].splitlines())
+        for path in each(paths)
     ]
 
 
@@ -125,3 +133,4 @@ def test_a_figure_is_found_only_as_a_whole():
     found = {"seeds": [{"k": 1, "at": [0.2, 0.4]}, {"k": 1, "at": [0.4, 0.6]}, {"k": 5, "at": [9, 9]}]}
     assert printed(recorded(found, ["seeds", "k=1", "at"]), ".1f") == "0.3 / 0.5"
     assert printed(recorded({"a": {"x": 1}, "b": {"x": 2}}, ["b,a", "x"]), ".0f") == "2 / 1"
+    assert each("rows/name={a,b}/x") == ["rows/name=a/x", "rows/name=b/x"]
