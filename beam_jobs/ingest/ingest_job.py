@@ -297,8 +297,8 @@ CLIENTS_BY_FATE = {
 
 
 def commit_day(results: Sequence[Result], job: IngestJob) -> None:
-    """Commit the day. Raises StageError: too many unreadable lines, a wrong ledger, no space; and TransientError where
-    a log file is no longer what it was when its state was taken.
+    """Commit the day. Raises StageError: what check_readable refuses, a wrong ledger, no space; and TransientError
+    where a log file is no longer what it was when its state was taken.
 
     Results of a bundle that ran twice arrive once, or twice with the same content: one of them is chosen, moved from
     the scratch folder to its name, and listed. Runs again without harm after a failure at any point.
@@ -374,13 +374,22 @@ def require_unchanged(states: Mapping[str, str]) -> None:
 
 
 def check_readable(tally: Tally, num_rejects: int, folders: Sequence[FolderMade], job: IngestJob) -> None:
-    """Nothing. Raises StageError where there is no line, or too many could not be read: the reasons and some places."""
+    """Nothing. Raises StageError where there is no line, most are not of the day that was said, or too many could not
+    be read: the reasons and some places.
+    """
     if not tally.lines:
         raise StageError(
             asked="a search log was to be ingested",
             found="there is not one line in what was read",
             follows="there is nothing to learn from",
             do="give a log with at least one line",
+        )
+    if 2 * (far := tally.fates.get("time_implausible", 0)) > tally.lines:
+        raise StageError(
+            asked=f"a log was to be ingested as the day {job.date}",
+            found=f"{far:,} of its {tally.lines:,} lines are of a time far from that day",
+            follows="most of the log would be dropped, so nothing was ingested",
+            do="give the day that it is of; a log of many days goes without --date",
         )
     if num_rejects <= job.max_unreadable_share * tally.lines:
         return

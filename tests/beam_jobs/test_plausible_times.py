@@ -9,7 +9,7 @@ import pytest
 from beam_jobs.ingest.ingest_job import count_later, plausible_rows
 from beam_jobs.ingest.ingest_stage import IngestConfig, ingest
 from flows.show.present import notes
-from schemas.errors import UsageError
+from schemas.errors import StageError, UsageError
 from tests.beam_jobs.dated_logs import write_lines
 from tests.beam_jobs.ubi_lines import event, search
 
@@ -80,3 +80,12 @@ def test_lines_of_the_future_in_an_undated_log_are_kept_and_told(tmp_path):
 def test_a_date_of_another_form_is_wrong_usage(wrong):
     with pytest.raises(UsageError, match="no date of the form"):
         IngestConfig(date=wrong)
+
+
+def test_a_log_of_another_day_than_was_said_is_refused_and_nothing_is_kept(tmp_path):
+    log = write_lines(tmp_path / "log.ndjson", LINES)
+    with pytest.raises(StageError) as raised:
+        ingest([log], store=str(tmp_path / "store"), config=IngestConfig(date="2025-09-01"))
+    assert "5 of its 6 lines are of a time far from that day" in str(raised.value)
+    assert not list((tmp_path / "store").rglob("manifest.json"))
+    assert not list((tmp_path / "store" / "days").rglob("*.json"))
