@@ -40,8 +40,7 @@ def main() -> None:
     data, work = Path(os.environ["CLICKTOWER_DATA"], "homedepot"), Path(options.work, "homedepot")
     documents = read_documents(str(data / "documents.tsv"))
     dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
-    log = map(str, sorted((data.parent / "homedepot_log").glob("*.gz")))
-    day, _ = clicktower("ingest", *log, "--format", "ubi", "--into", str(work / "store"))
+    day = ingest_log(data, work)
 
     bm25_QM = values_of(dev.measure(dev.bm25))
     value = {
@@ -83,6 +82,12 @@ def part_of(data: Path, work: Path, share: float) -> dict:
         "".join(f"{id}\t{text}\n" for id, text in left_out.items()), encoding="utf-8"
     )
     return build_shards(data, DATASETS["homedepot"], work, work / f"less-{share}.tsv")
+
+
+def ingest_log(data: Path, work: Path) -> dict:
+    """The ingest stage's result of the simulated log over these data's queries."""
+    log = map(str, sorted((data.parent / "homedepot_log").glob("*.gz")))
+    return clicktower("ingest", *log, "--format", "ubi", "--into", str(work / "store"))[0]
 
 
 def of_log(data: Path, work: Path, day: str, k: int) -> dict:

@@ -94,7 +94,7 @@ def main() -> None:
         "n": len(judged.qrels),
         **{f"ndcg@{cutoff}": means[cutoff] for cutoff in CUTOFFS},
         "texts": len(titles),
-        "core_seconds": round(seconds, 2),
+        "encoding_core_seconds": round(seconds, 2),
         "titles_per_core_second": round(len(titles) / seconds, 1),
     }
     print(json.dumps(result))

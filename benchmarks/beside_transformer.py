@@ -1,0 +1,142 @@
+"""`lstm-pool-192`, with and without its words, beside a transformer as it comes and fine-tuned on the same pairs.
+
+    CLICKTOWER_DATA=/path/to/data python benchmarks/beside_transformer.py --dataset homedepot --work /tmp/quality \\
+        --run "as it comes=minilm.run" --run fine-tuned=tuned.run --facts fine-tuned=tuned.json
+
+The transformer's runs and facts come from benchmarks/peers/minilm.py and finetuned_minilm.py, fine-tuned on the shards
+that this program builds. The towers have word_matches.py's settings and the recipe's word share, and train on all train
+queries; homedepot_log is the simulated log at k = 5 and 1. Every system stands alone and with the same help of BM25,
+whose weight is chosen for each half of the dev queries on the other half (training/ranking/hybrid.py), so that no query
+chooses what it is measured with. Judged titles only: means over seeds of each query, paired intervals over queries.
+
+Prints a table and writes benchmarks/results/beside-transformer-DATASET.json.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
+
+from benchmarks.less_data import ingest_log, of_log  # noqa: E402
+from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, train  # noqa: E402
+from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER  # noqa: E402
+from schemas.documents import read_documents  # noqa: E402
+from schemas.judgments import read_run  # noqa: E402
+from training.models.model import load_model  # noqa: E402
+from training.ranking.embedding import TitleEmbeddings  # noqa: E402
+from training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
+from training.ranking.measure import System  # noqa: E402
+from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged  # noqa: E402
+from training.ranking.significance import bootstrap_interval  # noqa: E402
+from training.ranking.word_matches import WordMatches, with_words  # noqa: E402
+
+LOG = "homedepot_log"
+FACTS = ("pairs", "core_seconds", "titles_per_core_second")  # pairs and seconds of training
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", required=True, choices=(*DATASETS, LOG))
+    parser.add_argument("--work", required=True, help="folder for the store, as quality.py's")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--run", action="append", default=[], help="NAME=FILE; a name's several files are its seeds")
+    parser.add_argument("--facts", action="append", default=[], help="NAME=FILE: what made the run or its model said")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    base = "homedepot" if options.dataset == LOG else options.dataset
+    data, work = Path(os.environ["CLICKTOWER_DATA"], base), Path(options.work, base)
+    documents = read_documents(str(data / "documents.tsv"))
+    dev = Judges(documents, data / "queries.dev.tsv", data / "qrels.dev.txt")
+    judged = judged_pairs(dev.collection.qrels)
+    given = f"{TOWER}:{SETTINGS.get(base, '')}"
+
+    def scores(system: System) -> np.ndarray:
+        return scores_of_pairs(dev.measure(system).judged, judged)
+
+    table: dict[str, list[np.ndarray]] = {}  # the scores of the judged pairs, of each seed
+    facts: dict[str, dict] = {}
+    if options.dataset == LOG:
+        day = ingest_log(data, work)
+        built = {f", k = {k}": of_log(data, work, day["path"], k) for k in (5, 1)}
+    else:
+        built = {"": build_shards(data, DATASETS[base], work)}
+    for of, shards in built.items():
+        trained = [train(given, seed, shards["path"], work / "store", options.threads) for seed in options.seeds]
+        models = [load_model(one["data"]) for one in trained]
+        began = time.process_time()
+        cosines = [TitleEmbeddings(model, documents.titles) for model in models]
+        rate = len(models) * len(documents.titles) / (time.process_time() - began)
+        table[TOWER + of] = [scores(system) for system in cosines]
+        table[f"{TOWER}-words{of}"] = [
+            with_words(cosine, scores(WordMatches(model, documents.titles)), RECIPES_SHARE)
+            for cosine, model in zip(table[TOWER + of], models, strict=True)
+        ]
+        facts[TOWER + of] = {
+            "pairs": shards["counts"]["train_pairs"],
+            "core_seconds": round(sum(one["core_seconds"] for one in trained) / len(trained), 1),
+            "titles_per_core_second": round(rate),
+        }
+    for name, file in (one.split("=", 1) for one in options.run):
+        table.setdefault(name, []).append(scores_of_pairs(read_run(file), judged))
+    for name, file in (one.split("=", 1) for one in options.facts):
+        said = json.loads(Path(file).read_text(encoding="utf-8"))
+        facts.setdefault(name, {}).update({key: said[key] for key in FACTS if key in said})
+
+    bm25 = scores(dev.bm25)
+    values: dict[str, np.ndarray] = {}  # NDCG [queries, cutoffs], the mean over seeds
+    weights: dict[str, list[tuple[float, float]]] = {}
+    for name, seeds in table.items():
+        chosen = [cross_fit(one, bm25, judged, dev.collection.queries) for one in seeds]
+        weights[name] = [one.of_half for one in chosen]
+        by_pair = [np.array([one.of(dev.collection.queries[id]) for id in judged.query_ids]) for one in chosen]
+        helped = [one + weight[judged.query_of] * bm25 for one, weight in zip(seeds, by_pair, strict=True)]
+        for row, of_row in (name, seeds), (f"{name} + bm25", helped):
+            values[row] = np.mean([values_of(ndcg_of_judged(judged, one)) for one in of_row], axis=0)
+    values["bm25"] = values_of(ndcg_of_judged(judged, bm25))
+    value = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": f"python benchmarks/beside_transformer.py {shlex.join(sys.argv[1:])}",
+        "dataset": options.dataset,
+        "tower": given,
+        "seeds": {name: len(seeds) for name, seeds in table.items()},
+        "n": len(judged.query_ids),
+        "facts": facts,
+        "weights": weights,
+        "systems": {name: with_interval(of) for name, of in values.items()},
+        "between": {
+            f"{one} - {two}": with_interval(values[one] - values[two])
+            for one, two in combinations(values, 2)
+            if two == "bm25" or one.endswith("bm25") == two.endswith("bm25")
+        },
+    }
+    (RESULTS / f"beside-transformer-{options.dataset}.json").write_text(json.dumps(value, indent=1) + "\n")
+    for name, of in value["systems"].items():
+        print(f"{name:<44}" + "".join(f"{figure:>9.4f}" for figure in of["mean"].values()))
+
+
+def values_of(ndcg: dict[int, np.ndarray]) -> np.ndarray:
+    return np.stack([ndcg[cutoff] for cutoff in CUTOFFS], axis=1)
+
+
+def named(values_K: np.ndarray) -> dict[str, float]:
+    return dict(zip((f"ndcg@{cutoff}" for cutoff in CUTOFFS), np.round(values_K, 4).tolist(), strict=True))
+
+
+def with_interval(values_QK: np.ndarray) -> dict[str, dict[str, float]]:
+    """The mean over queries, and its 95% interval."""
+    low_K, high_K = bootstrap_interval(values_QK)
+    return {"mean": named(values_QK.mean(axis=0)), "low": named(low_K), "high": named(high_K)}
+
+
+if __name__ == "__main__":
+    main()
