@@ -8,7 +8,8 @@ Above a paragraph, list or table, a comment names the file in benchmarks/results
 
 A line is a format and a path of keys. `*` and `field=value` (of a list) stand for several entries and are averaged; a
 list at the end, and keys parted by commas, are several figures, printed as "0.678 / 0.712 / 0.859". `[row]` is the
-first cell of each row of the table that is such a key, and the figure has to stand in that row. `{a,b}` is two lines.
+first cell of each row of the table that is such a key, and the figure has to stand in that row. `{a,b}` is two lines,
+or of the file's name two files.
 """
 
 import json
@@ -45,17 +46,17 @@ class Stated:
 
 
 def each(path: str) -> list[str]:
-    """The paths that a path with `{a,b}` stands for."""
+    """The names or paths that one with `{a,b}` stands for."""
     before, several, rest = path.partition("{")
     names, _, after = rest.partition("}")
-    return [f"{before}{name}{after}" for name in names.split(",")] if several else [path]
+    return [path for name in names.split(",") for path in each(f"{before}{name}{after}")] if several else [path]
 
 
 def stated(page: Path) -> list[Stated]:
     return [
         Stated(
             page=page.name,
-            file=match["file"],
+            file=file,
             style=style,
             path=path,
             block=re.sub(_COMMENT, "", match["block"]).replace("−", "-"),
@@ -63,6 +64,7 @@ def stated(page: Path) -> list[Stated]:
         for match in _STATED.finditer(page.read_text(encoding="utf-8"))
         for style, _, paths in (line.partition(" ") for line in match["lines"].splitlines())
         for path in each(paths)
+        for file in each(match["file"])
     ]
 
 
@@ -134,3 +136,4 @@ def test_a_figure_is_found_only_as_a_whole():
     assert printed(recorded(found, ["seeds", "k=1", "at"]), ".1f") == "0.3 / 0.5"
     assert printed(recorded({"a": {"x": 1}, "b": {"x": 2}}, ["b,a", "x"]), ".0f") == "2 / 1"
     assert each("rows/name={a,b}/x") == ["rows/name=a/x", "rows/name=b/x"]
+    assert each("{a,b}/{1,2}") == ["a/1", "a/2", "b/1", "b/2"]
