@@ -86,9 +86,9 @@ def main() -> None:
             "core_seconds": round(sum(one["core_seconds"] for one in trained) / len(trained), 1),
             "titles_per_core_second": round(rate),
         }
-    for name, file in (one.split("=", 1) for one in options.run):
+    for name, file in (one.rsplit("=", 1) for one in options.run):
         table.setdefault(name, []).append(scores_of_pairs(read_run(file), judged))
-    for name, file in (one.split("=", 1) for one in options.facts):
+    for name, file in (one.rsplit("=", 1) for one in options.facts):
         said = json.loads(Path(file).read_text(encoding="utf-8"))
         facts.setdefault(name, {}).update({key: said[key] for key in FACTS if key in said})
 

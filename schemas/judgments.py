@@ -91,7 +91,7 @@ def read_run(uri: str) -> dict[str, dict[str, float]]:
     one query.
     """
     run: dict[str, dict[str, float]] = {}
-    for number, line in _lines(uri, "run"):
+    for number, line in _lines(uri, "scores"):
         parts = line.split()
         try:
             query_id, _, document_id, _, score, _ = parts

@@ -50,7 +50,7 @@ to = "{name}-release"
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory) -> Path:
-    return make_shop(tmp_path_factory.mktemp("shop"))
+    return make_shop(tmp_path_factory.mktemp("shop"), days=2)
 
 
 @pytest.fixture(scope="module")
