@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.less_data import ingest_log, of_log  # noqa: E402
 from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, train  # noqa: E402
-from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER  # noqa: E402
+from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_run  # noqa: E402
 from training.models.model import load_model  # noqa: E402
@@ -37,10 +37,10 @@ from training.ranking.embedding import TitleEmbeddings  # noqa: E402
 from training.ranking.hybrid import cross_fit, scores_of_pairs  # noqa: E402
 from training.ranking.measure import System  # noqa: E402
 from training.ranking.ndcg import CUTOFFS, judged_pairs, ndcg_of_judged  # noqa: E402
-from training.ranking.significance import bootstrap_interval  # noqa: E402
 from training.ranking.word_matches import WordMatches, with_words  # noqa: E402
 
 LOG = "homedepot_log"
+MEASURES = [f"ndcg@{cutoff}" for cutoff in CUTOFFS]
 FACTS = ("pairs", "core_seconds", "titles_per_core_second")  # pairs and seconds of training
 
 
@@ -112,9 +112,9 @@ def main() -> None:
         "n": len(judged.query_ids),
         "facts": facts,
         "weights": weights,
-        "systems": {name: with_interval(of) for name, of in values.items()},
+        "systems": {name: with_interval(of, MEASURES) for name, of in values.items()},
         "between": {
-            f"{one} - {two}": with_interval(values[one] - values[two])
+            f"{one} - {two}": with_interval(values[one] - values[two], MEASURES)
             for one, two in combinations(values, 2)
             if two == "bm25" or one.endswith("bm25") == two.endswith("bm25")
         },
@@ -126,16 +126,6 @@ def main() -> None:
 
 def values_of(ndcg: dict[int, np.ndarray]) -> np.ndarray:
     return np.stack([ndcg[cutoff] for cutoff in CUTOFFS], axis=1)
-
-
-def named(values_K: np.ndarray) -> dict[str, float]:
-    return dict(zip((f"ndcg@{cutoff}" for cutoff in CUTOFFS), np.round(values_K, 4).tolist(), strict=True))
-
-
-def with_interval(values_QK: np.ndarray) -> dict[str, dict[str, float]]:
-    """The mean over queries, and its 95% interval."""
-    low_K, high_K = bootstrap_interval(values_QK)
-    return {"mean": named(values_QK.mean(axis=0)), "low": named(low_K), "high": named(high_K)}
 
 
 if __name__ == "__main__":

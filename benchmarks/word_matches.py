@@ -124,14 +124,14 @@ def values_of(measured: Measured) -> np.ndarray:
     return np.stack([measured.per_query[name] for name in MEASURES], axis=1)
 
 
-def named(values_M: np.ndarray) -> dict[str, float]:
-    return dict(zip(MEASURES, np.round(values_M, 4).tolist(), strict=True))
+def named(values_M: np.ndarray, measures: Sequence[str] = MEASURES) -> dict[str, float]:
+    return dict(zip(measures, np.round(values_M, 4).tolist(), strict=True))
 
 
-def with_interval(differences_QM: np.ndarray) -> dict[str, dict[str, float]]:
+def with_interval(values_QM: np.ndarray, measures: Sequence[str] = MEASURES) -> dict[str, dict[str, float]]:
     """The mean over queries, and its 95% interval."""
-    low_M, high_M = bootstrap_interval(differences_QM)
-    return {"mean": named(differences_QM.mean(axis=0)), "low": named(low_M), "high": named(high_M)}
+    found = {"mean": values_QM.mean(axis=0), **dict(zip(("low", "high"), bootstrap_interval(values_QM), strict=True))}
+    return {name: named(values_M, measures) for name, values_M in found.items()}
 
 
 class NearestAgain:
