@@ -2,7 +2,8 @@
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/classifiers.py --store /tmp/labelled [--seeds 1 2 3] [--sets snli]
 
-Builds the labelled shards of question_pairs (its own dev file) and snli (a tenth held out by the hash). A fifth of the
+Builds the labelled shards of question_pairs (its own dev file), snli (a tenth held out by the hash) and, as single
+texts, the hypotheses of snli without their premises, whose class their words half give away. A fifth of the
 training rows, in whole components of sentences, chooses Adam's step and the epochs of every row alike: some steps, one
 training each with seed 1, the best area under ROC after any epoch (TRIED). Then each row is trained on all training
 rows with each seed and measured once on the held-out rows. What learnt questions is also measured on stsb, by
@@ -11,6 +12,7 @@ training questions is told 1,000 or 4,000 labels, beside one that begins with th
 
 Writes benchmarks/results/classifiers.json: what was chosen and from what; of every row its figures by seed, their mean
 with an interval of 95% over the held-out rows, and the difference to the row it stands beside (the same resamples).
+With --rows the others stay as they are recorded.
 """
 
 import argparse
@@ -32,7 +34,8 @@ import pyarrow as pa
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.labelled import QUESTIONS, SETS, over_seeds  # noqa: E402
+from benchmarks import labelled  # noqa: E402
+from benchmarks.labelled import QUESTIONS, over_seeds  # noqa: E402
 from flows.cli import run  # noqa: E402
 from training.labelled.labelled_measures import (  # noqa: E402
     Measure,
@@ -44,10 +47,14 @@ from training.labelled.labelled_shards import read_labelled  # noqa: E402
 from training.ranking.significance import percentiles, resampled  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"
+HYPOTHESES = ["{0}/snli/validation.tsv", "--text", "hypothesis", "--label", "label"]
+SETS = {**labelled.SETS, "hypotheses": HYPOTHESES}
+TEXTS = ["--text", "2", "--label", "1", "--no-header"]
 CHOOSE_BY = "dev_area_under_roc"
 TRIED = {  # (Adam's steps, epochs)
     "question_pairs": ((0.001, 0.002), 4),
     "snli": ((0.0005, 0.001, 0.002), 8),
+    "hypotheses": ((0.0005, 0.001, 0.002), 8),
     "few": ((0.001, 0.002), 8),
 }
 CHOOSING_SHARE = ["--set", "dev_share=0.2", "--set", "split_salt=choosing"]  # another salt: the hash took its rows
@@ -78,6 +85,10 @@ def _penalised(penalty: str) -> Row:
     return Row(recipe="gated-attention", settings=(f"tower.penalty={penalty}",), beside="gated-attention, penalty 0")
 
 
+def _of_texts(recipe: str, *settings: str) -> Row:
+    return Row(recipe=recipe, settings=("objective.features=plain", *settings), beside="BiLSTM, max")
+
+
 _NOT_PRETRAINED = Row(recipe="var-siamese", settings=("objective.pretrain=none",))
 _PLAIN = "var-siamese, no pretraining"
 _PRETRAINED = replace(_NOT_PRETRAINED, like=_PLAIN, beside=_PLAIN)
@@ -99,6 +110,13 @@ ROWS: Mapping[str, Mapping[str, Row]] = {
         "siamese-max": Row(recipe="siamese-max"),
         "gated-attention, penalty 0": Row(recipe="gated-attention", settings=("tower.penalty=0",)),
         **{f"gated-attention, penalty {penalty}": _penalised(penalty) for penalty in ("0.1", "0.3", "1")},
+    },
+    "hypotheses": {
+        "BiLSTM, max": _of_texts("siamese-max"),
+        "CNN, max": _of_texts("siamese-cnn"),
+        "self-attention, penalty 0": _of_texts("attentive-texts", "tower.penalty=0"),
+        "self-attention, penalty 0.1": _of_texts("attentive-texts"),
+        "self-attention, penalty 1": _of_texts("attentive-texts", "tower.penalty=1"),
     },
 }
 FEW = (1_000, 4_000)
@@ -128,13 +146,12 @@ class Bench:
             _tell(name, row, chosen, found[row])
             if started:
                 found[of_row.start], scores[of_row.start] = self.evaluated(started, built, stsb=True)
-        by_words = command("evaluate-labelled", "--model", self.models(
-            built, ROWS[name]["siamese-lstm"], found["siamese-lstm"]["chosen"])[0]["path"],
-            "--labelled", built["path"], "--into", self.store)["metrics"]["systems"]  # fmt: skip
+        systems = command("evaluate-labelled", "--model", models[0]["path"], "--labelled", built["path"],
+                          "--into", self.store)["metrics"]["systems"]  # fmt: skip
         return {
             "counts": built["counts"],
             "chosen_on": part["counts"],
-            "by_words": {system: value for system, value in by_words.items() if system not in OWN},
+            "by_words": {system: value for system, value in systems.items() if system not in OWN},
             "models": _with_intervals(found, scores, ROWS[name], built["counts"]["dev_rows"]),
         }
 
@@ -174,15 +191,13 @@ class Bench:
         folder.mkdir(exist_ok=True)
         files = []
         for part, rows in (("train", data.train.take(np.arange(len(data.train))[:most])), ("dev", data.dev)):
-            first, second = rows.sides
-            lines = [
-                "\t".join((data.classes[label], rows.texts[a], rows.texts[b]))
-                for label, a, b in zip(rows.labels.tolist(), first.tolist(), second.tolist(), strict=True)
-            ]
+            columns = [[data.classes[label] for label in rows.labels.tolist()]]
+            columns += [[rows.texts[at] for at in side.tolist()] for side in rows.sides]
+            lines = map("\t".join, zip(*columns, strict=True))
             files.append(folder / f"{name}-{part}.tsv")
             files[-1].write_text("\n".join(lines) + "\n", encoding="utf-8")
         held_out = ["--dev", str(files[1])] if dev else CHOOSING_SHARE
-        return build([str(files[0]), *held_out, *QUESTIONS], self.store)
+        return build([str(files[0]), *held_out, *(QUESTIONS if data.unit == "pairs" else TEXTS)], self.store)
 
     def choose(
         self,
@@ -325,7 +340,10 @@ def main() -> None:
     bench = Bench(options.store, options.seeds, options.threads, options.rows)
     found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     for name in options.sets:
-        found[name] = bench.few() if name == "few" else bench.measure(name)
+        measured = bench.few() if name == "few" else bench.measure(name)
+        if options.rows and name in found:
+            measured["models"] = {**found[name]["models"], **measured["models"]}
+        found[name] = measured
         found["machine"] = {"python": platform.python_version(), "measured": datetime.now(UTC).isoformat()[:16]}
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

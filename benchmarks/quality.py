@@ -1,20 +1,23 @@
-"""How well recipes rank on real judgments, by settings that other queries chose; alone, side by side, and with BM25.
+"""Table IV, as printed and tuned, and towers of ours on real judgments, by settings that other queries chose.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/quality.py --dataset homedepot --work /tmp/quality [--seeds 1 2 3]
 
 Trains on what stands for clicks: homedepot's clicks.orcas.tsv, elsewhere the train judgments of high grades, written as
-such a log. Everything goes through the commands a user types (ingest, build, train, combine).
+such a log. Everything goes through the commands a user types (ingest, build, train); baselines are compare's.
 
 Choosing and reporting are apart. A fifth of the train queries, by a keyed hash of their text, is left out of training
-and chooses: of each recipe the step (half of it, itself, twice), the epochs, and the weight of BM25 beside it, with the
-first seed. The same budget for each recipe. Then it is trained on all train queries with every seed, and dev, which
-nothing here has looked at, is measured once. What the recipes bring with them was chosen earlier, with dev in sight
-(docs/quality.md).
+and chooses, with the first seed and the same budget for each row: the step (half of the recipe's, itself, twice) and
+the epochs. Of tuned rows what ranks the judgments of those queries best; of rows as printed what ranks their clicked
+titles best among negatives, since judgments choose nothing of them. Those that say so in MIXED also get BM25 with the
+weight that ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has
+looked at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
+sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
 
 Prints a table and writes benchmarks/results/quality-DATASET.json, with every trial, after each row. A command that was
 killed is given again and continues: what is in the store below --work is not made again. Values are means over the
-seeds of each query, intervals a bootstrap over queries; p is by paired randomisation, corrected by Holm over the rows.
-Times are seconds of one core (the processor time of all threads), so that other work on the machine does not show.
+seeds of each query, intervals a bootstrap over queries; p is by paired randomisation, corrected by Holm over the rows;
+orders are Kendall's tau with the paper's of the rows that are there. Times are seconds of one core (the processor time
+of all threads), so that other work on the machine does not show.
 """
 
 import argparse
@@ -40,16 +43,15 @@ from beam_jobs.build.click_shards import held_out  # noqa: E402
 from schemas.documents import Documents, read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
+from training.compare.compare_table import orders  # noqa: E402
+from training.compare.measured_row import of_baseline  # noqa: E402
+from training.compare.rows import Material, all_rows  # noqa: E402
+from training.evaluate.evaluate_stage import EvaluateConfig  # noqa: E402
+from training.evaluate.slices import training_clicks  # noqa: E402
 from training.models.model import load_encoder  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
 from training.ranking.hybrid import WEIGHTS, CrossFitted, Hybrid, scores_of_pairs  # noqa: E402
-from training.ranking.measure import (  # noqa: E402
-    Measured,
-    RandomOrder,
-    System,
-    judged_collection,
-    measure,
-)
+from training.ranking.measure import Measured, System, judged_collection, measure  # noqa: E402
 from training.ranking.ndcg import judged_pairs, ndcg_of_judged  # noqa: E402
 from training.ranking.significance import bootstrap_interval, holm, randomisation_p  # noqa: E402
 from training.ranking.word_matches import title_ranking  # noqa: E402
@@ -61,34 +63,39 @@ CHOOSES = "ndcg@10"
 MIN_JUDGED = 5
 CHOOSE_SHARE, CHOOSE_SALT = 0.2, "choose"
 STEPS, MIN_EPOCHS = (0.5, 1, 2), 10  # of the recipe's step; epochs are chosen up to the recipe's own, or up to ten
+PRINTED_EPOCHS = 20  # up to which those of rows as printed are chosen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """What stands for clicks, and which recipes are tried, each as `name` or `name:field=value,field=value`.
+    """What stands for clicks, and what every tower is trained with (`field=value,field=value`).
 
     Clicks are judgments of `grade` and above, at most `most` of a query; with grade 0, the data's own file of clicks.
     """
 
-    recipes: tuple[str, ...]
     grade: int = 0
     most: int = 0
     table_rows: int = 65_536
+    settings: str = ""
 
-
-TOWERS = ("lstm-96", "lstm-pool-192", "dssm", "paper-lstm-96", "lstm-pool-96", "bag-pool-512", "clsm-3")
 
 # Documents of some 150 words: the first 32 of them (docs/quality.md).
 FIRST_WORDS = "max_words=32,overflow=truncate"
 
 DATASETS = {
-    "homedepot": Dataset(recipes=TOWERS),
-    "dbpedia_entity": Dataset(recipes=TOWERS, grade=1, most=100),
-    "nfcorpus": Dataset(recipes=tuple(f"{name}:{FIRST_WORDS}" for name in TOWERS), grade=2, most=8),
+    "homedepot": Dataset(),
+    "dbpedia_entity": Dataset(grade=1, most=100),
+    "nfcorpus": Dataset(grade=2, most=8, settings=FIRST_WORDS),
     # Pairs of characters fall outside a-z and 0-9: each distinct one needs a row of the hashed part of the table.
-    "sogou_qt": Dataset(recipes=(*TOWERS, "lstm-long-96"), grade=2, most=100, table_rows=400_000),
+    "sogou_qt": Dataset(grade=2, most=100, table_rows=400_000),
 }
-SIDE_BY_SIDE = ("lstm-pool-96", "lstm-pool-192")  # combined, all seeds of both, where both are among the recipes
+PRINTED_CHOSEN_ON = "homedepot"  # its held-out clicks chose what the rows as printed have
+ROWS = {row.name: row for row in all_rows()}
+BASELINES = ("random", "doc2vec", "doc2vec-printed", "ulm", "bm25", "plsa", "plsa-printed")
+TOWERS = tuple(name for name, row in ROWS.items() if row.recipe and row.paper)
+OURS = ("lstm-pool-192", "lstm-pool-96", "bag-pool-512", "lstm-long-96")
+CLAIMED = "paper-lstm-96"  # the row that the paper claims to be above the others
+MIXED = ("lstm-96", "lstm-pool-192", "dssm", "paper-lstm-96")  # rows also with BM25, and compared with each other
 
 
 def clicktower(*arguments: str) -> tuple[dict, float]:
@@ -106,7 +113,7 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, choices=DATASETS)
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds; the first chooses")
-    parser.add_argument("--recipes", nargs="+", help="instead of the data set's: name or name:field=value,...")
+    parser.add_argument("--rows", nargs="+", default=[*TOWERS, *OURS], help="some towers instead of all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     dataset = DATASETS[options.dataset]
@@ -118,31 +125,37 @@ def main() -> None:
     left_out, queries, qrels = write_choosing(data, work)
     choosing = Choosing(
         shards=build_shards(data, dataset, work, left_out),
+        clicks=build_shards(data, dataset, work, dev.queries, f"dev_share={CHOOSE_SHARE}", f"split_salt={CHOOSE_SALT}"),
         judges=Judges(documents, queries, qrels),
         judged=("--documents", str(data / "documents.tsv"), "--queries", str(queries), "--qrels", str(qrels)),
         seed=options.seeds[0],
         store=store,
         threads=options.threads,
     )
-    table = {"random": [dev.measure(RandomOrder(documents.ids))], "bm25": [dev.measure(dev.bm25)]}
+    table = {name: [dev.baseline(name, shards["path"])] for name in BASELINES}
     facts: dict[str, dict] = {}
     trials: dict[str, list[dict]] = {}
-    members: dict[str, tuple[dict, list[dict]]] = {}  # of each recipe its choosing model and those that are reported
-
-    def add(name: str, chose: dict, models: Sequence[dict], **known: object) -> None:
-        weight = choosing.weight(chose)
+    for name in options.rows:
+        chosen = given(name, dataset.settings)
+        if not (options.dataset == PRINTED_CHOSEN_ON and ROWS[name].table == "as printed"):
+            chosen, trials[name] = choosing.recipe(chosen)
+        models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
         systems, rate = encoded([model["data"] for model in models], documents.titles)
         table[name] = [dev.measure(system) for system in systems]
-        table[f"{name} + bm25"] = [dev.with_bm25(system, weight) for system in systems]
-        facts[name] = {**known, "titles_per_core_second": round(rate)}
-        facts[f"{name} + bm25"] = {"weight": weight}
+        seconds = sum(model["core_seconds"] for model in models) / len(models)
+        facts[name] = {"chosen": chosen, "train_core_seconds": round(seconds, 1), "titles_per_core_second": round(rate)}
+        if name in MIXED:
+            weight = choosing.weight(choosing.train(chosen))
+            table[f"{name} + bm25"] = [dev.with_bm25(system, weight) for system in systems]
+            facts[f"{name} + bm25"] = {"weight": weight}
         value = {
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": f"python benchmarks/quality.py {' '.join(sys.argv[1:])}",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
             "dataset": options.dataset,
             "seeds": options.seeds,
-            "chosen_on": f"{len(choosing.judges.collection.qrels)} train queries left out of training, by {CHOOSES}",
+            "chosen_on": f"{len(choosing.judges.collection.qrels)} train queries left out of training, by {CHOOSES};"
+            f" as printed: their {choosing.clicks['counts']['dev_pairs']} clicks among negatives",
             "choosing_pairs": choosing.shards["counts"]["train_pairs"],
             "reported_on": f"dev, at least {MIN_JUDGED} judgments",
             "train_pairs": shards["counts"]["train_pairs"],
@@ -151,22 +164,13 @@ def main() -> None:
             "trials": trials,
         }
         (RESULTS / f"quality-{options.dataset}.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        print_row(name, table[name])
 
-    for given in options.recipes or dataset.recipes:
-        chosen, trials[given] = choosing.recipe(given)
-        models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
-        members[given] = choosing.train(chosen), models
-        seconds = sum(model["core_seconds"] for model in models) / len(models)
-        add(given, *members[given], chosen=chosen, train_core_seconds=round(seconds, 1))
-    both = [members[given] for given in members if given.partition(":")[0] in SIDE_BY_SIDE]
-    if len(both) > 1:
-        combined = [
-            clicktower("combine", "--models", *(model["path"] for model in of), "--into", str(store))[0]
-            for of in ([one for one, _ in both], [model for _, of in both for model in of])
-        ]
-        seconds = sum(model["core_seconds"] for _, of in both for model in of)
-        add(" and ".join(SIDE_BY_SIDE), combined[0], combined[1:], train_core_seconds=round(seconds, 1))
-    print_table(table)
+
+def given(name: str, settings: str) -> str:
+    """A row of `clicktower compare` as its recipe and what it sets: lstm-96-n2 is lstm-96 with another n."""
+    of, _, n = (name, "", "") if ROWS[name].table == "as printed" else name.partition("-n")
+    return with_settings(of, n and f"objective.num_negatives={n}", settings)
 
 
 class Judges:
@@ -180,30 +184,44 @@ class Judges:
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
 
+    def baseline(self, name: str, shards: str) -> Measured:
+        """A row of `clicktower compare` that is no tower."""
+        clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
+        material = Material(
+            documents=self.documents, collection=self.collection, config=EvaluateConfig(), training_queries=clicks,
+            training_titles=clicked,
+        )  # fmt: skip
+        return of_baseline(ROWS[name], material, lambda *_: None).measured
+
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choosing:
-    """Trainings without the choosing queries, judged on them."""
+    """Trainings without the choosing queries, judged on them; in `clicks` those are the held-out part of the shards."""
 
     shards: dict
+    clicks: dict
     judges: Judges
     judged: tuple[str, ...]  # the same as options of train
     seed: int
     store: Path
     threads: int
 
-    def train(self, given: str, *more: str) -> dict:
-        return train(given, self.seed, self.shards["path"], self.store, self.threads, *more)
+    def train(self, given: str) -> dict:
+        return train(given, self.seed, self.shards["path"], self.store, self.threads)
 
     def recipe(self, given: str) -> tuple[str, list[dict]]:
         """(the recipe with the step and the epochs that rank best, all trials with their NDCG@10 after each epoch)."""
         named, trials = recipe(given.partition(":")[0]), []
+        shards, judged, most = self.shards, self.judged, max(MIN_EPOCHS, named.epochs)
+        if named.as_printed:
+            shards, judged, most = self.clicks, (), PRINTED_EPOCHS
         for factor in STEPS:
-            step, epochs = f"optimiser.step={named.optimiser.step * factor:g}", max(MIN_EPOCHS, named.epochs)
-            model = self.train(with_settings(given, step, f"epochs={epochs}"), *self.judged)
+            step = f"optimiser.step={named.optimiser.step * factor:g}"
+            tried = with_settings(given, step, f"epochs={most}")
+            model = train(tried, self.seed, shards["path"], self.store, self.threads, *judged)
             curve = json.loads(Path(model["data"], "curves.json").read_text(encoding="utf-8"))
             trials.append({"setting": step, "by_epoch": [round(epoch[f"dev_{CHOOSES}"], 4) for epoch in curve]})
         best = max(trials, key=lambda trial: max(trial["by_epoch"]))
@@ -224,7 +242,7 @@ class Choosing:
 
 def with_settings(given: str, *settings: str) -> str:
     name, _, before = given.partition(":")
-    return f"{name}:{','.join(one for one in (before, *settings) if one)}"
+    return ":".join(one for one in (name, ",".join(one for one in (before, *settings) if one)) if one)
 
 
 def write_choosing(data: Path, work: Path) -> tuple[Path, Path, Path]:
@@ -246,8 +264,11 @@ def write_choosing(data: Path, work: Path) -> tuple[Path, Path, Path]:
     return left_out, queries, qrels
 
 
-def build_shards(data: Path, dataset: Dataset, work: Path, left_out: Path | None = None) -> dict:
-    """The build stage's result, without the queries `left_out` (dev). k = 0: such a log has clicks by nobody."""
+def build_shards(data: Path, dataset: Dataset, work: Path, left_out: Path | None = None, *more: str) -> dict:
+    """The build stage's result, without the queries `left_out` (dev). k = 0: such a log has clicks by nobody.
+
+    `more`: settings of the build.
+    """
     clicks = data / "clicks.orcas.tsv"
     if dataset.grade:
         work.mkdir(parents=True, exist_ok=True)
@@ -259,6 +280,7 @@ def build_shards(data: Path, dataset: Dataset, work: Path, left_out: Path | None
     shards, _ = clicktower(
         "build", "--days", day["path"], "--documents", documents, "--judged-queries", judged, "--k", "0",
         "--set", f"table_rows={dataset.table_rows}", "--set", "num_negatives=8", "--into", store,  # for n = 2 to 8
+        *(word for one in more for word in ("--set", one)),
     )  # fmt: skip
     return shards
 
@@ -307,10 +329,12 @@ def encoded(folders: Sequence[str], titles: Sequence[str]) -> tuple[list[System]
 
 
 def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) -> dict:
-    """Of each row its means with intervals; of each row minus BM25, and of each two towers, the differences."""
+    """Of each row its means with intervals and minus BM25; what MIXED and CLAIMED are compared with; orders of rows."""
     by_seed = {name: np.stack([of_measures(one) for one in seeds]) for name, seeds in table.items()}
     means = {name: values_SQM.mean(axis=0) for name, values_SQM in by_seed.items()}
-    alone = [name for name in means if name not in ("random", "bm25") and not name.endswith("+ bm25")]
+    per_query = {name: dict(zip(MEASURES, values_QM.T, strict=True)) for name, values_QM in means.items()}
+    compared = combinations([name for name in MIXED if name in means], 2)
+    claimed = [name for name in means if name != CLAIMED and name in ROWS and ROWS[name].table in (None, "as printed")]
     return {
         "systems": {
             name: {
@@ -322,7 +346,9 @@ def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) 
             for name, values_QM in means.items()
         },
         "minus_bm25": differences({name: of - means["bm25"] for name, of in means.items() if name != "bm25"}),
-        "between": differences({f"{one} - {two}": means[one] - means[two] for one, two in combinations(alone, 2)}),
+        "between": differences({f"{one} - {two}": means[one] - means[two] for one, two in compared}),
+        f"{CLAIMED} minus": differences({name: means[CLAIMED] - means[name] for name in claimed if CLAIMED in means}),
+        "orders": orders([row for name, row in ROWS.items() if name in means], per_query, EvaluateConfig()),
     }
 
 
@@ -347,11 +373,9 @@ def named(values_M: np.ndarray) -> dict[str, float]:
     return dict(zip(MEASURES, np.round(values_M, 4).tolist(), strict=True))
 
 
-def print_table(table: Mapping[str, Sequence[Measured]]) -> None:
-    print(f"\n{'':<44}" + "".join(f"{name.removeprefix('collection_'):>12}" for name in MEASURES))
-    for name, seeds in table.items():
-        mean_M = np.mean([of_measures(one).mean(axis=0) for one in seeds], axis=0)
-        print(f"{name:<44}" + "".join(f"{value:>12.4f}" for value in mean_M))
+def print_row(name: str, seeds: Sequence[Measured]) -> None:
+    means = named(np.mean([of_measures(one).mean(axis=0) for one in seeds], axis=0))
+    print(f"{name:<24}" + "".join(f"{measure:>24} {value:.4f}" for measure, value in means.items()), flush=True)
 
 
 if __name__ == "__main__":

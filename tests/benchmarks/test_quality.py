@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks import quality
 from benchmarks.quality import MIN_JUDGED, Choosing, differences, with_settings, write_choosing
 from schemas.judgments import read_qrels, read_queries
+from training.recipes.named_recipes import recipe
 
 
 def lines(path, written):
@@ -45,21 +47,37 @@ def test_who_is_left_out_depends_on_the_text_of_a_query_alone(data, tmp_path):
     assert {text.lower() for text in texts(tmp_path / "after")} == before
 
 
-def test_the_step_and_the_epochs_that_rank_best_are_taken(tmp_path):
-    curves = {0.002: [0.1, 0.2], 0.004: [0.3, 0.5, 0.4], 0.008: [0.4, 0.4]}
+def test_the_step_and_the_epochs_that_rank_best_are_taken(tmp_path, monkeypatch):
+    curves = {0.5: [0.1, 0.2], 1: [0.3, 0.5, 0.4], 2: [0.4, 0.4]}
+    asked = []
 
-    class Told(Choosing):
-        def train(self, given, *more):
-            step = float(given.partition("optimiser.step=")[2].partition(",")[0])
-            rows = ",".join(f'{{"dev_ndcg@10": {value}}}' for value in curves[step])
-            (tmp_path / "curves.json").write_text(f"[{rows}]", encoding="utf-8")
-            return {"data": str(tmp_path)}
+    def told(given, seed, shards, store, threads, *judged):
+        asked.append((shards, judged))
+        name = given.partition(":")[0]
+        step = float(given.partition("optimiser.step=")[2].partition(",")[0])
+        rows = ",".join(f'{{"dev_ndcg@10": {value}}}' for value in curves[step / recipe(name).optimiser.step])
+        (tmp_path / "curves.json").write_text(f"[{rows}]", encoding="utf-8")
+        return {"data": str(tmp_path)}
 
-    output = Told(shards={}, judges=None, judged=(), seed=1, store=tmp_path, threads=1)
-    chosen, trials = output.recipe("lstm-96:max_words=32")
+    monkeypatch.setattr(quality, "train", told)
+    choosing = Choosing(
+        shards={"path": "left out"}, clicks={"path": "held out"}, judges=None, judged=("--qrels", "some"), seed=1,
+        store=tmp_path, threads=1,
+    )  # fmt: skip
+    chosen, trials = choosing.recipe("lstm-96:max_words=32")
     assert chosen == "lstm-96:max_words=32,optimiser.step=0.004,epochs=2"
     assert [trial["by_epoch"] for trial in trials] == list(curves.values())
+    chosen, _ = choosing.recipe("paper-lstm-96")
+    assert chosen == "paper-lstm-96:optimiser.step=0.001,epochs=2"
+    # Judgments choose nothing of what is as printed.
+    assert asked == [("left out", ("--qrels", "some"))] * 3 + [("held out", ())] * 3
     assert with_settings("dssm", "epochs=2") == "dssm:epochs=2"
+
+
+def test_a_row_is_its_recipe_with_its_own_n_and_what_the_data_set_needs():
+    assert quality.given("lstm-96-n2", "") == "lstm-96:objective.num_negatives=2"
+    assert quality.given("paper-lstm-96-n2", "") == "paper-lstm-96-n2"  # a recipe of its own
+    assert quality.given("dssm", "max_words=32") == "dssm:max_words=32"
 
 
 def test_p_is_corrected_for_how_many_differences_there_are():

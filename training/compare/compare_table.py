@@ -53,7 +53,7 @@ def comparison(
         "against": against if against in per_query else None,
         "measures": measures,
         "rows": [_row(one, values, differences, sliced) for one in ended],
-        "orders": orders(done, per_query, config),
+        "orders": orders([one.row for one in done], per_query, config),
         "slices": {name: list(parts) for name, (parts, _) in slices.items()},
     }
 
@@ -117,14 +117,14 @@ def _against(
 
 
 def orders(
-    done: Sequence[EndedRow], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
+    rows: Sequence[Row], per_query: Mapping[str, Mapping[str, np.ndarray]], config: EvaluateConfig
 ) -> dict[str, dict[str, Any]]:
     """How like the paper's the order of rows is, in each of the two tables that has three rows, and one of its own."""
-    tables = {table: [one.row for one in done if one.row.paper and one.row.table in (None, table)] for table in TABLES}
+    tables = {table: [row for row in rows if row.paper and row.table in (None, table)] for table in TABLES}
     return {
-        table: {"rows": [row.name for row in rows], **_order(rows, per_query, config)}
-        for table, rows in tables.items()
-        if len(rows) >= 3 and any(row.table for row in rows)
+        table: {"rows": [row.name for row in of], **_order(of, per_query, config)}
+        for table, of in tables.items()
+        if len(of) >= 3 and any(row.table for row in of)
     }
 
 

@@ -14,7 +14,6 @@ from tests.recipes import varied
 from tests.training.compare.judged_shop import judged_shop
 from training.compare.compare_stage import UnfinishedComparison, compare
 from training.compare.compare_table import orders
-from training.compare.measured_row import EndedRow
 from training.compare.rows import Row, all_rows, chosen
 from training.evaluate.evaluate_stage import EvaluateConfig
 from training.ranking.ndcg import ndcg
@@ -93,7 +92,7 @@ def test_the_order_of_rows_is_compared_with_the_papers_as_scipy_does_it():
     values = {m: rng.normal(skill, 1.0, (60, 5)) for m in ("ndcg@1", "ndcg@3", "ndcg@10")}
     per_query = {row.name: {m: of[:, at] for m, of in values.items()} for at, row in enumerate(printed)}
     config = EvaluateConfig(num_resamples=400, seed=4)
-    found = orders([EndedRow(row=row, state="done") for row in printed], per_query, config)
+    found = orders(printed, per_query, config)
     assert list(found) == ["as printed"], "ULM and BM25 alone make no table of tuned rows"
     assert found["as printed"]["rows"] == [row.name for row in printed]
     draws = np.random.default_rng(4).integers(60, size=(400, 60))
@@ -105,7 +104,7 @@ def test_the_order_of_rows_is_compared_with_the_papers_as_scipy_does_it():
         assert output["tau"] == pytest.approx(stats.kendalltau(of.mean(axis=0), papers).statistic)
         assert [output["low"], output["high"]] == pytest.approx(list(ends))
         assert output["low"] < output["high"]
-    assert orders([EndedRow(row=row, state="done") for row in printed[:2]], per_query, config) == {}
+    assert orders(printed[:2], per_query, config) == {}
 
 
 @pytest.mark.slow
