@@ -93,7 +93,7 @@ PRINTED_CHOSEN_ON = "homedepot"  # its held-out clicks chose what the rows as pr
 ROWS = {row.name: row for row in all_rows()}
 BASELINES = ("random", "doc2vec", "doc2vec-printed", "ulm", "bm25", "plsa", "plsa-printed")
 TOWERS = tuple(name for name, row in ROWS.items() if row.recipe and row.paper)
-OURS = ("lstm-pool-192", "lstm-pool-96", "bag-pool-512", "lstm-long-96")
+OURS = ("lstm-pool-192",)
 CLAIMED = "paper-lstm-96"  # the row that the paper claims to be above the others
 MIXED = ("lstm-96", "lstm-pool-192", "dssm", "paper-lstm-96")  # rows also with BM25, and compared with each other
 
@@ -332,9 +332,9 @@ def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) 
     """Of each row its means with intervals and minus BM25; what MIXED and CLAIMED are compared with; orders of rows."""
     by_seed = {name: np.stack([of_measures(one) for one in seeds]) for name, seeds in table.items()}
     means = {name: values_SQM.mean(axis=0) for name, values_SQM in by_seed.items()}
-    per_query = {name: dict(zip(MEASURES, values_QM.T, strict=True)) for name, values_QM in means.items()}
+    rows = [row for name, row in ROWS.items() if name in means]
     compared = combinations([name for name in MIXED if name in means], 2)
-    claimed = [name for name in means if name != CLAIMED and name in ROWS and ROWS[name].table in (None, "as printed")]
+    claimed = [row.name for row in rows if row.paper and row.table in (None, "as printed") and row.name != CLAIMED]
     return {
         "systems": {
             name: {
@@ -348,7 +348,11 @@ def rows_of(table: Mapping[str, Sequence[Measured]], facts: Mapping[str, dict]) 
         "minus_bm25": differences({name: of - means["bm25"] for name, of in means.items() if name != "bm25"}),
         "between": differences({f"{one} - {two}": means[one] - means[two] for one, two in compared}),
         f"{CLAIMED} minus": differences({name: means[CLAIMED] - means[name] for name in claimed if CLAIMED in means}),
-        "orders": orders([row for name, row in ROWS.items() if name in means], per_query, EvaluateConfig()),
+        "orders": orders(rows, per_query(means), EvaluateConfig()),
+        "orders_by_seed": [
+            orders(rows, per_query({name: of[seed % len(of)] for name, of in by_seed.items()}), EvaluateConfig())
+            for seed in range(max(map(len, by_seed.values())))
+        ],
     }
 
 
@@ -363,6 +367,10 @@ def differences(pairs: Mapping[str, np.ndarray]) -> dict:
     p = np.array([holm(of) for of in p_MP]).T
     parts = {"mean": values_QPM.mean(axis=0), "low": low, "high": high, "p": p}
     return {name: {part: named(of[at]) for part, of in parts.items()} for at, name in enumerate(pairs)}
+
+
+def per_query(values: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    return {name: dict(zip(MEASURES, values_QM.T, strict=True)) for name, values_QM in values.items()}
 
 
 def of_measures(measured: Measured) -> np.ndarray:
