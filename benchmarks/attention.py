@@ -32,7 +32,12 @@ from training.ranking.embedding import Side, TitleEmbeddings  # noqa: E402
 from training.ranking.measure import judged_collection, measure  # noqa: E402
 
 DATASET, EVERY = "homedepot", 50
-RECIPES = ("lstm-96", *(f"self-attentive:tower.penalty={penalty}" for penalty in (0, 1, 0.1)))
+RECIPES = (
+    "lstm-96",
+    *(f"self-attentive:tower.penalty={penalty}" for penalty in (0, 1, 0.1)),
+    "max-pooled",
+    "variational",
+)
 
 
 def main() -> None:

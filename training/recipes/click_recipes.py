@@ -14,7 +14,7 @@ from training.recipes.towers import CLSM, DSSM, LSTM, RNN, Bag, BiLSTM, MaxPoole
 
 _LSTM = LSTM(recurrent_range=0.01, recurrent_step=0.00004)
 _FULL_LSTM = replace(_LSTM, forget_gate=True, peepholes=True, forget_bias=5.0)
-_ATTENTION = SelfAttentive(cells=48, attention_units=32, hops=4, penalty=0.1)
+_ATTENTION = SelfAttentive(cells=48, forget_gate=True, forget_bias=1.0, attention_units=32, hops=4, penalty=0.1)
 _CLICKS = Clicks(tie_towers=True, start="idf", gamma=10.0)
 _POOLED_CLICKS = replace(_CLICKS, negatives=Pool(size=512, softmax=True))
 
@@ -123,7 +123,7 @@ MAX_POOLED = replace(
 # NDCG@10: ±0.2 0.844 with γ 5 and with γ 10; ±0.35 0.852 with γ 5, 0.856 with γ 10. More epochs were not tried.
 VARIATIONAL = Recipe(
     name="variational",
-    tower=Variational(cells=48, latent=96),
+    tower=Variational(cells=48, latent=96, forget_gate=True, forget_bias=1.0),
     objective=Clicks(gamma=10.0),
     initial_range=0.35,
     epochs=10,
