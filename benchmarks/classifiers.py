@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from gensim.models import Word2Vec
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
@@ -37,6 +38,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from benchmarks import labelled  # noqa: E402
 from benchmarks.labelled import QUESTIONS, over_seeds  # noqa: E402
 from flows.cli import run  # noqa: E402
+from schemas.text_contract import words  # noqa: E402
 from training.labelled.labelled_measures import (  # noqa: E402
     Measure,
     accuracy,
@@ -146,8 +148,9 @@ class Bench:
             _tell(name, row, chosen, found[row])
             if started:
                 found[of_row.start], scores[of_row.start] = self.evaluated(started, built, stsb=True)
+        given = ["--word-vectors", self.word_vectors(built)] if name == "question_pairs" else []
         systems = command("evaluate-labelled", "--model", models[0]["path"], "--labelled", built["path"],
-                          "--into", self.store)["metrics"]["systems"]  # fmt: skip
+                          "--into", self.store, *given)["metrics"]["systems"]  # fmt: skip
         return {
             "counts": built["counts"],
             "chosen_on": part["counts"],
@@ -174,6 +177,16 @@ class Bench:
                 found[name] |= {"chosen": chosen}
                 _tell("few", name, chosen, found[name])
         return {"models": _with_intervals(found, scores, rows, whole["counts"]["dev_rows"])}
+
+    def word_vectors(self, built: dict[str, Any]) -> str:
+        """A file of what word2vec (gensim's skip-grams) learns from the training texts: GloVe's are not at hand."""
+        texts = read_labelled(built["data"]).train.texts
+        learnt = Word2Vec(
+            [words(text) for text in texts], vector_size=100, sg=1, epochs=20, min_count=2, seed=1, workers=1
+        )
+        file = Path(self.store) / f"{built['digest']}-word2vec.txt"
+        learnt.wv.save_word2vec_format(str(file))
+        return str(file)
 
     def texts_first(self, built: dict[str, Any], name: str) -> list[dict[str, Any]]:
         """The models of TEXTS_FIRST, by seed."""
