@@ -113,7 +113,10 @@ def main() -> None:
     parser.add_argument("--dataset", required=True, choices=DATASETS)
     parser.add_argument("--work", required=True, help="folder for the store")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds; the first chooses")
-    parser.add_argument("--rows", nargs="+", default=[*TOWERS, *OURS], help="some towers instead of all")
+    parser.add_argument(
+        "--rows", nargs="+", choices=[name for name, row in ROWS.items() if row.recipe], default=[*TOWERS, *OURS],
+        metavar="ROW", help="some towers of `clicktower compare` instead of all; the record then has these alone",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     dataset = DATASETS[options.dataset]
