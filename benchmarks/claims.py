@@ -40,7 +40,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
-from benchmarks.quality import DATASETS, RESULTS, build_shards, first_grades, train  # noqa: E402
+from benchmarks.quality import DATASETS, RESULTS, build_shards, by_epoch, first_grades, train  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
 from schemas.text_contract import words  # noqa: E402
@@ -334,11 +334,9 @@ def main() -> None:
         }
         for seed in options.seeds
     ]
-    losses = {
+    comparable = {
         given: [
-            _training_loss(
-                train(f"{given}:{COMPARABLE}", seed, shards["path"], work / "store", options.threads)["data"]
-            )
+            train(f"{given}:{COMPARABLE}", seed, shards["path"], work / "store", options.threads)
             for seed in options.seeds
         ]
         for given in options.recipes[:2]
@@ -360,19 +358,10 @@ def main() -> None:
         "confidence": CONFIDENCE,
         "claims": rows,
         "training_loss": {
-            "what": f"of a pair, with {COMPARABLE}; by epoch a list for each seed",
-            "by_epoch": losses,
-            "first": {given: float(np.mean([of[0] for of in by_seed])) for given, by_seed in losses.items()},
-            "last": {given: float(np.mean([of[-1] for of in by_seed])) for given, by_seed in losses.items()},
+            given: [by_epoch(model, "train_loss") for model in models] for given, models in comparable.items()
         },
     }
     (RESULTS / "claims.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-
-
-def _training_loss(data: str) -> list[float]:
-    return [
-        round(epoch["train_loss"], 4) for epoch in json.loads(Path(data, "curves.json").read_text(encoding="utf-8"))
-    ]
 
 
 if __name__ == "__main__":

@@ -49,8 +49,7 @@ from training.labelled.labelled_shards import read_labelled  # noqa: E402
 from training.ranking.significance import percentiles, resampled  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "classifiers.json"
-HYPOTHESES = ["{0}/snli/validation.tsv", "--text", "hypothesis", "--label", "label"]
-SETS = {**labelled.SETS, "hypotheses": HYPOTHESES}
+SETS = labelled.SETS | {"hypotheses": ["{0}/snli/validation.tsv", "--text", "hypothesis", "--label", "label"]}
 TEXTS = ["--text", "2", "--label", "1", "--no-header"]
 CHOOSE_BY = "dev_area_under_roc"
 TRIED = {  # (Adam's steps, epochs)

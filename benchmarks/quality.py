@@ -8,12 +8,12 @@ such a log. Everything goes through the commands a user types (ingest, build, tr
 Choosing and reporting are apart. A fifth of the train queries, by a keyed hash of their text, is left out of training
 and chooses, with the first seed and the same budget for each row: the step (half of the recipe's, itself, twice) and
 the epochs. Of tuned rows what ranks the judgments of those queries best; of rows as printed what ranks their clicked
-titles best among negatives, since judgments choose nothing of them. Those that say so in MIXED also get BM25 with the
-weight that ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has
+titles best among negatives, since judgments choose nothing of them. Rows of MIXED also get BM25 with the weight that
+ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has
 looked at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
 sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
 
-Prints a table and writes benchmarks/results/quality-DATASET.json, with every trial, after each row. A command that was
+Prints each row, and writes benchmarks/results/quality-DATASET.json, with every trial, after each. A command that was
 killed is given again and continues: what is in the store below --work is not made again. Values are means over the
 seeds of each query, intervals a bootstrap over queries; p is by paired randomisation, corrected by Holm over the rows;
 orders are Kendall's tau with the paper's of the rows that are there. Times are seconds of one core (the processor time
@@ -135,7 +135,7 @@ def main() -> None:
         store=store,
         threads=options.threads,
     )
-    table = {name: [dev.baseline(name, shards["path"])] for name in BASELINES}
+    table = {name: [measured] for name, measured in dev.baselines(shards["path"]).items()}
     facts: dict[str, dict] = {}
     trials: dict[str, list[dict]] = {}
     for name in options.rows:
@@ -172,8 +172,10 @@ def main() -> None:
 
 def given(name: str, settings: str) -> str:
     """A row of `clicktower compare` as its recipe and what it sets: lstm-96-n2 is lstm-96 with another n."""
-    of, _, n = (name, "", "") if ROWS[name].table == "as printed" else name.partition("-n")
-    return with_settings(of, n and f"objective.num_negatives={n}", settings)
+    made = ROWS[name].recipe
+    assert made
+    n = f"objective.num_negatives={made.clicks.num_negatives}" if made != recipe(made.name) else ""
+    return with_settings(made.name, n, settings)
 
 
 class Judges:
@@ -187,14 +189,14 @@ class Judges:
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
 
-    def baseline(self, name: str, shards: str) -> Measured:
-        """A row of `clicktower compare` that is no tower."""
+    def baselines(self, shards: str) -> dict[str, Measured]:
+        """The rows of `clicktower compare` that are no towers."""
         clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
         material = Material(
             documents=self.documents, collection=self.collection, config=EvaluateConfig(), training_queries=clicks,
             training_titles=clicked,
         )  # fmt: skip
-        return of_baseline(ROWS[name], material, lambda *_: None).measured
+        return {name: of_baseline(ROWS[name], material, lambda *_: None).measured for name in BASELINES}
 
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))
@@ -225,8 +227,7 @@ class Choosing:
             step = f"optimiser.step={named.optimiser.step * factor:g}"
             tried = with_settings(given, step, f"epochs={most}")
             model = train(tried, self.seed, shards["path"], self.store, self.threads, *judged)
-            curve = json.loads(Path(model["data"], "curves.json").read_text(encoding="utf-8"))
-            trials.append({"setting": step, "by_epoch": [round(epoch[f"dev_{CHOOSES}"], 4) for epoch in curve]})
+            trials.append({"setting": step, "by_epoch": by_epoch(model, f"dev_{CHOOSES}")})
         best = max(trials, key=lambda trial: max(trial["by_epoch"]))
         epochs = 1 + int(np.argmax(best["by_epoch"]))
         return with_settings(given, best["setting"], f"epochs={epochs}"), trials
@@ -319,6 +320,12 @@ def train(given: str, seed: int, shards: str, store: Path, threads: int, *more: 
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(str(seconds))
     return model | {"core_seconds": float(kept.read_text())}
+
+
+def by_epoch(model: dict, measure: str) -> list[float]:
+    """What a training measured after each epoch."""
+    curve = json.loads(Path(model["data"], "curves.json").read_text(encoding="utf-8"))
+    return [round(epoch[measure], 4) for epoch in curve]
 
 
 def encoded(folders: Sequence[str], titles: Sequence[str]) -> tuple[list[System], float]:

@@ -7,6 +7,7 @@ as in the papers. attentive-texts, and what var-siamese learns first, have what 
 
 from dataclasses import replace
 
+from training.recipes.click_recipes import SELF_ATTENTIVE, VARIATIONAL
 from training.recipes.objectives import (
     MLP,
     Classify,
@@ -18,9 +19,8 @@ from training.recipes.objectives import (
     W2Features,
 )
 from training.recipes.recipe import Adam, Recipe
-from training.recipes.towers import CNN, GRU, SWEM, BiLSTM, MaxPooled, SelfAttentive, Variational
+from training.recipes.towers import CNN, GRU, SWEM, BiLSTM, MaxPooled
 
-_ATTENTION = SelfAttentive(cells=48, forget_gate=True, forget_bias=1.0, attention_units=32, hops=4, penalty=0.1)
 _SIAMESE = Classify(features=SiameseFeatures(), head=MLP(units=64), dropout=0.3)
 
 # Two texts through one bidirectional LSTM, the four features of InferSent, a layer of 64 ReLU units.
@@ -49,7 +49,7 @@ SIAMESE_SWEM = replace(SIAMESE_LSTM, name="siamese-swem", tower=SWEM(cells=288),
 GATED_ATTENTION = replace(
     SIAMESE_LSTM,
     name="gated-attention",
-    tower=_ATTENTION,
+    tower=SELF_ATTENTIVE.tower,
     objective=Classify(features=GatedFeatures(factors=48), head=MLP(units=128), dropout=0.3),
 )
 
@@ -69,7 +69,7 @@ ATTENTIVE_TEXTS = replace(
 VAR_SIAMESE = replace(
     SIAMESE_LSTM,
     name="var-siamese",
-    tower=Variational(cells=48, latent=96, forget_gate=True, forget_bias=1.0),
+    tower=VARIATIONAL.tower,
     objective=replace(
         _SIAMESE,
         features=W2Features(),
