@@ -193,6 +193,7 @@ def storage_of(uri: str) -> dict[str, Any]:
 
 
 LOSSES_IN_VAIN = 4
+SECONDS_IN_VAIN = 60.0  # until Ray notices that a node is dead, it may start workers there again and again
 WAITING = (InitializingState, SchedulingState, ReschedulingState, RestartingState, ResizingState)
 WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
 WAIT_SECONDS = 1.0
@@ -207,16 +208,17 @@ class EndInVain(ray.train.UserCallback):
 
     def __init__(self, checkpoints: str, workers: int) -> None:
         self._checkpoints, self._workers = checkpoints, workers
-        self._newest, self._losses = -1, 0
+        self._newest, self._losses, self._since = -1, 0, 0.0
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
             if cause := error_for_a_user(error):
                 raise cause
         newest = next(iter(list_updates(self._checkpoints)), 0)
-        self._losses = self._losses + 1 if newest == self._newest else 1
-        self._newest = newest
-        if self._losses >= LOSSES_IN_VAIN:
+        if newest != self._newest:
+            self._newest, self._losses, self._since = newest, 0, time.monotonic()
+        self._losses += 1
+        if self._losses >= LOSSES_IN_VAIN and time.monotonic() - self._since >= SECONDS_IN_VAIN:
             kinds = ", ".join(sorted({type(error).__name__ for error in worker_exceptions.values()}))
             raise TransientError(
                 asked=f"training was to run on {self._workers} Ray workers",
