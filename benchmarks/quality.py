@@ -14,10 +14,11 @@ looked at, is measured once. What the recipes bring with them was chosen earlier
 sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
 
 Prints each row, and writes benchmarks/results/quality-DATASET.json, with every trial, after each. A command that was
-killed is given again and continues: what is in the store below --work is not made again. Values are means over the
-seeds of each query, intervals a bootstrap over queries; p is by paired randomisation, corrected by Holm over the rows;
-orders are Kendall's tau with the paper's of the rows that are there. Times are seconds of one core (the processor time
-of all threads), so that other work on the machine does not show.
+killed is given again and continues: what is in the store below --work, some 25 GB, is not made again (sogou_qt, whose
+table is six times as large, takes 150). Values are means over the seeds of each query, intervals a bootstrap over
+queries; p is by paired randomisation, corrected by Holm over the rows; orders are Kendall's tau with the paper's of the
+rows that are there. Times are seconds of one core (the processor time of all threads), so that other work on the
+machine does not show.
 """
 
 import argparse
