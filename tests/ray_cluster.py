@@ -18,10 +18,10 @@ from tests.services import Services
 from tests.waiting import wait_until
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "deploy" / "ray"
-JOBS = """
+ASK = """
 import json, sys, ray
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-print(json.dumps(ray._private.state.jobs()))
+print(json.dumps({asked}))
 """
 
 
@@ -80,16 +80,29 @@ class RayCluster(Services):
         for name in list(self._running):
             self.kill(name)
 
+    def supervise(self) -> None:
+        """Start again what has ended, as a supervisor does."""
+        for name in self.names:
+            if self.has_ended(name):
+                self._begin(name)
+
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs in the list of the head that runs now, but for the one that asks."""
-        environment = os.environ | self.environment
-        command = [sys.executable, "-c", JOBS, self.address]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return [job for job in json.loads(done.stdout.splitlines()[-1]) if "-m flows.cli " in job["Entrypoint"]]
+        return [job for job in self._ask("ray._private.state.jobs()") if "-m flows.cli " in job["Entrypoint"]]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Those that the head knows, dead ones with the reason."""
+        return self._ask("ray.nodes()")
 
     def log(self, name: str) -> str:
         return (self._work / f"{name}.log").read_text()
+
+    def _ask(self, asked: str) -> Any:
+        environment = os.environ | self.environment
+        command = [sys.executable, "-c", ASK.format(asked=asked), self.address]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
 
     def _start(self, name: str) -> None:
         """Until it runs: on a slow or busy machine `ray start` gives up after half a minute."""

@@ -61,6 +61,12 @@ def job(cluster: RayCluster, *words: str) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
+def so_far(cluster: RayCluster, submitted: subprocess.Popen) -> object:
+    """What a job that does not get on has said, and what became of the nodes."""
+    submitted.kill()
+    return submitted.communicate()[0], cluster.nodes()
+
+
 def trainings(store: Path) -> list[int]:
     """The processes that train now: who makes an output signs a claim on it."""
     found = []
@@ -95,7 +101,9 @@ def test_a_job_on_a_cluster_that_loses_a_node_ends_with_the_same_best_trial(clus
     config, store = write(tmp_path / "on-ray", shards, epochs=60, halving=HALVING)
     submitted = job(cluster, "submit", "--", "clicktower", "sweep", config, "--json")
     before: set[int] = set()
-    wait_until(lambda: _is_in_last_rung(store, before) or submitted.poll() is not None)
+    wait_until(
+        lambda: _is_in_last_rung(store, before) or submitted.poll() is not None, lambda: so_far(cluster, submitted)
+    )
     assert submitted.poll() is None, submitted.communicate()[0]
     [process] = trainings(store)
     [node] = [name for name in ("node-1", "node-2") if process in {one.pid for one in cluster.processes(name)}]
@@ -130,7 +138,12 @@ def _is_in_last_rung(store: Path, before: set[int]) -> bool:
 def test_a_job_that_is_stopped_ends_its_trials_and_keeps_what_is_finished(cluster, shards, tmp_path, capsys):
     config, store = write(tmp_path / "stopped", shards, epochs=100_000)
     submitted = job(cluster, "submit", "--submission-id", "to-be-stopped", "--", "clicktower", "sweep", config)
-    wait_until(lambda: trainings(store) or submitted.poll() is not None)
+
+    def is_under_way() -> bool:
+        cluster.supervise()  # the test before killed a node; a busy machine loses more
+        return bool(trainings(store)) or submitted.poll() is not None
+
+    wait_until(is_under_way, lambda: so_far(cluster, submitted))
     assert submitted.poll() is None, submitted.communicate()[0]
     [process, *_] = trainings(store)
     stop = job(cluster, "stop", "to-be-stopped")
