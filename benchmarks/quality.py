@@ -139,7 +139,7 @@ def main() -> None:
     table = {name: [measured] for name, measured in dev.baselines(shards["path"]).items()}
     facts: dict[str, dict] = {}
     trials: dict[str, list[dict]] = {}
-    for name in options.rows:
+    for number, name in enumerate(options.rows, 1):
         chosen = given(name, dataset.settings)
         if not (options.dataset == PRINTED_CHOSEN_ON and ROWS[name].table == "as printed"):
             chosen, trials[name] = choosing.recipe(chosen)
@@ -154,7 +154,8 @@ def main() -> None:
             facts[f"{name} + bm25"] = {"weight": weight}
         value = {
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "command": f"python benchmarks/quality.py {' '.join(sys.argv[1:])}",
+            "command": f"python benchmarks/quality.py --dataset {options.dataset} --work WORK"
+            f" --seeds {' '.join(map(str, options.seeds))} --rows {' '.join(options.rows[:number])}",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, no accelerator",
             "dataset": options.dataset,
             "seeds": options.seeds,

@@ -28,6 +28,7 @@ from training.recipes.recipe import Recipe
 HYBRID, BASELINE = "hybrid", "bm25"
 Family = Literal["floor", "logged", "lexical", "topics", "paragraph", "tower", "model", "hybrid", "run"]
 Figures = tuple[float, float, float]  # NDCG@1, @3 and @10 in percent
+Change = Callable[[Recipe], Recipe]
 BM25_IN_THE_PAPER: Figures = (30.5, 32.8, 38.8)
 
 
@@ -104,7 +105,7 @@ _OURS: Sequence[tuple[str, str]] = (
 
 def all_rows(
     *,
-    change: Callable[[Recipe], Recipe] = lambda made: made,
+    change: Change = lambda made: made,
     topics: int = 500,
     word_prior: float = 0.01,
     skip_thought: str | None = None,
@@ -159,11 +160,8 @@ def all_rows(
             table="as printed", make=partial(_plsa, topics=topics, word_prior=word_prior, as_printed=True),
             settings={"topics": topics, "word_prior": word_prior}, learns_from_shards=True,
         ),
-        *(_printed(name, title, paper, change(recipe(PRINTED + name))) for name, title, paper in _TOWERS),
-        *(
-            Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=change(_tuned(name)))
-            for name, title, paper in _TOWERS
-        ),
+        *(_printed(name, title, paper, change) for name, title, paper in _TOWERS),
+        *(_tuned(name, title, paper, change) for name, title, paper in _TOWERS),
         *(Row(name=name, title=title, family="tower", recipe=change(recipe(name))) for name, title in _OURS),
         *(Row(name=name, title=name, family="model", source=uri) for name, uri in (models or {}).items()),
         Row(name=HYBRID, title="a tower and BM25", family="hybrid"),
@@ -195,17 +193,29 @@ def _doc2vec(given: Material, progress: Progress, *, memory: bool = False) -> Ti
     return TitleDoc2Vec(given.documents.titles, texts, memory=memory, seed=given.config.seed, progress=progress)
 
 
-def _printed(name: str, title: str, paper: Figures, made: Recipe) -> Row:
-    needs = None if made.as_printed else "with the settings given (--set) it is not as printed any more"
+def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:
+    printed = recipe(PRINTED + name)
+    made = change(printed)
+    is_still = made.as_printed and _row_of(made) == _row_of(printed)
+    needs = None if is_still else "with the settings given (--set) it is not as printed any more"
     return Row(
         name=PRINTED + name, title=title, family="tower", paper=paper, table="as printed", recipe=made, needs=needs
     )
 
 
-def _tuned(name: str) -> Recipe:
-    """The recipe of a tuned row; those of other n are lstm-96's."""
-    of, _, n = name.partition("-n")
-    return changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
+def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
+    of, _, n = name.partition("-n")  # of other n: lstm-96's recipe
+    tuned = changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
+    made = change(tuned)
+    if _row_of(made) != _row_of(tuned):  # another tower, or n, than the paper's row has
+        return Row(name=name, title=f"{name}, changed", family="tower", table="tuned", recipe=made)
+    return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=made)
+
+
+def _row_of(made: Recipe) -> tuple[object, ...]:
+    """What the paper's table says of a row."""
+    sizes = (getattr(made.tower, what, None) for what in ("kind", "cells", "hidden", "window"))
+    return *sizes, made.clicks.num_negatives
 
 
 def chosen(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
