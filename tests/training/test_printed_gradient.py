@@ -21,6 +21,7 @@ from training.towers.tower import word_inputs
 CELLS, TRIGRAMS = 96, 2_000
 WORDS = np.random.default_rng(1).integers(TRIGRAMS, size=(6, 5)).tolist()
 STEPS = range(1, len(WORDS) + 1)
+COSINES = {2: (0.96, 0.99), len(WORDS): (0.91, 0.95)}  # of the appendix and the exact gradient, as docs/model.md says
 LSTMS = {"the paper's lstm": {}, "with forget gate": {"forget_gate": True}}
 OTHER = np.random.default_rng(2).normal(size=CELLS)  # y_D
 
@@ -149,8 +150,10 @@ def test_of_the_lstm_the_appendix_points_a_little_elsewhere_from_the_second_step
     exact, appendix = (of(recipe, steps)["W_rec"] for of in (trained_by, appendix_lstm))
     for gate in range(exact.shape[1] // CELLS):
         first, second = (of[:, gate * CELLS : (gate + 1) * CELLS].ravel() for of in (exact, appendix))
-        cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
-        assert 0.9 < cosine < 0.995
+        exact_length, length = np.linalg.norm(first), np.linalg.norm(second)
+        least, most = COSINES.get(steps, (0.91, 0.99))
+        assert least <= round(first @ second / exact_length / length, 2) <= most
+        assert 0.9 <= round(length / exact_length, 1) <= 1 or steps < len(WORDS)
 
 
 @pytest.mark.parametrize("changes", LSTMS.values(), ids=LSTMS)
