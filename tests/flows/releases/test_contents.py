@@ -18,10 +18,12 @@ from schemas.manifest import Outcome, Request
 from schemas.stage import open_result, run_stage
 from schemas.storage import write_atomic
 from tests.flows.releases.catalogue import CONFIG
+from tests.recipes import varied
 from tests.rounding import assert_equal_but_for_rounding, rounded
 from tests.schemas.reference_trigrams import reference_ids, reference_words
 from tests.trained_model import TABLE_ROWS, trained_stage
 from training.models.model import load_model
+from training.recipes.named_recipes import recipe
 
 EVALUATED = {
     "n": 2,
@@ -115,9 +117,16 @@ def test_the_model_card_says_where_the_model_comes_from_how_well_it_ranks_and_wh
         "| this model | 0.512 [0.401, 0.623] |", "| BM25 | 0.500 [0.400, 0.600] |", "95% intervals over 2 judged",
         "2026-09-01 to 2026-09-07, without 2026-09-03", "10, of which 7 were used", "4,321", "k = 5 keeps 7 of 10",
         "Trained on a simulated log", "`lstm-96`", f"`{build}`", "300 documents", "## Intended use and limits",
+        "settings not those that arXiv:1502.06922 prints",
     ):  # fmt: skip
         assert said in body, said
     assert "angle bracket" not in body  # an example query of the evaluation
+
+
+def test_a_card_says_that_a_model_was_trained_as_printed(documents, tmp_path):
+    model = trained_stage(str(tmp_path), recipe=varied(recipe("paper-lstm-96"), cells=8))
+    made = publish(model, documents=documents, to=str(tmp_path / "live"), config=CONFIG)
+    assert "settings as printed in arXiv:1502.06922" in Path(made.folder, "README.md").read_text(encoding="utf-8")
 
 
 def test_a_card_without_an_evaluation_or_builds_says_so(published):
