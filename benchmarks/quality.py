@@ -8,12 +8,12 @@ such a log. Everything goes through the commands a user types (ingest, build, tr
 Choosing and reporting are apart. A fifth of the train queries, by a keyed hash of their text, is left out of training
 and chooses, with the first seed and the same budget for each row: the step (half of the recipe's, itself, twice) and
 the epochs. Of tuned rows what ranks the judgments of those queries best; of rows as printed what ranks their clicked
-titles best among negatives, since judgments choose nothing of them. Rows of MIXED also get BM25 with the weight that
-ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has
-looked at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
+titles best among negatives (where train judgments stand for clicks, these). Rows of MIXED also get BM25 with the weight
+that ranks best. Then each row is trained on all train queries with every seed, and dev, which nothing here has looked
+at, is measured once. What the recipes bring with them was chosen earlier: of tuned ones with dev of homedepot in
 sight, of those as printed on held-out clicks of homedepot (docs/model.md), which is why they keep their values there.
 
-Prints each row, and writes benchmarks/results/quality-DATASET.json, with every trial, after each. A command that was
+Prints each row, and writes quality-DATASET.json, with every trial, to benchmarks/results after each. A command that was
 killed is given again and continues: what is in the store below --work, some 25 GB, is not made again (sogou_qt, whose
 table is six times as large, takes 150). Values are means over the seeds of each query, intervals a bootstrap over
 queries; p is by paired randomisation, corrected by Holm over the rows; orders are Kendall's tau with the paper's of the
@@ -118,6 +118,7 @@ def main() -> None:
         "--rows", nargs="+", choices=[name for name, row in ROWS.items() if row.recipe], default=[*TOWERS, *OURS],
         metavar="ROW", help="some towers of `clicktower compare` instead of all; the record then has these alone",
     )  # fmt: skip
+    parser.add_argument("--record", type=Path, default=RESULTS, help="folder for quality-DATASET.json")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     dataset = DATASETS[options.dataset]
@@ -168,7 +169,8 @@ def main() -> None:
             **rows_of(table, facts),
             "trials": trials,
         }
-        (RESULTS / f"quality-{options.dataset}.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        record = options.record / f"quality-{options.dataset}.json"
+        record.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
         print_row(name, table[name])
 
 
