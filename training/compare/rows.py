@@ -208,7 +208,7 @@ def _tuned(name: str, title: str, paper: Figures, change: Change) -> Row:
     tuned = changed(recipe(of), {"objective.num_negatives": n}) if n else recipe(of)
     made = change(tuned)
     if _row_of(made) != _row_of(tuned):  # another tower, or n, than the paper's row has
-        return Row(name=name, title=f"{name}, changed", family="tower", table="tuned", recipe=made)
+        return Row(name=name, title=f"{name}, changed", family="tower", recipe=made)
     return Row(name=name, title=title, family="tower", paper=paper, table="tuned", recipe=made)
 
 
