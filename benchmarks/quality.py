@@ -147,8 +147,9 @@ def main() -> None:
         models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
         systems, rate = encoded([model["data"] for model in models], documents.titles)
         table[name] = [dev.measure(system) for system in systems]
-        seconds = sum(model["core_seconds"] for model in models) / len(models)
-        facts[name] = {"chosen": chosen, "train_core_seconds": round(seconds, 1), "titles_per_core_second": round(rate)}
+        seconds = [model["core_seconds"] for model in models]
+        mean = None if None in seconds else round(sum(seconds) / len(seconds), 1)
+        facts[name] = {"chosen": chosen, "train_core_seconds": mean, "titles_per_core_second": round(rate)}
         if name in MIXED:
             weight = choosing.weight(choosing.train(chosen))
             table[f"{name} + bm25"] = [dev.with_bm25(system, weight) for system in systems]
@@ -313,7 +314,8 @@ def first_grades(path: Path) -> dict[str, dict[str, int]]:
 
 
 def train(given: str, seed: int, shards: str, store: Path, threads: int, *more: str) -> dict:
-    """The train stage's result, with `core_seconds`; kept beside the store, since a reused model says nothing of it."""
+    """The train stage's result, with `core_seconds`; kept beside the store, since a reused model says nothing of it:
+    None where the benchmark was killed before that."""
     name, _, settings = given.partition(":")
     sets = [word for one in [*settings.split(","), f"seed={seed}"] if one for word in ("--set", one)]
     model, seconds = clicktower(
@@ -323,7 +325,7 @@ def train(given: str, seed: int, shards: str, store: Path, threads: int, *more: 
     if not model["reused"]:
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(str(seconds))
-    return model | {"core_seconds": float(kept.read_text())}
+    return model | {"core_seconds": float(kept.read_text()) if kept.exists() else None}
 
 
 def by_epoch(model: dict, measure: str) -> list[float]:
