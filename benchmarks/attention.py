@@ -69,7 +69,7 @@ def main() -> None:
             row |= {
                 f"overlap_{side}": _overlap(model, texts, side) for side, texts in read if model.recipe.tower.rows > 1
             }
-            row |= {"train_core_seconds": trained["core_seconds"]}
+            row |= {"train_core_seconds": trained["core_seconds"] or np.nan}
             rows.setdefault(with_epochs, []).append(row)
             print(with_epochs, seed, row, flush=True)
     value = {

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.less_data import ingest_log, of_log  # noqa: E402
-from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, train  # noqa: E402
+from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, mean_core_seconds, train  # noqa: E402
 from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_run  # noqa: E402
@@ -83,7 +83,7 @@ def main() -> None:
         ]
         facts[TOWER + of] = {
             "pairs": shards["counts"]["train_pairs"],
-            "core_seconds": round(sum(one["core_seconds"] for one in trained) / len(trained), 1),
+            "core_seconds": mean_core_seconds(trained),
             "titles_per_core_second": round(rate),
         }
     for name, file in (one.rsplit("=", 1) for one in options.run):

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from beam_jobs.build.click_shards import held_out  # noqa: E402
-from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, clicktower, train  # noqa: E402
+from benchmarks.quality import DATASETS, RESULTS, Judges, build_shards, clicktower, mean_core_seconds, train  # noqa: E402
 from benchmarks.word_matches import RECIPES_SHARE, SETTINGS, TOWER, named, values_of, with_interval  # noqa: E402
 from schemas.documents import read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
@@ -64,7 +64,7 @@ def main() -> None:
         pairs = {"words - tower": words - tower, "tower - bm25": tower - bm25_QM, "words - bm25": words - bm25_QM}
         value["rows"][name] = {
             "pairs": shards["counts"]["train_pairs"],
-            "core_seconds": round(sum(one["core_seconds"] for one in trained) / len(trained), 1),
+            "core_seconds": mean_core_seconds(trained),
             "tower": named(tower.mean(axis=0)),
             "words": named(words.mean(axis=0)),
             **{what: with_interval(of) for what, of in pairs.items()},

@@ -147,9 +147,11 @@ def main() -> None:
         models = [train(chosen, seed, shards["path"], store, options.threads) for seed in options.seeds]
         systems, rate = encoded([model["data"] for model in models], documents.titles)
         table[name] = [dev.measure(system) for system in systems]
-        seconds = [model["core_seconds"] for model in models]
-        mean = None if None in seconds else round(sum(seconds) / len(seconds), 1)
-        facts[name] = {"chosen": chosen, "train_core_seconds": mean, "titles_per_core_second": round(rate)}
+        facts[name] = {
+            "chosen": chosen,
+            "train_core_seconds": mean_core_seconds(models),
+            "titles_per_core_second": round(rate),
+        }
         if name in MIXED:
             weight = choosing.weight(choosing.train(chosen))
             table[f"{name} + bm25"] = [dev.with_bm25(system, weight) for system in systems]
@@ -326,6 +328,12 @@ def train(given: str, seed: int, shards: str, store: Path, threads: int, *more: 
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(str(seconds))
     return model | {"core_seconds": float(kept.read_text()) if kept.exists() else None}
+
+
+def mean_core_seconds(models: Sequence[dict]) -> float | None:
+    """Of several trainings; None where those of one are not known."""
+    seconds = [model["core_seconds"] for model in models]
+    return None if None in seconds else round(sum(seconds) / len(seconds), 1)
 
 
 def by_epoch(model: dict, measure: str) -> list[float]:

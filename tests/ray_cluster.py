@@ -80,12 +80,6 @@ class RayCluster(Services):
         for name in list(self._running):
             self.kill(name)
 
-    def supervise(self) -> None:
-        """Start again what has ended, as a supervisor does."""
-        for name in self.names:
-            if self.has_ended(name):
-                self._begin(name)
-
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs in the list of the head that runs now, but for the one that asks."""
         return [job for job in self._ask("ray._private.state.jobs()") if "-m flows.cli " in job["Entrypoint"]]
