@@ -1,11 +1,10 @@
 """Seconds to index real titles and to score all of them for real queries: BM25, ULM and PLSA beside plain SciPy.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/lexical.py [--queries 2000] [--topics 100] [--record]
-    CLICKTOWER_DATA=/path/to/data python benchmarks/lexical.py --dev      NDCG of several settings on dev queries
 
 Homedepot's 54,667 titles; seconds of processor time of one thread. Ours and the plain form get the same texts, and how
 far their scores are apart is told. A query is scored for every title; the scores of a block of queries are held at
-once. With --record benchmarks/results/lexical.json is written (with --dev, lexical-dev.json).
+once. With --record benchmarks/results/lexical.json is written.
 """
 
 import argparse
@@ -27,19 +26,9 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 
 from benchmarks.peers import scipy_lexical  # noqa: E402
 from benchmarks.real_pairs import read_queries, read_titles  # noqa: E402
-from schemas.documents import read_documents  # noqa: E402
-from schemas.judgments import read_qrels  # noqa: E402
-from schemas.judgments import read_queries as read_judged_queries  # noqa: E402
 from training.ranking.bm25 import TitleBM25  # noqa: E402
-from training.ranking.doc2vec import TitleDoc2Vec  # noqa: E402
 from training.ranking.language_model import MU, TitleLanguageModel  # noqa: E402
-from training.ranking.measure import (  # noqa: E402  # noqa: E402
-    JudgedCollection,
-    System,
-    judged_collection,
-    measure,
-    score_blocks,
-)
+from training.ranking.measure import score_blocks  # noqa: E402
 from training.ranking.plsa import BACKGROUND, ITERATIONS, TITLE_PRIOR, TitlePLSA, train_topics  # noqa: E402
 from training.ranking.term_counts import count_terms  # noqa: E402
 
@@ -94,36 +83,10 @@ def _timed(make: Callable[[], Scores]) -> tuple[Scores, float]:
     return made, time.process_time() - began
 
 
-def dev_table(data: Path) -> Iterator[dict]:
-    """NDCG of each setting over the dev queries with at least five judged titles, and the seconds it took."""
-    folder = data / "homedepot"
-    documents = read_documents(str(folder / "documents.tsv"))
-    queries = read_judged_queries(str(folder / "queries.dev.tsv"))
-    collection = judged_collection(documents, queries, read_qrels(str(folder / "qrels.dev.txt")), min_judged=5)
-    texts = [*read_judged_queries(str(folder / "queries.train.tsv")).values(), *queries.values()]
-    titles = documents.titles
-    yield _of_dev("BM25", lambda: TitleBM25(titles), collection)
-    for mu in (2, 10, 50, 200, 1000):
-        yield _of_dev(f"ULM, mu {mu:g}", lambda mu=mu: TitleLanguageModel(titles, mu=mu), collection)
-    yield _of_dev("Doc2Vec", lambda: TitleDoc2Vec(titles, texts), collection)
-    for topics in (100, 300, 500):
-        yield _of_dev(f"PLSA, {topics} topics", lambda topics=topics: TitlePLSA(titles, topics=topics), collection)
-
-
-def _of_dev(name: str, make: Callable[[], System], collection: JudgedCollection) -> dict:
-    began = time.process_time()
-    system = make()
-    made = time.process_time() - began
-    values = {at: round(float(found.mean()), 4) for at, found in measure(system, collection).per_query.items()}
-    return {"system": name, **values, "make_seconds": round(made, 1),
-            "measure_seconds": round(time.process_time() - began - made, 1)}  # fmt: skip
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--topics", type=int, default=100)
-    parser.add_argument("--dev", action="store_true", help="NDCG of several settings instead")
     parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     if "CLICKTOWER_DATA" not in os.environ:
@@ -132,22 +95,18 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    if options.dev:
-        made = dev_table(data)
-    else:
-        made = contest(read_titles(data), read_queries(data)[: options.queries], options.topics)
-    rows = []
-    for row in made:
+    titles, queries, rows = read_titles(data), read_queries(data)[: options.queries], []
+    list(contest(titles[:1000], queries[:10], topics=2))  # loads what is loaded once
+    for row in contest(titles, queries, options.topics):
         if not rows:
             print("  ".join(row))
         print("  ".join(str(value) for value in row.values()), flush=True)
         rows.append(row)
     if options.record:
-        file = RESULTS / ("lexical-dev.json" if options.dev else "lexical.json")
+        file = RESULTS / "lexical.json"
         value = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.machine(),
-                 "command": " ".join(["python", "benchmarks/lexical.py", *sys.argv[1:]]), "rows": rows}  # fmt: skip
-        if not options.dev:
-            value |= {"titles": len(read_titles(data)), "queries": options.queries, "load": os.getloadavg()[0]}
+                 "command": " ".join(["python", "benchmarks/lexical.py", *sys.argv[1:]]), "rows": rows,
+                 "titles": len(titles), "queries": len(queries), "load": os.getloadavg()[0]}  # fmt: skip
         file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"written to {file.relative_to(ROOT)}")
 

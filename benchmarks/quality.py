@@ -43,6 +43,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, not as a module of the package
 from beam_jobs.build.click_shards import held_out  # noqa: E402
 from schemas.documents import Documents, read_documents  # noqa: E402
 from schemas.judgments import read_queries  # noqa: E402
+from schemas.stage import silent  # noqa: E402
 from schemas.text_contract import normalise  # noqa: E402
 from training.compare.compare_table import orders  # noqa: E402
 from training.compare.measured_row import of_baseline  # noqa: E402
@@ -196,14 +197,18 @@ class Judges:
     def measure(self, system: System) -> Measured:
         return measure(system, self.collection)
 
-    def baselines(self, shards: str) -> dict[str, Measured]:
-        """The rows of `clicktower compare` that are no towers."""
+    def material(self, shards: str) -> Material:
+        """What baselines are made of."""
         clicks, clicked = (list(training_clicks(shards, of)) for of in ("query", "clicked"))
-        material = Material(
+        return Material(
             documents=self.documents, collection=self.collection, config=EvaluateConfig(), training_queries=clicks,
             training_titles=clicked,
         )  # fmt: skip
-        return {name: of_baseline(ROWS[name], material, lambda *_: None).measured for name in BASELINES}
+
+    def baselines(self, shards: str) -> dict[str, Measured]:
+        """The rows of `clicktower compare` that are no towers."""
+        material = self.material(shards)
+        return {name: of_baseline(ROWS[name], material, silent).measured for name in BASELINES}
 
     def with_bm25(self, system: System, weight: float) -> Measured:
         return self.measure(Hybrid(system, self.bm25, CrossFitted(of_half=(weight, weight), seed=0)))

@@ -187,10 +187,10 @@ def _plsa(
     )  # fmt: skip
 
 
-def _doc2vec(given: Material, progress: Progress, *, memory: bool = False) -> TitleDoc2Vec:
+def _doc2vec(given: Material, progress: Progress, **settings: Any) -> TitleDoc2Vec:
     judged = [given.collection.queries[query_id] for query_id in given.collection.searchable]
     texts = [*given.training_queries, *judged]
-    return TitleDoc2Vec(given.documents.titles, texts, memory=memory, seed=given.config.seed, progress=progress)
+    return TitleDoc2Vec(given.documents.titles, texts, seed=given.config.seed, progress=progress, **settings)
 
 
 def _printed(name: str, title: str, paper: Figures, change: Change) -> Row:

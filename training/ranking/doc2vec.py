@@ -40,6 +40,7 @@ class TitleDoc2Vec:
         dimensions: int = 100,
         thinning: float = 1e-4,
         epochs: int = 30,
+        window: int = 5,
         memory: bool = False,
         seed: int = 0,
         progress: Progress = silent,
@@ -54,7 +55,7 @@ class TitleDoc2Vec:
         distinct, self._text_of_N = distinct_texts(titles)
         self._row_of = {text: row for row, text in enumerate(dict.fromkeys([*distinct, *map(normalise, other_texts)]))}
         texts = [words(text) for text in self._row_of]
-        settings = {"vector_size": dimensions, "sample": thinning, "epochs": epochs, "seed": seed}
+        settings = {"vector_size": dimensions, "sample": thinning, "epochs": epochs, "window": window, "seed": seed}
         settings |= {"dm": 1} if memory else {"dm": 0, "dbow_words": 1}
         self._model = _train(texts, settings, progress)
         self._titles_TD = _unit(self._model.dv.vectors[: len(distinct)])
@@ -133,7 +134,6 @@ def _train(texts: list[list[str]], settings: dict[str, Any], progress: Progress)
 
     return Doc2Vec(
         [TaggedDocument(text, [row]) for row, text in enumerate(texts)],
-        window=5,
         min_count=1,
         negative=5,
         **settings,

@@ -42,14 +42,15 @@ def test_a_querys_vector_depends_on_the_query_alone():
     np.testing.assert_array_equal(system.scores(["board"]), before)  # a query leaves the model as it is
 
 
-def test_distributed_memory_has_gensims_similarities_of_trained_texts():
+@pytest.mark.parametrize("given", [{}, {"window": 1, "epochs": 40}])
+def test_distributed_memory_has_gensims_similarities_of_trained_texts(given):
     from gensim.models.doc2vec import Doc2Vec, TaggedDocument
 
-    system = TitleDoc2Vec(TITLES, ["hose", "Oak  Plank", "oak board pine"], memory=True, dimensions=16, seed=3)
+    system = TitleDoc2Vec(TITLES, ["hose", "Oak  Plank", "oak board pine"], memory=True, dimensions=16, seed=3, **given)
     texts = [*TITLES, "hose", "oak board pine"]  # "oak plank" is a title
     gensim = Doc2Vec(
-        [TaggedDocument(text.split(), [text]) for text in texts], dm=1, vector_size=16, window=5, min_count=1,
-        sample=1e-4, negative=5, epochs=30, seed=3, workers=1,
+        [TaggedDocument(text.split(), [text]) for text in texts], dm=1, vector_size=16, min_count=1, sample=1e-4,
+        negative=5, seed=3, workers=1, **({"window": 5, "epochs": 30} | given),
     )  # fmt: skip
     found = system.scores(["oak board pine", "OAK plank"])
     expected = [[gensim.dv.similarity(q, d) for d in TITLES] for q in ("oak board pine", "oak plank")]
