@@ -1,4 +1,4 @@
-"""What Palangi et al. say of their cells (section V-A, Tables III and V to VIII), measured over all dev queries.
+"""What Palangi et al. say of their cells (section V-A, Tables III, V to VIII) and baselines, measured on dev queries.
 
     CLICKTOWER_DATA=/path/to/data python benchmarks/claims.py --work /tmp/quality [--seeds 1 2 3]
 
